@@ -1,0 +1,1 @@
+"""The data plane and the daemon: network pipeline, request handlers, replication."""

@@ -1,0 +1,1 @@
+"""The `strandline` command and the embedded cluster."""

@@ -1,0 +1,1 @@
+"""The control plane: elects leaders, creates and deletes topics."""

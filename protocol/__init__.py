@@ -1,0 +1,1 @@
+"""The wire and the znodes, sans-IO: bytes in, typed values out."""

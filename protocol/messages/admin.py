@@ -1,0 +1,153 @@
+"""What clients ask about and of the cluster: ApiVersions, Metadata, CreateTopics, DeleteTopics."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, TopicId
+
+# --- ApiVersions -----------------------------------------------------------------------------------------------
+
+
+class ApiVersion(Message, frozen=True, array_like=True, gc=False):
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
+
+
+class ApiVersionsResponse(Message, frozen=True, array_like=True, gc=False):
+    """`broker_id` and `cluster_id` let a client notice that it reached another cluster than it thinks."""
+
+    error_code: Int16
+    api_keys: list[ApiVersion]
+    throttle_time_ms: Int32 = 0
+    broker_id: Int32 = NO_BROKER
+    cluster_id: str = ""
+    software_version: str = ""
+
+
+class ApiVersionsRequest(Request, frozen=True, array_like=True, gc=False):
+    """The first request of every connection; answered whatever its version."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.API_VERSIONS
+    RESPONSE: ClassVar[type[Message]] = ApiVersionsResponse
+
+    client_software_name: str = ""
+    client_software_version: str = ""
+    client_id: str = ""
+    """Names this client in logs and, later, quotas; holds for the whole connection."""
+
+
+# --- Metadata --------------------------------------------------------------------------------------------------
+
+
+class MetadataBroker(Message, frozen=True, array_like=True, gc=False):
+    """Where a client reaches a broker: the address that the listener it asked on advertises."""
+
+    node_id: Int32
+    host: str
+    port: Int32
+    rack: str | None = None
+
+
+class MetadataPartition(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    offline_replicas: list[Int32] = []
+
+
+class MetadataTopic(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+    name: str
+    partitions: list[MetadataPartition]
+    topic_id: TopicId = NO_TOPIC_ID
+    is_internal: bool = False
+
+
+class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
+    brokers: list[MetadataBroker]
+    topics: list[MetadataTopic]
+    controller_id: Int32 = NO_BROKER
+    cluster_id: str = ""
+    throttle_time_ms: Int32 = 0
+
+
+class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
+    """`topics` None: all topics; an empty list: brokers only."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.METADATA
+    RESPONSE: ClassVar[type[Message]] = MetadataResponse
+
+    topics: list[str] | None = None
+    allow_auto_topic_creation: bool = False
+
+
+# --- CreateTopics ----------------------------------------------------------------------------------------------
+
+
+class CreatableTopic(Message, frozen=True, array_like=True, gc=False):
+    """−1 for `num_partitions` or `replication_factor` means the broker's default; a manual `assignments`
+    (partition → replica ids, preferred first) excludes both."""
+
+    name: str
+    num_partitions: Int32 = -1
+    replication_factor: Int16 = -1
+    assignments: dict[Int32, list[Int32]] = {}
+    configs: dict[str, str] = {}
+
+
+class CreatableTopicResult(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    error_code: Int16
+    error_message: str | None = None
+    topic_id: TopicId = NO_TOPIC_ID
+    num_partitions: Int32 = -1
+    replication_factor: Int16 = -1
+
+
+class CreateTopicsResponse(Message, frozen=True, array_like=True, gc=False):
+    topics: list[CreatableTopicResult]
+    throttle_time_ms: Int32 = 0
+
+
+class CreateTopicsRequest(Request, frozen=True, array_like=True, gc=False):
+    """Served by the controller (others answer NOT_CONTROLLER); answers once every partition has a leader that the
+    brokers know, or after `timeout_ms` with REQUEST_TIMED_OUT (creation goes on)."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.CREATE_TOPICS
+    RESPONSE: ClassVar[type[Message]] = CreateTopicsResponse
+
+    topics: list[CreatableTopic]
+    timeout_ms: Int32 = 30_000
+    validate_only: bool = False
+
+
+# --- DeleteTopics ----------------------------------------------------------------------------------------------
+
+
+class DeletableTopicResult(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    error_code: Int16
+    error_message: str | None = None
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+class DeleteTopicsResponse(Message, frozen=True, array_like=True, gc=False):
+    responses: list[DeletableTopicResult]
+    throttle_time_ms: Int32 = 0
+
+
+class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
+    """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.DELETE_TOPICS
+    RESPONSE: ClassVar[type[Message]] = DeleteTopicsResponse
+
+    topic_names: list[str]
+    timeout_ms: Int32 = 30_000

@@ -1,0 +1,178 @@
+"""Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown (inter-broker listener only).
+
+Every one carries `controller_epoch` (a lower one than seen: STALE_CONTROLLER_EPOCH) and `broker_epoch`, the czxid of the
+receiver's registration that the controller has in mind (another one: STALE_BROKER_EPOCH, KIP-380).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.types import NO_EPOCH, Int16, Int32, Int64, TopicId
+
+LEADER_EPOCH_TOPIC_DELETED = -2
+"""StopReplica's leader epoch when the whole topic goes: newer than any epoch (KIP-570)."""
+
+
+# --- LeaderAndIsr ----------------------------------------------------------------------------------------------
+
+
+class LeaderAndIsrPartitionState(Message, frozen=True, array_like=True, gc=False):
+    """What ZooKeeper says of one partition; `partition_epoch` is the state znode's version (compare-and-set token)."""
+
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    partition_epoch: Int32
+    replicas: list[Int32]
+    adding_replicas: list[Int32] = []
+    removing_replicas: list[Int32] = []
+    is_new: bool = False
+
+
+class LeaderAndIsrTopicState(Message, frozen=True, array_like=True, gc=False):
+    topic_name: str
+    topic_id: TopicId
+    partition_states: list[LeaderAndIsrPartitionState]
+
+
+class LiveLeader(Message, frozen=True, array_like=True, gc=False):
+    """Where followers reach a leader: its inter-broker listener."""
+
+    broker_id: Int32
+    host_name: str
+    port: Int32
+
+
+class PartitionError(Message, frozen=True, array_like=True, gc=False):
+    topic_name: str
+    partition_index: Int32
+    error_code: Int16
+
+
+class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+    partition_errors: list[PartitionError]
+    """Every partition of the request, also those without an error (error_code 0)."""
+
+
+class LeaderAndIsrRequest(Request, frozen=True, array_like=True, gc=False):
+    """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.LEADER_AND_ISR
+    RESPONSE: ClassVar[type[Message]] = LeaderAndIsrResponse
+
+    controller_id: Int32
+    controller_epoch: Int32
+    broker_epoch: Int64
+    topic_states: list[LeaderAndIsrTopicState]
+    live_leaders: list[LiveLeader]
+
+
+# --- StopReplica -----------------------------------------------------------------------------------------------
+
+
+class StopReplicaPartitionState(Message, frozen=True, array_like=True, gc=False):
+    """`leader_epoch` −2: the topic is gone. `topic_id` guards a re-created topic against a late deletion."""
+
+    topic_name: str
+    topic_id: TopicId
+    partition_index: Int32
+    leader_epoch: Int32
+    delete_partition: bool
+
+
+class StopReplicaResponse(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+    partition_errors: list[PartitionError]
+
+
+class StopReplicaRequest(Request, frozen=True, array_like=True, gc=False):
+    """Stop following; with `delete_partition` also remove the log."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.STOP_REPLICA
+    RESPONSE: ClassVar[type[Message]] = StopReplicaResponse
+
+    controller_id: Int32
+    controller_epoch: Int32
+    broker_epoch: Int64
+    partition_states: list[StopReplicaPartitionState]
+
+
+# --- UpdateMetadata --------------------------------------------------------------------------------------------
+
+
+class UpdateMetadataEndpoint(Message, frozen=True, array_like=True, gc=False):
+    listener: str
+    host: str
+    port: Int32
+    security_protocol: str = "PLAINTEXT"
+
+
+class UpdateMetadataBroker(Message, frozen=True, array_like=True, gc=False):
+    id: Int32
+    endpoints: list[UpdateMetadataEndpoint]
+    rack: str | None = None
+
+
+class UpdateMetadataPartitionState(Message, frozen=True, array_like=True, gc=False):
+    """`leader` −1: none lives; −2: the topic is being deleted, forget the partition."""
+
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    zk_version: Int32
+    replicas: list[Int32]
+    offline_replicas: list[Int32] = []
+
+
+class UpdateMetadataTopicState(Message, frozen=True, array_like=True, gc=False):
+    topic_name: str
+    topic_id: TopicId
+    partition_states: list[UpdateMetadataPartitionState]
+
+
+class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+
+
+class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
+    """What every broker answers Metadata from. `live_brokers` is complete each time, `topic_states` a change set."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.UPDATE_METADATA
+    RESPONSE: ClassVar[type[Message]] = UpdateMetadataResponse
+
+    controller_id: Int32
+    controller_epoch: Int32
+    broker_epoch: Int64
+    topic_states: list[UpdateMetadataTopicState]
+    live_brokers: list[UpdateMetadataBroker]
+
+
+LEADER_DURING_DELETE = -2
+"""`UpdateMetadataPartitionState.leader` of a topic that is being deleted."""
+
+
+# --- ControlledShutdown ----------------------------------------------------------------------------------------
+
+
+class ControlledShutdownResponse(Message, frozen=True, array_like=True, gc=False):
+    error_code: Int16
+    remaining_partitions: list[tuple[str, Int32]]
+    """(topic, partition) that this broker still leads; empty: it may go."""
+
+
+class ControlledShutdownRequest(Request, frozen=True, array_like=True, gc=False):
+    """A broker asks the controller to move leadership away before it stops."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.CONTROLLED_SHUTDOWN
+    RESPONSE: ClassVar[type[Message]] = ControlledShutdownResponse
+
+    broker_id: Int32
+    broker_epoch: Int64 = NO_EPOCH

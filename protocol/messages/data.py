@@ -1,0 +1,251 @@
+"""The data plane: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch.
+
+Field names are those of Kafka's message schema (ProduceRequest.json …) in snake_case.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, Int8, Int16, Int32, Int64, TopicId
+
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: ask for the log start offset."""
+LATEST_TIMESTAMP = -1
+"""ListOffsets: ask for the read limit (the high watermark)."""
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+# --- Produce ---------------------------------------------------------------------------------------------------
+
+
+class PartitionProduceData(Message, frozen=True, array_like=True, gc=False):
+    """`records_size` bytes of record batches for partition `index`, attached."""
+
+    index: Int32
+    records_size: Int32
+
+
+class TopicProduceData(Message, frozen=True, array_like=True, gc=False):
+    """One topic's part of a ProduceRequest; `topic_id` may be `NO_TOPIC_ID`."""
+
+    name: str
+    partition_data: list[PartitionProduceData]
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+class PartitionProduceResponse(Message, frozen=True, array_like=True, gc=False):
+    """`base_offset` is the offset of the first record, −1 on an error; `log_append_time_ms` −1 unless LogAppendTime."""
+
+    index: Int32
+    error_code: Int16
+    base_offset: Int64 = NO_OFFSET
+    log_append_time_ms: Int64 = -1
+    log_start_offset: Int64 = NO_OFFSET
+    error_message: str | None = None
+    current_leader_id: Int32 = NO_BROKER
+    """With NOT_LEADER_OR_FOLLOWER: who leads now, as far as this broker knows."""
+    current_leader_epoch: Int32 = NO_EPOCH
+
+
+class TopicProduceResponse(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partition_responses: list[PartitionProduceResponse]
+
+
+class ProduceResponse(Message, frozen=True, array_like=True, gc=False):
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: Int32 = 0
+
+
+class ProduceRequest(Request, frozen=True, array_like=True, gc=False):
+    """Append batches. `acks`: 0 no answer, 1 when the leader has it, −1 when it is below the high watermark."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.PRODUCE
+    RESPONSE: ClassVar[type[Message]] = ProduceResponse
+
+    acks: Int16
+    timeout_ms: Int32
+    topic_data: list[TopicProduceData]
+    transactional_id: str | None = None
+
+
+# --- Fetch -----------------------------------------------------------------------------------------------------
+
+
+class FetchPartition(Message, frozen=True, array_like=True, gc=False):
+    """Read `partition` from `fetch_offset` on.
+
+    current_leader_epoch: the epoch the fetcher believes in (fencing, KIP-320); −1: none, consumers only.
+    last_fetched_epoch: epoch of the follower's last batch, −1 when its log is empty or for consumers; lets the leader
+        detect divergence (KIP-595).
+    log_start_offset: the follower's, −1 for consumers.
+    """
+
+    partition: Int32
+    fetch_offset: Int64
+    partition_max_bytes: Int32
+    current_leader_epoch: Int32 = NO_EPOCH
+    last_fetched_epoch: Int32 = NO_EPOCH
+    log_start_offset: Int64 = NO_OFFSET
+
+
+class FetchTopic(Message, frozen=True, array_like=True, gc=False):
+    topic: str
+    partitions: list[FetchPartition]
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+class EpochEndOffset(Message, frozen=True, array_like=True, gc=False):
+    """The largest epoch ≤ the asked one that the leader knows, and where it ends."""
+
+    epoch: Int32
+    end_offset: Int64
+
+
+class FetchPartitionData(Message, frozen=True, array_like=True, gc=False):
+    """One partition of a FetchResponse; `records_size` bytes of whole batches are attached (−1: none).
+
+    diverging_epoch: set when the fetcher's log is not a prefix of the leader's: truncate, then fetch again.
+    last_stable_offset equals high_watermark until there are transactions.
+    """
+
+    partition_index: Int32
+    error_code: Int16
+    high_watermark: Int64
+    records_size: Int32 = -1
+    log_start_offset: Int64 = NO_OFFSET
+    last_stable_offset: Int64 = NO_OFFSET
+    diverging_epoch: EpochEndOffset | None = None
+    current_leader_id: Int32 = NO_BROKER
+    current_leader_epoch: Int32 = NO_EPOCH
+    preferred_read_replica: Int32 = NO_BROKER
+
+
+class FetchTopicResponse(Message, frozen=True, array_like=True, gc=False):
+    topic: str
+    partitions: list[FetchPartitionData]
+
+
+class FetchResponse(Message, frozen=True, array_like=True, gc=False):
+    responses: list[FetchTopicResponse]
+    error_code: Int16 = 0
+    throttle_time_ms: Int32 = 0
+    session_id: Int32 = 0
+
+
+class FetchRequest(Request, frozen=True, array_like=True, gc=False):
+    """Read from several partitions; the same request serves consumers and followers.
+
+    replica_id: broker id of a follower, −1 for a consumer. replica_epoch: the follower's incarnation (the version of
+    `/brokers/incarnations/<id>`), checked in ZooKeeper before that follower may join an ISR (KIP-903).
+    The answer waits up to max_wait_ms for min_bytes; it holds at most max_bytes, but the first batch of the first
+    non-empty partition is always sent whole (KIP-74).
+    """
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.FETCH
+    RESPONSE: ClassVar[type[Message]] = FetchResponse
+
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32
+    topics: list[FetchTopic]
+    replica_id: Int32 = NO_BROKER
+    replica_epoch: Int64 = NO_EPOCH
+    isolation_level: Int8 = READ_UNCOMMITTED
+    session_id: Int32 = 0
+    session_epoch: Int32 = NO_EPOCH
+    forgotten_topics_data: list[tuple[str, list[int]]] = []
+    rack_id: str = ""
+
+
+# --- ListOffsets -----------------------------------------------------------------------------------------------
+
+
+class ListOffsetsPartition(Message, frozen=True, array_like=True, gc=False):
+    """`timestamp`: milliseconds, or `EARLIEST_TIMESTAMP` / `LATEST_TIMESTAMP`."""
+
+    partition_index: Int32
+    timestamp: Int64
+    current_leader_epoch: Int32 = NO_EPOCH
+
+
+class ListOffsetsTopic(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partitions: list[ListOffsetsPartition]
+
+
+class ListOffsetsPartitionResponse(Message, frozen=True, array_like=True, gc=False):
+    """`offset` −1 where no record has a timestamp ≥ the asked one; `timestamp` is that record's, in ms."""
+
+    partition_index: Int32
+    error_code: Int16
+    timestamp: Int64 = -1
+    offset: Int64 = NO_OFFSET
+    leader_epoch: Int32 = NO_EPOCH
+
+
+class ListOffsetsTopicResponse(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partitions: list[ListOffsetsPartitionResponse]
+
+
+class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
+    topics: list[ListOffsetsTopicResponse]
+    throttle_time_ms: Int32 = 0
+
+
+class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
+    """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.LIST_OFFSETS
+    RESPONSE: ClassVar[type[Message]] = ListOffsetsResponse
+
+    topics: list[ListOffsetsTopic]
+    replica_id: Int32 = NO_BROKER
+    isolation_level: Int8 = READ_UNCOMMITTED
+
+
+# --- OffsetForLeaderEpoch --------------------------------------------------------------------------------------
+
+
+class OffsetForLeaderPartition(Message, frozen=True, array_like=True, gc=False):
+    partition: Int32
+    leader_epoch: Int32
+    current_leader_epoch: Int32 = NO_EPOCH
+
+
+class OffsetForLeaderTopic(Message, frozen=True, array_like=True, gc=False):
+    topic: str
+    partitions: list[OffsetForLeaderPartition]
+
+
+class OffsetForLeaderPartitionResponse(Message, frozen=True, array_like=True, gc=False):
+    partition: Int32
+    error_code: Int16
+    leader_epoch: Int32 = NO_EPOCH
+    end_offset: Int64 = NO_OFFSET
+
+
+class OffsetForLeaderTopicResponse(Message, frozen=True, array_like=True, gc=False):
+    topic: str
+    partitions: list[OffsetForLeaderPartitionResponse]
+
+
+class OffsetForLeaderEpochResponse(Message, frozen=True, array_like=True, gc=False):
+    topics: list[OffsetForLeaderTopicResponse]
+    throttle_time_ms: Int32 = 0
+
+
+class OffsetForLeaderEpochRequest(Request, frozen=True, array_like=True, gc=False):
+    """Where did this epoch end in your log? Serves clients that resume after a leader change (KIP-320)."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    RESPONSE: ClassVar[type[Message]] = OffsetForLeaderEpochResponse
+
+    topics: list[OffsetForLeaderTopic]
+    replica_id: Int32 = NO_BROKER

@@ -1,0 +1,1 @@
+"""The seams: interfaces, their errors, the production adapters; the configuration table."""

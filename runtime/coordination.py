@@ -1,0 +1,186 @@
+"""The coordination seam: what the system uses ZooKeeper for. Production: `coordination_kazoo`; tests:
+`strandline.testkit.zookeeper`. One contract suite runs against both.
+
+Asynchronous and pipelined: operations issued together travel together; `get_many` and `children_many` read in waves
+(MultiRead). Paths are absolute below the chroot of `zookeeper.connect`.
+
+Watches are one-shot and level triggered: the callback says only *that* something may have changed. Set the watch with
+the read, at processing time. On a loss of the connection every watch callback fires once with `CONNECTION` and is gone:
+re-arm by reading again once CONNECTED. Callbacks run on the event loop and must not block.
+
+Ambiguity: `ConnectionLost` means that a write may or may not have been applied. Repeat a *conditional* write as it is.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+MATCH_ANY_VERSION = -1
+"""Forbidden for partition states (safety.md 12); allowed where nobody competes."""
+
+
+class ZnodeStat(NamedTuple):
+    """version: of the data; cversion: of the children; czxid: transaction that created it (the broker epoch);
+    ephemeral_owner: session id, 0 for a persistent znode."""
+
+    version: int
+    cversion: int
+    czxid: int
+    mzxid: int
+    ephemeral_owner: int
+    num_children: int
+
+
+class Znode(NamedTuple):
+    data: bytes
+    stat: ZnodeStat
+
+
+class SessionState(enum.Enum):
+    """CONNECTED: usable. SUSPENDED: no server answers, the session may still live. EXPIRED: the session is gone with
+    its ephemeral znodes; a new session follows with CONNECTED."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+class WatchEvent(enum.Enum):
+    """Why a watch fired; only a hint (level triggered)."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+    CHANGED = "changed"
+    CHILDREN = "children"
+    CONNECTION = "connection"
+
+
+class CoordinationError(Exception):
+    """Base; the text names the operation and the path."""
+
+
+class NoNode(CoordinationError): ...
+
+
+class NodeExists(CoordinationError): ...
+
+
+class BadVersion(CoordinationError): ...
+
+
+class NotEmpty(CoordinationError): ...
+
+
+class ConnectionLost(CoordinationError):
+    """No answer; a write may have been applied."""
+
+
+class SessionExpired(CoordinationError):
+    """The session that issued the operation is gone."""
+
+
+class RequestTooLarge(CoordinationError):
+    """Data over ZooKeeper's limit (1 MiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = MATCH_ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+OperationResult = str | ZnodeStat | None
+"""Of a successful operation: the created path, the new stat after SetData, None for Delete and Check."""
+
+
+class TransactionFailed(CoordinationError):
+    """Nothing was applied. `index`: the first operation that failed; `cause`: its typed error."""
+
+    def __init__(self, message: str, index: int, cause: CoordinationError) -> None:
+        super().__init__(message)
+        self.index = index
+        self.cause = cause
+
+
+Watch = Callable[[WatchEvent], None]
+
+
+class Coordination(Protocol):
+    """One session with ZooKeeper."""
+
+    @property
+    def session_id(self) -> int:
+        """Id of the current session, 0 before the first."""
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def seconds_since_contact(self) -> float:
+        """Since a server last answered anything (pings included): kazoo reports a lost session only when it
+        reconnects, so whoever acts on a session keeps this clock itself."""
+
+    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
+        """Called on the event loop at each change of state, in order."""
+
+    async def start(self) -> None:
+        """Connect; returns when CONNECTED. CoordinationError naming the servers after the connection timeout."""
+
+    async def close(self) -> None:
+        """End the session: its ephemeral znodes vanish at once. Idempotent."""
+
+    async def get(self, path: str, watch: Watch | None = None) -> Znode: ...
+
+    async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None: ...
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names, sorted."""
+
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
+        """None where there is no such znode. Pipelined in waves; order as asked."""
+
+    async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]: ...
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
+    ) -> str:
+        """Returns the path (with its number when `sequence`). parents: create missing ones, persistent and empty."""
+
+    async def set(self, path: str, data: bytes, version: int) -> ZnodeStat: ...
+
+    async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None: ...
+
+    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """All or nothing; TransactionFailed names the operation at fault."""
+
+    async def multi_many(
+        self, transactions: Sequence[Sequence[Operation]]
+    ) -> list[list[OperationResult] | CoordinationError]:
+        """Independent transactions, pipelined; each ends by itself with its results or its error."""
+
+    async def sync(self, path: str = "/") -> None:
+        """The following reads see everything that was written before this call."""

@@ -1,0 +1,121 @@
+"""The disk seam: a small synchronous file system. Production: `disk_posix`; tests: `strandline.testkit.disk`.
+
+Everything that storage does to a disk goes through these two interfaces, so that a test can know what was synced, fail
+any operation with any errno, and crash between any two. Paths are absolute strings. Errors are `OSError` with the real
+errno (ENOENT, ENOSPC, EIO …): the one library error that storage maps itself, because the errno decides what happens.
+
+Durability rules (and what the in-memory disk enforces at a crash): file content survives once `fsync` returned; a
+created, renamed or unlinked name survives once `fsync_dir` of its folder returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Reads and writes are positional; there is no cursor."""
+
+    path: str
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after another from `position` (bytes). Returns bytes written: may be short."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        """Fill `buffer` from `position`; returns the bytes read, fewer only at the end of the file."""
+
+    def is_resident(self, position: int, length: int) -> bool:
+        """Whether reading this range would not wait for the disk (a probe: preadv with RWF_NOWAIT at both ends)."""
+
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def fsync(self) -> None:
+        """Blocking; never call it on the event loop (`Blocking.run` does it elsewhere)."""
+
+    def start_writeback(self, position: int, length: int) -> None:
+        """Ask the kernel to begin writing this range out; returns at once (sync_file_range)."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRegion:
+    """`length` bytes of `file` from `position`: what `Transport.send_file_nowait` sends without copying."""
+
+    file: File
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    total_bytes: int
+    free_bytes: int
+
+
+class FileLock(Protocol):
+    """An exclusive advisory lock on a file, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The file system that one broker sees."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> File:
+        """Open for reading and writing. create: make it if absent (mode 0600); exclusive: fail with EEXIST if present.
+        Never follows a symbolic link in the last component."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a folder, sorted."""
+
+    def makedirs(self, path: str) -> None:
+        """Create the folder and its parents (mode 0700); no error where it exists."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically; replaces an existing file."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in this folder durable. Blocking."""
+
+    def stat_mtime_ms(self, path: str) -> int:
+        """Last modification, wall clock, milliseconds."""
+
+    def space(self, path: str) -> DiskSpace: ...
+
+    def lock(self, path: str) -> FileLock:
+        """Take the exclusive lock file at `path` (created if absent). BlockingIOError if somebody else holds it."""
+
+    def boot_id(self) -> str:
+        """Identifies this boot of the machine: an unclean stop within one boot lost nothing that was written."""
+
+
+def read_file(disk: Disk, path: str, max_bytes: int = 64 * 2**20) -> bytes:
+    """The whole content of a small file. ValueError when it is larger than `max_bytes`."""
+    file = disk.open(path, read_only=True)
+    try:
+        size = file.size()
+        if size > max_bytes:
+            raise ValueError(f"{path} has {size} bytes, more than the {max_bytes} allowed")
+        return file.pread(size, 0)
+    finally:
+        file.close()

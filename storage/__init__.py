@@ -1,0 +1,1 @@
+"""One broker's logs on disk, synchronous."""

@@ -1,0 +1,1 @@
+"""In-memory network, disk and ZooKeeper for tests."""
