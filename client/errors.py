@@ -1,0 +1,186 @@
+"""What can go wrong for a client: one class per failure, each with one line that names the broker, the cause, the remedy.
+
+Two attributes drive every retry decision, and nothing else does: `retriable` (the same call may succeed later) and
+`invalid_metadata` (what this client knows of the cluster is out of date: ask again first). An error code that a broker
+answered becomes `AnsweredError` or its subclass by `error_for`; the numbers live in `protocol.errors`.
+"""
+
+from __future__ import annotations
+
+from strandline.protocol.errors import ErrorCode, error_code
+
+
+class ClientError(Exception):
+    """Base of every error of this package."""
+
+    retriable = False
+    invalid_metadata = False
+
+
+# --- Connections -----------------------------------------------------------------------------------------------
+
+
+class CannotReachBroker(ClientError):
+    """No connection to one broker; nothing was sent."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class WrongBroker(CannotReachBroker):
+    """Another broker (or another cluster) answers at an advertised address than the metadata says."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended while a request was on its way: whether it was carried out is unknown."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class RequestTimedOut(ClientError):
+    """A broker did not answer in time: whether the request was carried out is unknown."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class UnsupportedApiVersion(ClientError):
+    """This broker does not serve a version of the request that this client speaks; nothing was sent."""
+
+
+class NoBrokerReachable(ClientError):
+    """None of the bootstrap servers and known brokers answered; the text has the last cause of each."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class ClientClosed(ClientError):
+    """The client was closed before or during the call."""
+
+
+class InvalidClientConfig(ClientError):
+    """A client setting is unknown or has a value that cannot be used."""
+
+
+# --- Answers ---------------------------------------------------------------------------------------------------
+
+
+class AnsweredError(ClientError):
+    """A broker answered with an error code; subclasses exist for those that programs handle one by one."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.retriable = code.retriable
+        self.invalid_metadata = code.invalid_metadata
+
+
+class UnknownTopic(AnsweredError):
+    """The topic or partition does not exist as far as the asked broker knows."""
+
+
+class LeaderNotAvailable(AnsweredError):
+    """The partition has no leader now."""
+
+
+class TopicAlreadyExists(AnsweredError):
+    """A topic of that name is there already."""
+
+
+class InvalidTopic(AnsweredError):
+    """The topic's name is not legal."""
+
+
+class InvalidTopicSettings(AnsweredError):
+    """Partition count, replication factor, assignment or configuration of a new topic was refused."""
+
+
+class MessageTooLarge(AnsweredError):
+    """The broker refuses a batch above the topic's `max.message.bytes`."""
+
+
+class NotEnoughReplicas(AnsweredError):
+    """Fewer replicas in sync than `min.insync.replicas`; `acks=all` is refused."""
+
+
+_CLASSES: dict[ErrorCode, type[AnsweredError]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
+    ErrorCode.LEADER_NOT_AVAILABLE: LeaderNotAvailable,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicAlreadyExists,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: InvalidTopic,
+    ErrorCode.INVALID_PARTITIONS: InvalidTopicSettings,
+    ErrorCode.INVALID_REPLICATION_FACTOR: InvalidTopicSettings,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: InvalidTopicSettings,
+    ErrorCode.INVALID_CONFIG: InvalidTopicSettings,
+    ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
+    ErrorCode.NOT_ENOUGH_REPLICAS: NotEnoughReplicas,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicas,
+}
+
+
+def error_for(number: int, what: str, who: str = "", detail: str | None = None) -> AnsweredError:
+    """The exception for an answered code. `what` names the thing (a topic, a partition), `who` the broker that
+    answered, `detail` its own words if it gave any."""
+    code = error_code(number)
+    name = code.name if code.value == number else f"error {number}"
+    source = f" from {who}" if who else ""
+    return _CLASSES.get(code, AnsweredError)(code, f"{what}: {name}{source}: {detail or code.explanation}")
+
+
+# --- Producing -------------------------------------------------------------------------------------------------
+
+
+class DeliveryFailed(ClientError):
+    """A record was not delivered. `outcome_unknown`: it may stand in the log all the same, since an attempt was sent
+    whose answer never came or came after the append. `cause` is the last error."""
+
+    def __init__(self, text: str, *, outcome_unknown: bool, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self.outcome_unknown = outcome_unknown
+        self.cause = cause
+
+
+class DeliveryTimeout(DeliveryFailed):
+    """`delivery_timeout_ms` passed before the record was acknowledged."""
+
+
+class BufferFull(ClientError):
+    """`buffer_memory` is used up by records that wait for delivery; this record was not accepted."""
+
+
+class RecordDropped(BufferFull):
+    """As `BufferFull`, with `buffer_full="drop"`: the record was discarded, as asked for."""
+
+
+class RecordTooLarge(ClientError):
+    """A record above `max_request_size` bytes; it was not accepted."""
+
+
+# --- Consuming -------------------------------------------------------------------------------------------------
+
+
+class NotAssigned(ClientError):
+    """The partition is not among those given to `assign`."""
+
+
+class OffsetOutOfRange(ClientError):
+    """The position lies outside the log and `auto_offset_reset` is "none"."""
+
+    def __init__(self, text: str, offset: int) -> None:
+        super().__init__(text)
+        self.offset = offset
+
+
+class LogTruncated(ClientError):
+    """Records below the position are gone: after an unclean election the log ends before it, or diverges below it.
+    `diverging_offset` is the first offset that differs from what was consumed."""
+
+    def __init__(self, text: str, diverging_offset: int) -> None:
+        super().__init__(text)
+        self.diverging_offset = diverging_offset
+
+
+class CorruptRecords(ClientError):
+    """Fetched records fail their checksum or cannot be decoded; the position stays before them."""
