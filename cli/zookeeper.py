@@ -1,0 +1,163 @@
+"""The embedded ZooKeeper: the real server, from the jars that pyspark carries, as one small process on loopback.
+
+It is tuned for a short start and little memory (0.5 s, about 75 MB), not for load. It can be stopped and started again
+on the same port and folder. Only for the embedded cluster and tests: a production cluster has its own ensemble.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import time
+from pathlib import Path
+from types import TracebackType
+
+from strandline.cli.java import find_java
+from strandline.cli.process import Daemon, ProcessFailed
+from strandline.runtime.loopback import LOOPBACK, free_port, zookeeper_serves
+
+_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_JARS = ("log4j-", "metrics-core-", "netty-", "slf4j-api-", "snappy-java-", "zookeeper-")
+_NEEDLESS_JARS = ("netty-all-", "netty-tcnative-", "netty-transport-native-", "log4j-1.2-", "log4j-layout-")
+_BOUND = re.compile(rb"(?:binding|bound) to port (?:/?[0-9.]+:)?(\d+)")
+_PORT_TAKEN = b"Address already in use"
+_STARTS = 5
+
+_CONFIG = """\
+dataDir={data}
+clientPort={port}
+clientPortAddress={host}
+admin.enableServer=false
+maxClientCnxns=0
+# Expiry is decided in steps of a tick: a small one expires a dead broker's session soon after its time.
+tickTime=1000
+maxSessionTimeout=60000
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+
+
+class ZooKeeperJarsMissing(Exception):
+    """pyspark, which carries ZooKeeper's jars, is not installed."""
+
+
+class EmbeddedZooKeeper:
+    """One standalone server. Usable as a context manager: `with EmbeddedZooKeeper(folder) as zookeeper: …`."""
+
+    def __init__(self, folder: Path, *, port: int | None = None, heap_mb: int = 128) -> None:
+        """`folder` keeps its data, configuration and log; `port`: a free one is chosen when None."""
+        self.folder = folder.resolve()
+        self.port = port
+        self._port_is_given = port is not None
+        self._heap_mb = heap_mb
+        self.process = Daemon("ZooKeeper", self.folder / "zookeeper.log")
+
+    @property
+    def address(self) -> str:
+        """host:port, as for `zookeeper.connect`."""
+        if self.port is None:
+            raise ProcessFailed("ZooKeeper was not started yet and has no port")
+        return f"{LOOPBACK}:{self.port}"
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start and wait until it serves. ProcessFailed, JavaNotFound, ZooKeeperJarsMissing."""
+        class_path = _class_path()
+        java = find_java()
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        for attempt in range(_STARTS):
+            if self.port is None:
+                self.port = free_port()
+            log_position = self._log_size()
+            self._launch(str(java.command), class_path)
+            if self._wait_until_serving(log_position, timeout_s):
+                return
+            if self._port_is_given or attempt == _STARTS - 1:
+                break
+            self.port = None
+        raise ProcessFailed(f"ZooKeeper: port {self.port} on {LOOPBACK} is taken (log: {self.process.log_path})")
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """SIGTERM, after `timeout_s` SIGKILL; the data stays. Idempotent."""
+        self.process.stop(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def __enter__(self) -> EmbeddedZooKeeper:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _launch(self, java: str, class_path: str) -> None:
+        config = self.folder / "zookeeper.properties"
+        config.write_text(_CONFIG.format(data=self.folder / "data", port=self.port, host=LOOPBACK))
+        command = [
+            java,
+            f"-Xmx{self._heap_mb}m",
+            # A short start: no optimising compiler, shared classes of the runtime, the simplest collector.
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            "-Dlog4j2.level=INFO",
+            # 64 MB by default, for a log that holds kilobytes here.
+            "-Dzookeeper.preAllocSize=1024",
+            "-cp",
+            class_path,
+            _MAIN_CLASS,
+            str(config),
+        ]
+        self.process.start(command, folder=self.folder)
+
+    def _wait_until_serving(self, log_position: int, timeout_s: float) -> bool:
+        """False when the port turned out to be taken."""
+        deadline = time.monotonic() + timeout_s
+        bound = False
+        while True:
+            if not bound:
+                with self.process.log_path.open("rb") as log:
+                    log.seek(log_position)
+                    text = log.read()
+                if _PORT_TAKEN in text:
+                    self.process.stop(5.0)
+                    return False
+                if found := _BOUND.search(text):
+                    self.port = int(found[1])
+                    bound = True
+            # Bound is not yet serving; and a foreign server may sit on a port that ours failed to bind.
+            if bound and self.port is not None and zookeeper_serves(self.port) and self.process.is_alive:
+                return True
+            self.process.require_alive()
+            if time.monotonic() >= deadline:
+                last = self.process.last_log_line()
+                self.process.kill()
+                raise ProcessFailed(
+                    f"ZooKeeper did not serve within {timeout_s:.0f} s: {last} (log: {self.process.log_path})"
+                )
+            time.sleep(0.01)
+
+    def _log_size(self) -> int:
+        try:
+            return self.process.log_path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+def _class_path() -> str:
+    pyspark = importlib.util.find_spec("pyspark")
+    folder = Path(pyspark.origin).parent / "jars" if pyspark is not None and pyspark.origin is not None else None
+    jars = sorted(folder.glob("*.jar")) if folder is not None else []
+    chosen = [jar for jar in jars if jar.name.startswith(_JARS) and not jar.name.startswith(_NEEDLESS_JARS)]
+    if not any(jar.name.startswith("zookeeper-") for jar in chosen):
+        raise ZooKeeperJarsMissing(
+            "the embedded ZooKeeper needs the jars of pyspark: pip install 'strandline[local]', "
+            "or give brokers the address of a ZooKeeper of your own"
+        )
+    return os.pathsep.join(str(jar) for jar in chosen)
