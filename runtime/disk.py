@@ -18,9 +18,15 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """One open file. Reads and writes are positional; there is no cursor."""
+    """One open file. Reads and writes are positional; there is no cursor.
+
+    It lives as long as anything refers to it: a file that was unlinked stays readable until the last `FileRegion` on it
+    is dropped, then its descriptor is released by itself. So nobody calls `close` on a file that others may be sending.
+    """
 
     path: str
+    truncations: int
+    """How often this file was made shorter since it was opened: a region captured before a truncation is stale."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write the buffers one after another from `position` (bytes). Returns bytes written: may be short."""
@@ -49,13 +55,29 @@ class File(Protocol):
         """Idempotent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class FileRegion:
-    """`length` bytes of `file` from `position`: what `Transport.send_file_nowait` sends without copying."""
+    """`length` bytes of `file` from `position`: what `Transport.send_file_nowait` sends without copying.
+
+    Treat it as a value. (Not a frozen dataclass: making one costs 0.9 µs, this 0.3, and every fetch makes one.)
+    """
 
     file: File
     position: int
     length: int
+    truncations: int
+    """The file's counter when the region was captured."""
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+        self.truncations = file.truncations
+
+    @property
+    def is_stale(self) -> bool:
+        """The file was cut since: these bytes may be other bytes by now. Whoever promised them closes its connection."""
+        return self.file.truncations != self.truncations
 
 
 @dataclass(frozen=True, slots=True)

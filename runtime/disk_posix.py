@@ -1,0 +1,182 @@
+"""The disk seam on a POSIX file system (`runtime/disk.py` says what each method promises).
+
+Rules: descriptors are opened with O_CLOEXEC and O_NOFOLLOW, files have mode 0600 and folders 0700; a descriptor is
+released when the last reference to its file object goes, so that a region being sent pins a file that was unlinked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+
+from strandline.runtime.disk import Buffer, DiskSpace
+
+_IOV_MAX = 1024
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+_SYNC_FILE_RANGE_WRITE = 2
+_RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """The C library's sync_file_range, which Python does not wrap; None where the platform has none."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    function.restype = ctypes.c_int
+    return function
+
+
+_sync_file_range = _find_sync_file_range()
+
+
+class PosixFile:
+    """One open file; `fileno()` is what sendfile takes."""
+
+    __slots__ = ("__weakref__", "_descriptor", "path", "truncations")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.truncations = 0
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        if len(buffers) <= _IOV_MAX:
+            return os.pwritev(self._descriptor, buffers, position)
+        written = 0
+        for first in range(0, len(buffers), _IOV_MAX):
+            chunk = buffers[first : first + _IOV_MAX]
+            count = os.pwritev(self._descriptor, chunk, position + written)
+            written += count
+            if count < sum(map(len, chunk)):
+                break
+        return written
+
+    def pread(self, length: int, position: int) -> bytes:
+        return os.pread(self._descriptor, length, position)
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        return os.preadv(self._descriptor, [buffer], position)
+
+    def is_resident(self, position: int, length: int) -> bool:
+        if not _RWF_NOWAIT or length <= 0:
+            return True
+        byte = bytearray(1)
+        try:
+            os.preadv(self._descriptor, [byte], position, _RWF_NOWAIT)
+            os.preadv(self._descriptor, [byte], position + length - 1, _RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # some file systems cannot tell (tmpfs before 6.0): then never wait
+                return True
+            raise
+        return True
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        if size < self.size():
+            self.truncations += 1
+        os.ftruncate(self._descriptor, size)
+
+    def fsync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def start_writeback(self, position: int, length: int) -> None:
+        if _sync_file_range is not None:  # a hint: an error shows at the fsync that follows
+            _sync_file_range(self._descriptor, position, length, _SYNC_FILE_RANGE_WRITE)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except OSError:  # nothing can be done with it in a finaliser, and fsync reports what matters
+            pass
+
+
+class PosixLock:
+    """An flock on a lock file: the kernel releases it when the process ends, however that happens."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class PosixDisk:
+    """The machine's file system."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> PosixFile:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDONLY if read_only else os.O_RDWR)
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return PosixFile(path, os.open(path, flags, 0o600))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path) and not os.path.islink(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def fsync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def stat_mtime_ms(self, path: str) -> int:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000
+
+    def space(self, path: str) -> DiskSpace:
+        answer = os.statvfs(path)
+        return DiskSpace(answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)
+
+    def lock(self, path: str) -> PosixLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return PosixLock(descriptor)
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID_PATH, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:  # no such file: every start counts as a new boot, the safe side
+            return ""
