@@ -7,8 +7,8 @@ header  0x94 0xcd api_key 0xcd version 0xce correlation_id 0xce body_bytes   17 
 body    one message as a msgpack array                                     body_bytes
 attachments, raw and back to back, whose sizes the body names              the rest
 ```
-The header is a msgpack array of four fixed-width integers, so that `struct` reads it in place; its first byte 0x94 tells
-the native dialect from Kafka's. A response repeats the API key, version and correlation id of its request.
+The header is a msgpack array of four fixed-width integers, so that `struct` reads it in place; its first byte, 0x94,
+tells the native dialect from Kafka's. A response repeats the API key, version and correlation id of its request.
 
 Rules: every length is checked against a limit and against what is there before anything is allocated; whatever a peer
 sends raises RemoteProtocolError or nothing. Nothing here keeps state: who reads a connection owns the position.
@@ -28,6 +28,10 @@ from strandline.protocol.messages.base import Message
 
 MAX_FRAME_BYTES = 100 * 2**20
 """Default of `socket.request.max.bytes`: the longest frame, without its length prefix."""
+
+MAX_BODY_BYTES = 4 * 2**20
+"""The longest msgpack body (attachments do not count): the metadata of 100 K partitions is 2.5 MB. Decoding builds up to
+64 bytes of objects per byte, so this, not the frame's limit, bounds what a hostile body can cost."""
 
 MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
 """The longest frame of a peer that has not said who it is (safety.md §3)."""
@@ -79,7 +83,7 @@ def encode_head(api_key: int, version: int, correlation_id: int, message: Messag
     """
     try:
         # A packer per call costs 0.1 µs and makes this safe in any thread (a shared one keeps a buffer).
-        body = msgpack.Packer(default=msgspec.structs.astuple, buf_size=_PACKER_BUFFER_BYTES).pack(message)
+        body: bytes = msgpack.Packer(default=msgspec.structs.astuple, buf_size=_PACKER_BUFFER_BYTES).pack(message)
         head = _PREFIX_AND_HEADER.pack(
             HEADER_BYTES + len(body) + attachment_bytes,
             _ARRAY_OF_4,
@@ -94,6 +98,10 @@ def encode_head(api_key: int, version: int, correlation_id: int, message: Messag
         )
     except (TypeError, ValueError, OverflowError, struct.error) as error:
         raise LocalProtocolError(f"{type(message).__name__} cannot be encoded: {error}") from error
+    if len(body) > MAX_BODY_BYTES:
+        raise LocalProtocolError(
+            f"{type(message).__name__} has a body of {len(body)} bytes, more than {MAX_BODY_BYTES}: split it"
+        )
     return head + body
 
 
@@ -108,7 +116,7 @@ def frame_bytes(buffer: Buffer, position: int, available: int, max_frame_bytes: 
     (length,) = _LENGTH.unpack_from(buffer, position)
     if length < HEADER_BYTES or length > max_frame_bytes:
         raise RemoteProtocolError(
-            f"frame length {length} is outside [{HEADER_BYTES}, {max_frame_bytes}] (is the peer speaking another protocol?)"
+            f"frame length {length} is outside [{HEADER_BYTES}, {max_frame_bytes}]; does the peer speak another protocol?"
         )
     return PREFIX_BYTES + int(length)
 
@@ -116,7 +124,7 @@ def frame_bytes(buffer: Buffer, position: int, available: int, max_frame_bytes: 
 def decode_header(buffer: Buffer, position: int) -> FrameHeader:
     """The header at `position`, which is where the payload begins: right after the length prefix.
 
-    RemoteProtocolError: it is not a native header, or fewer than 17 bytes are there.
+    RemoteProtocolError: it is not a native header, fewer than 17 bytes are there, or the body is over its limit.
     """
     try:
         array, tag1, api_key, tag2, version, tag3, correlation_id, tag4, body_bytes = _HEADER.unpack_from(
@@ -126,14 +134,16 @@ def decode_header(buffer: Buffer, position: int) -> FrameHeader:
         raise RemoteProtocolError(f"frame ends within its header of {HEADER_BYTES} bytes") from None
     if array != _ARRAY_OF_4 or tag1 != _UINT16 or tag2 != _UINT16 or tag3 != _UINT32 or tag4 != _UINT32:
         raise RemoteProtocolError("the frame does not begin with a native header")
+    if body_bytes > MAX_BODY_BYTES:
+        raise RemoteProtocolError(f"body of {body_bytes} bytes, more than the {MAX_BODY_BYTES} allowed")
     return FrameHeader(api_key, version, correlation_id, body_bytes)
 
 
 def decode_body(cls: type[M], body: Buffer) -> M:
     """The message of class `cls` that `body` holds, all of it and nothing else.
 
-    RemoteProtocolError: `body` is not msgpack, not that message, or longer than it. Memory stays within a small multiple
-    of `len(body)`: unpackb compares the length of each array, map and string with the bytes that are there.
+    RemoteProtocolError: `body` is not msgpack, not that message, or longer than it. Memory stays within 64 times
+    `len(body)` (empty arrays, one byte each on the wire): unpackb compares every length with the bytes that are there.
     """
     try:
         return msgspec.convert(msgpack.unpackb(body), cls)
