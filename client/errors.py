@@ -1,4 +1,4 @@
-"""What can go wrong for a client: one class per failure, each with one line that names the broker, the cause, the remedy.
+"""What can go wrong for a client: a class per failure, each with one line that names broker, cause and remedy.
 
 Two attributes drive every retry decision, and nothing else does: `retriable` (the same call may succeed later) and
 `invalid_metadata` (what this client knows of the cluster is out of date: ask again first). An error code that a broker

@@ -1,0 +1,280 @@
+"""What a client knows of the cluster: brokers, topics, leaders. A snapshot, swapped whole with each answer.
+
+Rules: the leader epoch of a partition never goes back within one topic id, whatever a lagging broker says (KAFKA-4443,
+safety.md 37). Metadata travels on a connection of its own, so that it never waits behind a long poll. When an answer to
+an urgent question brings nothing new, the next one goes to another broker: a broker that is cut off keeps believing in
+an old leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import trio
+
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError, NoBrokerReachable, UnknownTopic, WrongBroker, error_for
+from strandline.client.settings import ClientSettings, parse_addresses
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.network import Address
+
+FIRST_ATTEMPT_TIMEOUT_MS = 3_000
+"""How long one broker may take to answer before the next is asked; doubles with each round up to request_timeout_ms.
+A stopped process (SIGSTOP) accepts connections and never answers."""
+
+STALE_ANSWERS_PER_BROKER = 3
+"""After so many urgent questions in a row that brought nothing new another broker is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition as last heard; `leader` −1: none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    name: str
+    topic_id: TopicId
+    partitions: Mapping[int, PartitionView]
+    error_code: int = 0
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    broker_id: int
+    address: Address
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything at one moment. `brokers` are those that live, by their advertised address."""
+
+    cluster_id: str = ""
+    controller_id: int = NO_BROKER
+    brokers: Mapping[int, BrokerView] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionView | None:
+        topic = self.topics.get(topic_partition.topic)
+        return topic.partitions.get(topic_partition.partition) if topic else None
+
+    def merged(self, answer: MetadataResponse) -> ClusterView:
+        """This view after an answer; topics that were not asked about stay as they are."""
+        topics = dict(self.topics)
+        for topic in answer.topics:
+            topics[topic.name] = _merged_topic(topics.get(topic.name), topic)
+        brokers = {
+            item.node_id: BrokerView(item.node_id, Address(item.host, item.port), item.rack) for item in answer.brokers
+        }
+        return ClusterView(
+            answer.cluster_id or self.cluster_id,
+            answer.controller_id,
+            MappingProxyType(brokers),
+            MappingProxyType(topics),
+        )
+
+    def with_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> ClusterView:
+        """This view after a broker's hint who leads now; an older hint changes nothing."""
+        known = self.partition(topic_partition)
+        if known is None or leader_epoch <= known.leader_epoch or leader not in self.brokers:
+            return self
+        topic = self.topics[topic_partition.topic]
+        partitions = dict(topic.partitions)
+        partitions[topic_partition.partition] = replace(known, leader=leader, leader_epoch=leader_epoch, error_code=0)
+        topics = dict(self.topics)
+        topics[topic.name] = replace(topic, partitions=MappingProxyType(partitions))
+        return replace(self, topics=MappingProxyType(topics))
+
+
+def _merged_topic(known: TopicView | None, answer: MetadataTopic) -> TopicView:
+    partitions = {
+        item.partition_index: PartitionView(
+            item.leader_id,
+            item.leader_epoch,
+            tuple(item.replica_nodes),
+            tuple(item.isr_nodes),
+            tuple(item.offline_replicas),
+            item.error_code,
+        )
+        for item in answer.partitions
+    }
+    # Two ids that both are known and differ: the topic was made anew and its epochs count from the start.
+    if known is not None and (NO_TOPIC_ID in (known.topic_id, answer.topic_id) or known.topic_id == answer.topic_id):
+        only_trouble = answer.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for index, before in known.partitions.items():
+            now = partitions.get(index)
+            if only_trouble if now is None else NO_EPOCH < now.leader_epoch < before.leader_epoch:
+                partitions[index] = before
+    topic_id = answer.topic_id if answer.topic_id != NO_TOPIC_ID or known is None else known.topic_id
+    return TopicView(answer.name, topic_id, MappingProxyType(partitions), answer.error_code, answer.is_internal)
+
+
+class Metadata:
+    """Keeps a `ClusterView` fresh. `run` is the task that asks; everything else only marks what is wanted."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        environment: ClientEnvironment,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        allow_auto_topic_creation: bool = False,
+    ) -> None:
+        self.view = ClusterView()
+        self.last_error: Exception | None = None
+        self._settings = settings
+        self._environment = environment
+        self._on_change = on_change
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._bootstrap = parse_addresses(settings.bootstrap_servers)
+        self._topics: dict[str, None] = {}
+        self._connection: Connection | None = None
+        self._wanted = trio.Event()
+        self._answered = trio.Event()
+        self._urgent = False
+
+    def request_update(self) -> None:
+        """Ask again soon: something turned out to be out of date."""
+        self._urgent = True
+        self._wanted.set()
+
+    def hint_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> None:
+        """A broker said who leads now, in place of an answer."""
+        self.view = self.view.with_leader(topic_partition, leader, leader_epoch)
+
+    async def topic(self, name: str, *, timeout_ms: float, setting: str) -> TopicView:
+        """The topic, once the cluster knows it. UnknownTopic, NoBrokerReachable or what else was the last cause after
+        `timeout_ms` (the value of `setting`); at once where waiting cannot help."""
+        deadline = trio.current_time() + timeout_ms / 1000
+        self._topics[name] = None
+        while True:
+            topic = self.view.topics.get(name)
+            if topic is not None and topic.partitions and not topic.error_code:
+                return topic
+            if topic is not None and topic.error_code:
+                error = error_for(topic.error_code, f"topic {name!r}")
+                if not error.retriable:
+                    raise error
+            if not await self.wait_for_answer(deadline):
+                break
+        if self.last_error is not None:
+            raise self.last_error
+        if topic is None or not topic.error_code:
+            raise UnknownTopic(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name!r}: nothing known of it within {timeout_ms:g} ms ({setting})",
+            )
+        raise error_for(
+            topic.error_code, f"topic {name!r}", detail=f"still after {timeout_ms:g} ms ({setting}); does it exist?"
+        )
+
+    async def wait_for_answer(self, deadline: float) -> bool:
+        """Ask (again) and wait for an attempt to end, well or badly. False: the deadline came first."""
+        self.request_update()
+        answered = self._answered
+        with trio.move_on_at(deadline):
+            await answered.wait()
+        return trio.current_time() < deadline
+
+    async def run(self) -> None:
+        """Ask when wanted and when the view is too old; after a failure or in a hurry no more often than the back-off
+        allows. Runs until cancelled."""
+        failures = stale = 0
+        try:
+            while True:
+                with trio.move_on_after(self._settings.metadata_max_age_ms / 1000):
+                    await self._wanted.wait()
+                self._wanted = trio.Event()
+                urgent, self._urgent = self._urgent, False
+                before = self.view
+                try:
+                    await self._refresh(failures)
+                except (ClientError, RemoteProtocolError) as error:
+                    self.last_error = error
+                    self._wanted.set()
+                else:
+                    self.last_error = None
+                nothing_new = self.view.topics == before.topics and self.view.brokers == before.brokers
+                failures = failures + 1 if self.last_error else 0
+                stale = stale + 1 if urgent and nothing_new else 0
+                if stale % STALE_ANSWERS_PER_BROKER == STALE_ANSWERS_PER_BROKER - 1:
+                    self._disconnect()
+                self._answered.set()
+                self._answered = trio.Event()
+                self._on_change()
+                await trio.sleep(backoff_ms(self._settings, max(1, failures), self._environment) / 1000)
+        finally:
+            self._disconnect()
+
+    async def _refresh(self, failures: int) -> None:
+        """One answer from any broker. NoBrokerReachable when none gives one."""
+        limit_ms = min(self._settings.request_timeout_ms, FIRST_ATTEMPT_TIMEOUT_MS * 2 ** min(failures, 10))
+        causes: dict[str, Exception] = {}
+        for broker_id, address in self._candidates():
+            try:
+                await self._ask(broker_id, address, limit_ms)
+                return
+            except (ClientError, RemoteProtocolError) as error:
+                self._disconnect()
+                causes[str(address)] = error
+        text = "; ".join(str(cause) for cause in causes.values())
+        raise NoBrokerReachable(f"no broker answers (bootstrap_servers={self._settings.bootstrap_servers}): {text}")
+
+    def _candidates(self) -> list[tuple[int, Address]]:
+        """Whom to ask, in order: the open connection, known brokers, bootstrap servers; each address once."""
+        known = [(item.broker_id, item.address) for item in self.view.brokers.values()]
+        bootstrap = [(NO_BROKER, address) for address in self._bootstrap]
+        self._environment.random.shuffle(known)
+        self._environment.random.shuffle(bootstrap)
+        first = [(self._connection.broker_id, self._connection.address)] if self._connection else []
+        by_address: dict[Address, int] = {}
+        for broker_id, address in first + known + bootstrap:
+            by_address.setdefault(address, broker_id)
+        return [(broker_id, address) for address, broker_id in by_address.items()]
+
+    async def _ask(self, broker_id: int, address: Address, limit_ms: float) -> None:
+        settings = self._settings
+        if self._connection is None or self._connection.closed:
+            self._connection = await Connection.open(
+                self._environment.network,
+                address,
+                client_id=settings.client_id,
+                timeout_ms=settings.request_timeout_ms,
+                connect_timeout_ms=min(limit_ms, settings.socket_connection_setup_timeout_ms),
+                max_frame_bytes=settings.max_frame_bytes,
+                broker_id=broker_id,
+            )
+        request = MetadataRequest(list(self._topics), self._allow_auto_topic_creation)
+        answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
+        known_id = self.view.cluster_id
+        if known_id and answer.cluster_id and answer.cluster_id != known_id:
+            raise WrongBroker(
+                f"{self._connection.name} belongs to cluster {answer.cluster_id!r}, not to {known_id!r}; check "
+                f"bootstrap_servers"
+            )
+        self.view = self.view.merged(answer)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def backoff_ms(settings: ClientSettings, attempt: int, environment: ClientEnvironment) -> float:
+    """How long to wait after the `attempt`-th failure in a row (from 1): doubling, with ±20 % jitter (KIP-580)."""
+    wait_ms = min(settings.retry_backoff_ms * 2.0 ** min(attempt - 1, 20), settings.retry_backoff_max_ms)
+    return wait_ms * environment.random.uniform(0.8, 1.2)

@@ -1,0 +1,140 @@
+"""Client settings: Kafka's names with underscores, their defaults, units and limits, in one table per client.
+
+`from_mapping` takes what a caller gave (keyword arguments, or strings of a command line or file; dots count as
+underscores), converts and checks it; an unknown name is refused together with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from strandline.client.errors import InvalidClientConfig
+from strandline.protocol.frame import MAX_FRAME_BYTES
+from strandline.runtime.network import Address
+
+S = TypeVar("S", bound="ClientSettings")
+
+ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BUFFER_FULL_POLICIES = ("block", "drop", "raise")
+RESET_POLICIES = ("earliest", "latest", "none")
+
+Partitioner = Callable[[bytes, int], int]
+"""(key, number of partitions) → partition."""
+
+
+def at_least(minimum: float, default: float | int, unit: str, doc: str) -> Any:
+    """A numeric field with its lower limit and documentation."""
+    return field(default=default, metadata={"minimum": minimum, "unit": unit, "doc": doc})
+
+
+def one_of(choices: tuple[str, ...], default: str, doc: str) -> Any:
+    return field(default=default, metadata={"choices": choices, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What every client has."""
+
+    bootstrap_servers: str = field(metadata={"doc": "host:port,… of brokers to ask first; one that lives is enough"})
+    client_id: str = field(default="", metadata={"doc": "names this client in the brokers' logs"})
+    request_timeout_ms: float = at_least(1, 30_000, "ms", "how long one request may wait for its answer")
+    socket_connection_setup_timeout_ms: float = at_least(1, 10_000, "ms", "how long connecting may take")
+    metadata_max_age_ms: float = at_least(1, 300_000, "ms", "the cluster's layout is asked for again after this time")
+    retry_backoff_ms: float = at_least(0, 100, "ms", "wait before the first retry; doubles up to the maximum")
+    retry_backoff_max_ms: float = at_least(0, 1_000, "ms", "longest wait between retries")
+    default_api_timeout_ms: float = at_least(1, 60_000, "ms", "limit of calls that take no timeout of their own")
+    max_frame_bytes: int = at_least(1024, MAX_FRAME_BYTES, "bytes", "a longer answer closes the connection")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    acks: int = field(default=-1, metadata={"doc": "0: no answer, 1: the leader has it, all (-1): committed"})
+    retries: int = at_least(0, 2**31 - 1, "times", "attempts after the first; delivery_timeout_ms is the usual limit")
+    delivery_timeout_ms: float = at_least(1, 120_000, "ms", "from accepting a record to success or failure")
+    batch_size: int = at_least(0, 16_384, "bytes", "a batch is sent at the latest when it is this large")
+    linger_ms: float = at_least(0, 5, "ms", "how long a batch may wait for more records")
+    buffer_memory: int = at_least(1, 33_554_432, "bytes", "records that wait for delivery")
+    max_block_ms: float = at_least(0, 60_000, "ms", "how long sending may wait for buffer space or metadata")
+    buffer_full: str = one_of(BUFFER_FULL_POLICIES, "block", "what sending does when buffer_memory is used up")
+    compression_type: str = one_of(CODECS, "none", "codec of batches")
+    max_request_size: int = at_least(1, 1_048_576, "bytes", "largest record, and most bytes per partition and request")
+    max_in_flight_requests_per_connection: int = at_least(1, 5, "requests", "unanswered requests per broker")
+    partitioner: Partitioner | None = field(default=None, metadata={"doc": "for records with a key; None: murmur2"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    auto_offset_reset: str = one_of(RESET_POLICIES, "latest", "where to start without a valid position")
+    fetch_min_bytes: int = at_least(0, 1, "bytes", "a fetch waits for this much")
+    fetch_max_wait_ms: int = at_least(0, 500, "ms", "… but at most this long")
+    fetch_max_bytes: int = at_least(1, 52_428_800, "bytes", "most bytes per fetch (one batch is always whole)")
+    max_partition_fetch_bytes: int = at_least(1, 1_048_576, "bytes", "… and per partition; as much is read ahead")
+    max_poll_records: int = at_least(1, 500, "records", "most records per poll")
+    check_crcs: bool = field(default=True, metadata={"doc": "verify the CRC-32C of every batch"})
+    client_rack: str = field(default="", metadata={"doc": "rack of this client"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings(ClientSettings):
+    """Nothing of its own."""
+
+
+def from_mapping(cls: type[S], values: Mapping[str, Any]) -> S:
+    """Checked settings. InvalidClientConfig names the key, the value and what is allowed."""
+    fields = {item.name: item for item in dataclasses.fields(cls)}
+    checked: dict[str, Any] = {}
+    for given, value in values.items():
+        name = given.replace(".", "_")
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
+            raise InvalidClientConfig(f"unknown setting {given!r}; {hint}")
+        checked[name] = _checked(fields[name], given, value)
+    if "bootstrap_servers" not in checked:
+        raise InvalidClientConfig("bootstrap_servers is missing; give host:port of one or more brokers")
+    parse_addresses(checked["bootstrap_servers"])
+    return cls(**checked)
+
+
+def parse_addresses(bootstrap_servers: str) -> list[Address]:
+    """`host:port,[ipv6]:port,…` as addresses. InvalidClientConfig on anything else."""
+    addresses = []
+    for part in bootstrap_servers.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise InvalidClientConfig(f"bootstrap_servers: {part.strip()!r} is not host:port")
+        addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+    return addresses
+
+
+def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
+    """`value` as the type of the field, within its limits."""
+    if item.name == "acks":
+        if str(value) not in ACKS:
+            raise InvalidClientConfig(f"acks={value!r}: use 0, 1 or all")
+        return ACKS[str(value)]
+    if item.name == "bootstrap_servers" and not isinstance(value, str):
+        value = ",".join(str(part) for part in value)
+    if "choices" in item.metadata:
+        if value not in item.metadata["choices"]:
+            raise InvalidClientConfig(f"{given}={value!r}: use one of {', '.join(item.metadata['choices'])}")
+        return value
+    if "minimum" in item.metadata:
+        whole = item.type == "int"
+        try:
+            number: float = int(value) if whole else float(value)
+        except (TypeError, ValueError):
+            raise InvalidClientConfig(f"{given}={value!r} is not {'an integer' if whole else 'a number'}") from None
+        if isinstance(value, bool) or not number >= item.metadata["minimum"]:
+            raise InvalidClientConfig(f"{given}={value!r}: at least {item.metadata['minimum']} {item.metadata['unit']}")
+        return number
+    if item.type == "bool" and isinstance(value, str):
+        if value.lower() not in ("true", "false"):
+            raise InvalidClientConfig(f"{given}={value!r}: use true or false")
+        return value.lower() == "true"
+    return value
