@@ -1,0 +1,26 @@
+"""Blocking work in production: threads of their own, few, so that fsyncs do not starve behind anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+DEFAULT_THREADS = 8
+
+
+class ThreadBlocking:
+    """`Blocking` by trio's worker threads, with a limit that is not shared with anybody.
+
+    A call that has begun is waited for even when its task is cancelled: nobody may close a file under it.
+    """
+
+    def __init__(self, max_threads: int = DEFAULT_THREADS) -> None:
+        self._limiter = trio.CapacityLimiter(max_threads)
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        return await trio.to_thread.run_sync(partial(function, *args), limiter=self._limiter, abandon_on_cancel=False)

@@ -1,0 +1,11 @@
+"""The wall clock in production. It stamps records and drives retention; every timeout uses `trio.current_time()`."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemWallClock:
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC; may jump when the machine's clock is set."""
+        return time.time_ns() // 1_000_000
