@@ -60,6 +60,10 @@ class EmbeddedZooKeeper:
             raise ProcessFailed("ZooKeeper was not started yet and has no port")
         return f"{LOOPBACK}:{self.port}"
 
+    def fix_port(self, port: int) -> None:
+        """Use this port or fail: its clients know it."""
+        self.port, self._port_is_given = port, True
+
     def start(self, timeout_s: float = 30.0) -> None:
         """Start and wait until it serves. ProcessFailed, JavaNotFound, ZooKeeperJarsMissing."""
         class_path = _class_path()
@@ -71,6 +75,7 @@ class EmbeddedZooKeeper:
             log_position = self._log_size()
             self._launch(str(java.command), class_path)
             if self._wait_until_serving(log_position, timeout_s):
+                self._port_is_given = True  # Its clients know it now: a later start takes this one or fails.
                 return
             if self._port_is_given or attempt == _STARTS - 1:
                 break

@@ -1,0 +1,347 @@
+"""The embedded cluster: one ZooKeeper and some brokers as processes of this machine, on loopback ports.
+
+`EmbeddedCluster` is what `strandline up`, the demo, the integration tests and the benchmarks share. Its data folder:
+
+    cluster.json              what runs (cluster_state)
+    zookeeper/                data, configuration and log of ZooKeeper
+    broker-<id>/              server.properties, broker.log and the logs under data/
+
+Broker ids count from 1. The processes outlive the command that started them. Ports are kept from one start to the next
+as long as they are free. Nothing is ever killed by name or by a bare pid (process.py).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from strandline.cli.cluster_probe import all_ready, ask_brokers
+from strandline.cli.cluster_state import Member, locked, read_state, write_state
+from strandline.cli.process import Daemon, ProcessFailed
+from strandline.cli.zookeeper import EmbeddedZooKeeper
+from strandline.protocol.messages import MetadataResponse
+from strandline.runtime.loopback import LOOPBACK, free_port
+from strandline.runtime.network import Address
+
+DEFAULT_DATA_DIR = Path("strandline-data")
+DEFAULT_BROKERS = 3
+DEFAULT_BASE_PORT = 9092
+SESSION_TIMEOUT_MS = 6000
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+_ZOOKEEPER = "zookeeper"
+_READY_POLL_S = 0.05
+
+
+class ClusterAlreadyUp(Exception):
+    """Everything that `up` would start is running."""
+
+
+class ClusterNotUp(Exception):
+    """No cluster is recorded in the data folder."""
+
+
+class DataOfMoreBrokers(Exception):
+    """The data folder belongs to a cluster with more brokers than asked for."""
+
+
+class EmbeddedCluster:
+    """One cluster in one data folder; also a context manager that starts and stops it.
+
+    `properties` are added to every broker's server.properties. `base_port`: broker n prefers base_port + n − 1;
+    None: any free port. Errors of the methods that start something: ProcessFailed (names the log), JavaNotFound,
+    ZooKeeperJarsMissing.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        brokers: int = DEFAULT_BROKERS,
+        *,
+        properties: Mapping[str, str] | None = None,
+        base_port: int | None = None,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.broker_ids = list(range(1, brokers + 1))
+        self.properties = dict(properties or {})
+        self.base_port = base_port
+        self.session_timeout_ms = session_timeout_ms
+        self.zookeeper = EmbeddedZooKeeper(self.data_dir / _ZOOKEEPER)
+        self.brokers = {
+            broker_id: Daemon(f"broker {broker_id}", self.broker_folder(broker_id) / "broker.log")
+            for broker_id in self.broker_ids
+        }
+        self._ports: dict[int, int] = {}
+
+    @classmethod
+    def recorded(cls, data_dir: Path) -> EmbeddedCluster:
+        """The cluster that an earlier command started there, alive or not. ClusterNotUp, StateUnreadable."""
+        members = read_state(data_dir)
+        if members is None:
+            raise ClusterNotUp(
+                f"no cluster is up in {data_dir.resolve()}; start one: strandline up, or name its --data"
+            )
+        broker_ids = [int(name.removeprefix("broker-")) for name in members if name != _ZOOKEEPER]
+        cluster = cls(data_dir, max(broker_ids, default=0))
+        for name, member in members.items():
+            if name == _ZOOKEEPER:
+                cluster.zookeeper.fix_port(member.port)
+                cluster.zookeeper.process.adopt(member.process)
+            else:
+                broker_id = int(name.removeprefix("broker-"))
+                cluster._ports[broker_id] = member.port
+                cluster.brokers[broker_id].adopt(member.process)
+        return cluster
+
+    # --- the whole cluster -------------------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Start what is not running and wait until every broker serves. On a failure, what this call started is
+        stopped again. ClusterBusy, ClusterAlreadyUp besides the errors above."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with locked(self.data_dir):
+            missing = self.dead_members()
+            if not missing or self._runs_elsewhere():
+                raise ClusterAlreadyUp(
+                    f"the cluster in {self.data_dir} is up; strandline status shows it, strandline down stops it"
+                )
+            try:
+                if _ZOOKEEPER in missing:
+                    self.start_zookeeper()
+                for broker_id in self.broker_ids:
+                    if _broker_name(broker_id) in missing:
+                        self.start_broker(broker_id, wait=False)
+                self.wait_ready(timeout_s)
+            except BaseException:
+                self._stop_members(missing, timeout_s=2.0)
+                raise
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM to the brokers, SIGKILL after `timeout_s`, then ZooKeeper; the data stays. Idempotent."""
+        if self.data_dir.exists():
+            with locked(self.data_dir):
+                self._stop_members([_ZOOKEEPER, *map(_broker_name, self.broker_ids)], timeout_s)
+
+    def dead_members(self) -> list[str]:
+        """Names of what should run and does not: `zookeeper`, `broker-<id>`."""
+        return [name for name, daemon in self._daemons().items() if not daemon.is_alive]
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S, broker_ids: Sequence[int] | None = None) -> None:
+        """Until each of these brokers (default: all) is registered and answers Metadata with all of them in it.
+        ProcessFailed when one ends meanwhile or after `timeout_s`."""
+        wanted = self.broker_ids if broker_ids is None else list(broker_ids)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            answers = ask_brokers({broker_id: self.address(broker_id) for broker_id in wanted})
+            if all_ready(answers, wanted):
+                return
+            for broker_id in wanted:
+                self.brokers[broker_id].require_alive()
+            if time.monotonic() >= deadline:
+                silent = [broker_id for broker_id in wanted if broker_id not in answers] or wanted
+                raise ProcessFailed(
+                    f"broker {silent[0]} is not ready after {timeout_s:.0f} s: "
+                    f"{self.brokers[silent[0]].last_log_line()} (log: {self.brokers[silent[0]].log_path})"
+                )
+            time.sleep(_READY_POLL_S)
+
+    def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse | None:
+        """What the first living broker answers (topics None: all); None when nobody answers."""
+        for broker_id in self.broker_ids:
+            if self.brokers[broker_id].is_alive and broker_id in self._ports:
+                answers = ask_brokers({broker_id: self.address(broker_id)}, topics)
+                if broker_id in answers:
+                    return answers[broker_id]
+        return None
+
+    def __enter__(self) -> EmbeddedCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- single members ----------------------------------------------------------------------------------------
+
+    def start_zookeeper(self) -> None:
+        """Start it, after the first time on the same port, and wait until it serves."""
+        if self.zookeeper.port is None:
+            earlier = _port_in(self.zookeeper.folder / "zookeeper.properties", r"^clientPort=(\d+)")
+            self.zookeeper.port = free_port(earlier) if earlier is not None else None
+        self.zookeeper.start()
+        self._record()
+
+    def stop_zookeeper(self, timeout_s: float = 10.0) -> None:
+        """SIGTERM; its data stays."""
+        self.zookeeper.stop(timeout_s)
+
+    def start_broker(self, broker_id: int, *, wait: bool = True, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Start one broker on its folder and port; `wait` until it is registered and serves."""
+        folder = self.broker_folder(broker_id)
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        config = folder / "server.properties"
+        if broker_id not in self._ports:
+            self._ports[broker_id] = self._choose_port(broker_id, config)
+        config.write_text("".join(f"{key}={value}\n" for key, value in self._broker_properties(broker_id).items()))
+        # -P: a folder of the user's that happens to be called like one of ours must not be imported.
+        command = [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(config)]
+        self.brokers[broker_id].start(command, folder=folder)
+        self._record()
+        if wait:
+            self.wait_ready(timeout_s, [broker_id])
+
+    def kill_broker(self, broker_id: int, signal_number: int = signal.SIGKILL) -> None:
+        """Send a signal; after SIGKILL wait until the process is gone."""
+        if signal_number == signal.SIGKILL:
+            self.brokers[broker_id].kill()
+        else:
+            self.brokers[broker_id].signal(signal_number)
+
+    def pause_broker(self, broker_id: int) -> None:
+        """SIGSTOP: the process keeps its connections and does nothing."""
+        self.kill_broker(broker_id, signal.SIGSTOP)
+
+    def resume_broker(self, broker_id: int) -> None:
+        """SIGCONT."""
+        self.kill_broker(broker_id, signal.SIGCONT)
+
+    def stop_broker(self, broker_id: int, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
+        """Controlled shutdown by SIGTERM; SIGKILL after `timeout_s`. The exit code where this process started it."""
+        return self.brokers[broker_id].stop(timeout_s)
+
+    # --- where things are --------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port,…` of all brokers, alive or not."""
+        return ",".join(str(self.address(broker_id)) for broker_id in self.broker_ids)
+
+    def address(self, broker_id: int) -> Address:
+        """Where the broker listens; KeyError before its first start."""
+        return Address(LOOPBACK, self._ports[broker_id])
+
+    def broker_folder(self, broker_id: int) -> Path:
+        return self.data_dir / _broker_name(broker_id)
+
+    def log_dir(self, broker_id: int) -> Path:
+        """The broker's `log.dirs`: one folder per partition below."""
+        return self.broker_folder(broker_id) / "data"
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def _daemons(self) -> dict[str, Daemon]:
+        brokers = {_broker_name(broker_id): daemon for broker_id, daemon in self.brokers.items()}
+        return {_ZOOKEEPER: self.zookeeper.process, **brokers}
+
+    def _runs_elsewhere(self) -> bool:
+        """Are living processes recorded that this object did not start or adopt?"""
+        daemons = self._daemons()
+        return any(
+            member.process.is_alive and (name not in daemons or daemons[name].id != member.process)
+            for name, member in (read_state(self.data_dir) or {}).items()
+        )
+
+    def _broker_properties(self, broker_id: int) -> dict[str, str]:
+        count = len(self.broker_ids)
+        return {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.address(broker_id)}",
+            "zookeeper.connect": self.zookeeper.address,
+            "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
+            "log.dirs": str(self.log_dir(broker_id)),
+            "default.replication.factor": str(min(3, count)),
+            "min.insync.replicas": str(min(2, count)),
+            # When all brokers stop together, the last ones have nobody to hand their partitions to: ask again soon.
+            "controlled.shutdown.retry.backoff.ms": "500",
+            **self.properties,
+        }
+
+    def _choose_port(self, broker_id: int, config: Path) -> int:
+        earlier = _port_in(config, r"^listeners=PLAINTEXT://[^:\s]+:(\d+)")
+        preferred = None if self.base_port is None else self.base_port + broker_id - 1
+        return free_port(earlier if earlier is not None else preferred, taken=frozenset(self._ports.values()))
+
+    def _record(self) -> None:
+        ports = {_ZOOKEEPER: self.zookeeper.port, **{_broker_name(key): port for key, port in self._ports.items()}}
+        members: dict[str, Member] = {}
+        for name, daemon in self._daemons().items():
+            port = ports.get(name)
+            if daemon.id is not None and port is not None:
+                members[name] = Member(name, daemon.id, port)
+        write_state(self.data_dir, members)
+
+    def _stop_members(self, names: Iterable[str], timeout_s: float) -> None:
+        """Brokers first, all at once; ZooKeeper last, since a controlled shutdown needs it."""
+        names = list(names)
+        brokers = [daemon for name, daemon in self._daemons().items() if name in names and name != _ZOOKEEPER]
+        for daemon in brokers:
+            if daemon.signal(signal.SIGTERM):
+                daemon.signal(signal.SIGCONT)
+        deadline = time.monotonic() + timeout_s
+        for daemon in brokers:
+            daemon.wait(max(0.1, deadline - time.monotonic()))
+            daemon.id = None
+        if _ZOOKEEPER in names:
+            self.zookeeper.stop()
+            self.zookeeper.process.id = None
+        self._record()
+
+
+def running_bootstrap(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
+    """`host:port,…` of the living brokers of the cluster recorded there; None when there is none."""
+    try:
+        cluster = EmbeddedCluster.recorded(data_dir)
+    except ClusterNotUp:
+        return None
+    alive = [str(cluster.address(broker_id)) for broker_id in cluster.broker_ids if cluster.brokers[broker_id].is_alive]
+    return ",".join(alive) or None
+
+
+def up(data_dir: Path, brokers: int | None = None, base_port: int = DEFAULT_BASE_PORT) -> EmbeddedCluster:
+    """Start a cluster, or the dead members of one that is partly up. `brokers` None: as many as the folder has data
+    of, else 3. ClusterAlreadyUp, DataOfMoreBrokers, and what EmbeddedCluster raises."""
+    if read_state(data_dir) is not None:
+        cluster = EmbeddedCluster.recorded(data_dir)
+        if brokers is not None and brokers != len(cluster.broker_ids):
+            raise ClusterAlreadyUp(
+                f"a cluster of {len(cluster.broker_ids)} brokers is recorded in {cluster.data_dir}; "
+                "strandline down stops it"
+            )
+    else:
+        earlier = len(list(data_dir.glob("broker-*/server.properties")))
+        if brokers is not None and brokers < earlier:
+            raise DataOfMoreBrokers(
+                f"{data_dir.resolve()} has the data of {earlier} brokers; give --brokers {earlier} or another --data"
+            )
+        cluster = EmbeddedCluster(data_dir, brokers or earlier or DEFAULT_BROKERS, base_port=base_port)
+    cluster.start()
+    return cluster
+
+
+def down(data_dir: Path, timeout_s: float = STOP_TIMEOUT_S) -> EmbeddedCluster:
+    """Stop the recorded cluster. ClusterNotUp, ClusterBusy."""
+    cluster = EmbeddedCluster.recorded(data_dir)
+    cluster.stop(timeout_s)
+    return cluster
+
+
+def _broker_name(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+def _port_in(config: Path, pattern: str) -> int | None:
+    """The port that an earlier start wrote into a configuration."""
+    try:
+        found = re.search(pattern, config.read_text(), re.MULTILINE)
+    except FileNotFoundError:
+        return None
+    return int(found[1]) if found else None

@@ -1,0 +1,185 @@
+"""`strandline up`, `status` and `down`: the embedded cluster for one's own use.
+
+Text goes to people and may change; `--output json` keeps its shape. Exit codes: 0 fine, 1 failed (for `status` also:
+something that should run does not), 2 wrong command line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.options import output_option
+
+if TYPE_CHECKING:
+    from strandline.cli.cluster import EmbeddedCluster
+
+_MEGABYTE = 1_000_000
+
+data_option = click.option(
+    "--data",
+    "data_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="STRANDLINE_DATA",
+    default="strandline-data",
+    show_default=True,
+    show_envvar=True,
+    help="Folder of the cluster: its state, configuration, logs and data.",
+)
+
+
+@click.command(epilog="Example: strandline up --brokers 3 --data ./my-cluster")
+@click.option("--brokers", type=click.IntRange(1, 20), help="How many.  [default: as the folder has data of, else 3]")
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 65_515),
+    default=9092,
+    show_default=True,
+    help="Broker n listens on this port + n − 1 where that is free, else on any free one.",
+)
+@data_option
+@output_option
+def up(brokers: int | None, port: int, data_dir: Path, output: str) -> None:
+    """Start ZooKeeper and brokers on this machine and return when they serve.
+
+    They run in the background until `strandline down`. Of a cluster that is partly up, the dead members are started.
+    """
+    from strandline.cli import cluster as clusters
+
+    if output == "text" and sys.stderr.isatty():
+        click.echo(f"starting a cluster in {data_dir.resolve()} …", err=True)
+    cluster = clusters.up(data_dir, brokers, port)
+    report = describe(cluster)
+    if output == "json":
+        click.echo(json.dumps(report))
+        return
+    show(report)
+    click.echo(f"\nbootstrap servers: {report['bootstrap_servers']}")
+    click.echo("next: echo hello | strandline produce -t greetings   ·   strandline down")
+
+
+@click.command(epilog="Example: strandline status --output json | jq .controller_id")
+@data_option
+@output_option
+@click.pass_context
+def status(ctx: click.Context, data_dir: Path, output: str) -> None:
+    """Show the embedded cluster: processes, addresses, controller, partitions that lack something.
+
+    Exit code 1 unless every process runs and answers and every partition has a leader and its full ISR.
+    """
+    from strandline.cli.cluster import EmbeddedCluster
+
+    report = describe(EmbeddedCluster.recorded(data_dir))
+    if output == "json":
+        click.echo(json.dumps(report))
+    else:
+        show(report)
+        click.echo(f"\n{verdict(report)}")
+    ctx.exit(0 if report["healthy"] else 1)
+
+
+@click.command(epilog="Example: strandline down --data ./my-cluster")
+@click.option("--timeout", "timeout_s", type=click.IntRange(1, 600), default=30, show_default=True, metavar="SECONDS",
+              help="How long brokers may take to stop before they are killed.")  # fmt: skip
+@data_option
+@output_option
+def down(timeout_s: int, data_dir: Path, output: str) -> None:
+    """Stop the embedded cluster; its data stays for the next `strandline up`."""
+    from strandline.cli import cluster as clusters
+
+    cluster = clusters.down(data_dir, timeout_s)
+    if output == "json":
+        click.echo(json.dumps({"stopped": True, "data_dir": str(cluster.data_dir)}))
+    else:
+        click.echo(f"stopped; the data stays in {cluster.data_dir}")
+
+
+def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
+    """Everything that `status` shows, as the JSON document of `--output json`."""
+    from strandline.cli.cluster_probe import ask_brokers
+
+    alive = {i: cluster.address(i) for i, daemon in cluster.brokers.items() if daemon.is_alive}
+    answers = ask_brokers(alive, topics=None)
+    brokers = []
+    for broker_id, daemon in cluster.brokers.items():
+        state = "up" if broker_id in answers else "silent" if broker_id in alive else "dead"
+        resident = daemon.id.resident_bytes() if daemon.id and broker_id in alive else None
+        pid = daemon.id.pid if daemon.id else None
+        brokers.append(
+            {"id": broker_id, "state": state, "address": str(cluster.address(broker_id)), "pid": pid,
+             "resident_bytes": resident, "log": str(daemon.log_path)}
+        )  # fmt: skip
+    # Each broker answers from its own copy; the one that knows most of the others is the best witness.
+    witness = max(answers.values(), key=lambda answer: len(answer.brokers), default=None)
+    partitions = [partition for topic in witness.topics for partition in topic.partitions] if witness else []
+    zookeeper = cluster.zookeeper.process
+    report: dict[str, Any] = {
+        "data_dir": str(cluster.data_dir),
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "zookeeper": {
+            "state": "up" if zookeeper.is_alive else "dead",
+            "address": cluster.zookeeper.address,
+            "pid": zookeeper.id.pid if zookeeper.id else None,
+            "resident_bytes": zookeeper.id.resident_bytes() if zookeeper.id and zookeeper.is_alive else None,
+            "log": str(zookeeper.log_path),
+        },
+        "brokers": brokers,
+        "controller_id": witness.controller_id if witness else None,
+        "topics": len(witness.topics) if witness else None,
+        "partitions": len(partitions),
+        "without_leader": sum(partition.leader_id < 0 for partition in partitions),
+        "under_replicated": sum(len(partition.isr_nodes) < len(partition.replica_nodes) for partition in partitions),
+    }
+    report["healthy"] = (
+        report["zookeeper"]["state"] == "up"
+        and all(broker["state"] == "up" for broker in brokers)
+        and not report["without_leader"]
+        and not report["under_replicated"]
+    )
+    return report
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """One line: fine, or what is wrong and what to do."""
+    down_members = [
+        f"broker {broker['id']} is {broker['state']}" for broker in report["brokers"] if broker["state"] != "up"
+    ]
+    if report["zookeeper"]["state"] != "up":
+        down_members.append("ZooKeeper is dead")
+    if down_members:
+        return f"{', '.join(down_members)}; strandline up starts what is dead, the logs say why"
+    if report["without_leader"] or report["under_replicated"]:
+        return (
+            f"{report['without_leader']} partitions without a leader, {report['under_replicated']} under-replicated "
+            f"of {report['partitions']}; strandline topics describe shows them"
+        )
+    return f"healthy: {report['topics']} topics, {report['partitions']} partitions"
+
+
+def show(report: dict[str, Any]) -> None:
+    """A table of the members."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, justify in (("member", "left"), ("state", "left"), ("address", "left"), ("pid", "right"),
+                             ("memory", "right"), ("log", "left")):  # fmt: skip
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    members = [("zookeeper", report["zookeeper"])]
+    members += [(f"broker {broker['id']}", broker) for broker in report["brokers"]]
+    for name, member in members:
+        colour = {"up": "green", "silent": "yellow"}.get(member["state"], "red")
+        leads = " (controller)" if report["controller_id"] == member.get("id", object()) else ""
+        resident = member["resident_bytes"]
+        memory = f"{resident / _MEGABYTE:.0f} MB" if resident is not None else "-"
+        state = f"[{colour}]{member['state']}[/]"
+        pid = str(member["pid"]) if member["pid"] is not None else "-"
+        log = Path(member["log"]).relative_to(report["data_dir"])
+        table.add_row(f"{name}{leads}", state, member["address"], pid, memory, str(log))
+    Console(highlight=False).print(f"cluster in {report['data_dir']}", soft_wrap=True)
+    Console(highlight=False).print(table)
