@@ -1,7 +1,7 @@
 """The coordination seam over a real ZooKeeper (3.6 or newer), through kazoo.
 
-`kazoo_connection` has the thread and the wire; here is what the event loop sees: awaitable operations, typed errors,
-the state of the session. Its rules:
+`kazoo_connection` has the thread and the wire, `kazoo_calls` what waits for them; here is what the event loop sees:
+awaitable operations, typed errors, the state of the session. Its rules:
 * Operations issued together travel together. A wave (get_many, multi_many) is one wait with a window of requests in
   flight.
 * What is asked while no server answers waits for the next connection; what was in flight fails with ConnectionLost.
@@ -21,12 +21,11 @@ import structlog
 import trio
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol import serialization as wire
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
-    BadVersion,
     Check,
     ConnectionLost,
     CoordinationError,
@@ -34,10 +33,8 @@ from strandline.runtime.coordination import (
     Delete,
     NodeExists,
     NoNode,
-    NotEmpty,
     Operation,
     OperationResult,
-    SessionExpired,
     SessionState,
     SetData,
     TransactionFailed,
@@ -54,6 +51,7 @@ from strandline.runtime.coordination_paths import (
     with_chroot,
     without_chroot,
 )
+from strandline.runtime.kazoo_calls import WatchBridge, Wave, typed_error
 from strandline.runtime.kazoo_connection import Call, Mailbox, MultiRead, make_client, now_s, znode_stat
 from strandline.runtime.logging import ForwardToStructlog
 
@@ -63,81 +61,6 @@ WINDOW = 50
 """Requests of one wave in flight."""
 CLOSE_GRACE_S = 2.0
 """How long close() waits for a server to confirm the end of the session before it breaks the connection."""
-
-ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
-    (kazoo_errors.NoNodeError, NoNode, "there is no such znode"),
-    (kazoo_errors.NodeExistsError, NodeExists, "the znode exists already"),
-    (kazoo_errors.BadVersionError, BadVersion, "the znode has another version"),
-    (kazoo_errors.NotEmptyError, NotEmpty, "the znode has children"),
-    (kazoo_errors.ConnectionClosedError, ConnectionLost, "the connection to ZooKeeper is closed"),
-    (kazoo_errors.SessionExpiredError, SessionExpired, "the session that issued it has expired"),
-    (kazoo_errors.SessionMovedError, ConnectionLost, "the session moved to another server"),
-    (kazoo_errors.ConnectionLoss, ConnectionLost, "the connection to ZooKeeper broke, a write may have been applied"),
-    (kazoo_errors.OperationTimeoutError, ConnectionLost, "no answer in time, a write may have been applied"),
-    (kazoo_errors.RequestTimeoutError, ConnectionLost, "no answer in time, a write may have been applied"),
-)
-"""Most specific first (ConnectionClosedError is a SessionExpiredError to kazoo)."""
-
-WATCH_EVENTS = {
-    EventType.CREATED: WatchEvent.CREATED,
-    EventType.DELETED: WatchEvent.DELETED,
-    EventType.CHANGED: WatchEvent.CHANGED,
-    EventType.CHILD: WatchEvent.CHILDREN,
-    EventType.NONE: WatchEvent.CONNECTION,
-}
-
-
-def typed_error(error: Exception, operation: str, path: str) -> CoordinationError:
-    """The seam's error for one of kazoo's."""
-    for kind, ours, reason in ERRORS:
-        if isinstance(error, kind):
-            return ours(f"{operation} {path}: {reason}")
-    return CoordinationError(f"{operation} {path}: ZooKeeper refused it with {type(error).__name__} {error}".rstrip())
-
-
-class WatchBridge:
-    """What kazoo keeps and calls for one of our watches. Equal for equal callbacks: kazoo keeps them in sets, so one
-    callback on one path fires once."""
-
-    __slots__ = ("deliver", "watch")
-
-    def __init__(self, deliver: Callable[[tuple[Watch, WatchEvent]], None], watch: Watch) -> None:
-        self.deliver = deliver
-        self.watch = watch
-
-    def __call__(self, event: WatchedEvent) -> None:
-        self.deliver((self.watch, WATCH_EVENTS[event.type]))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WatchBridge) and other.watch == self.watch
-
-    def __hash__(self) -> int:
-        return hash(self.watch)
-
-
-class Wave:
-    """Calls that are awaited together; the next one is sent when one is answered."""
-
-    def __init__(self, calls: Sequence[Call], submit: Callable[[Call], None]) -> None:
-        self._unsent = iter(calls)
-        self._remaining = len(calls)
-        self._submit = submit
-        self.done = trio.Event()
-
-    def send_next(self) -> bool:
-        call = next(self._unsent, None)
-        if call is None:
-            return False
-        call.done = self._answered
-        self._submit(call)
-        return True
-
-    def _answered(self, call: Call) -> None:
-        self._remaining -= 1
-        if not self._remaining:
-            self.done.set()
-        elif not call.abandoned:
-            self.send_next()
 
 
 class KazooCoordination:
