@@ -1,0 +1,47 @@
+"""`strandline broker`: runs one broker in the foreground until SIGTERM or Ctrl-C.
+
+The file is Java properties with Kafka's keys; what a key that is unknown or not honoured means is said on stderr
+before the broker starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a configuration in error.
+"""
+
+from __future__ import annotations
+
+from typing import IO
+
+import click
+
+from strandline.cli.options import key_value
+
+
+@click.command(
+    epilog="Example: strandline broker --config server.properties --override broker.id=1 "
+    "--override zookeeper.connect=localhost:2181"
+)
+@click.option(
+    "-c", "--config", "source", type=click.File("rb"), metavar="FILE", help="server.properties, with Kafka's keys."
+)
+@click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file.")
+@click.pass_context
+def broker(ctx: click.Context, source: IO[bytes] | None, overrides: tuple[str, ...]) -> int:
+    """Run one broker in the foreground."""
+    if source is None and not overrides:
+        raise click.UsageError("give --config FILE, or the keys as --override KEY=VALUE", ctx)
+    override_pairs = [key_value(text, "--override") for text in overrides]
+    from strandline.runtime.config import InvalidConfig, load_broker_config, parse_properties
+
+    given: dict[str, str] = {}
+    if source is not None:
+        try:
+            given.update(parse_properties(source.read().decode()))
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"{source.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    given.update(override_pairs)
+    try:
+        config = load_broker_config(given)
+    except InvalidConfig as error:
+        raise click.UsageError(str(error), ctx) from None
+    for warning in config.warnings:
+        click.echo(f"strandline broker: warning: {warning}", err=True)
+    from strandline.broker.server import run_broker
+
+    return run_broker(config)

@@ -1,0 +1,220 @@
+"""`strandline consume`: prints records of some partitions of one topic, from and up to given offsets.
+
+Rules: only committed records are seen (the brokers serve nothing else); a partition is finished when the *position*
+reaches its stop offset, so gaps left by compaction do no harm; the count on stderr comes whatever ends the command.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.offset_range import (
+    FROM_START,
+    NEW_ONLY,
+    BoundKind,
+    InvalidOffset,
+    OffsetRange,
+    PartitionBounds,
+    parse_offset_range,
+    resolve,
+)
+from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option
+from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
+from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Consumer
+
+POLL_MS = 500
+"""How long one poll waits: also how soon --timeout-ms is noticed."""
+
+
+@click.command(
+    epilog="Examples: strandline consume -t greetings --from-beginning --print-key; "
+    "strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'; strandline consume -t greetings -o @-1h -e -J"
+)
+@bootstrap_option
+@click.option("-t", "--topic", required=True, help="Topic to read.")
+@click.option("--from-beginning", is_flag=True, help="Short for -o start; by default only new records are read.")
+@click.option(
+    "-o",
+    "--offset",
+    "offset",
+    metavar="OFFSET",
+    help="start, end, 47, +10, -10 (before the end), ranges 47:90 and :end, times @-1h, @2024-02-14:1h, …",
+)
+@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="May be repeated.")
+@click.option("-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when none came for so long.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what is the end of the topic now.")
+@click.option("-f", "--format", "template", metavar="TEMPLATE", help=r"For example '%t %p %o %k=%v\n'.")
+@click.option("-J", "as_json", is_flag=True, help="The same as --output json.")
+@output_option
+@click.option("--print-key", is_flag=True)
+@click.option("--print-offset", is_flag=True)
+@click.option("--print-partition", is_flag=True)
+@click.option("--print-timestamp", is_flag=True)
+@click.option("--print-headers", is_flag=True)
+@click.option("--key-separator", default="\t", help="Between the printed fields.  [default: tab]")
+@settings_option
+@click.pass_context
+def consume(
+    ctx: click.Context,
+    bootstrap: str | None,
+    topic: str,
+    from_beginning: bool,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    timeout_ms: int | None,
+    exit_at_end: bool,
+    template: str | None,
+    as_json: bool,
+    output: str,
+    print_key: bool,
+    print_offset: bool,
+    print_partition: bool,
+    print_timestamp: bool,
+    print_headers: bool,
+    key_separator: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Read records from a topic."""
+    session = session_of(ctx)
+    as_json = as_json or output == "json"
+    if as_json and template is not None:
+        raise click.UsageError("--format and --output json exclude each other", ctx)
+    wanted = wanted_range(offset, from_beginning, exit_at_end, session.now_ms())
+    try:
+        write = compile_format(template) if template is not None else None
+    except InvalidFormat as error:
+        raise click.UsageError(str(error), ctx) from None
+    if write is None:
+        write = (
+            json_format()
+            if as_json
+            else console_format(
+                timestamp=print_timestamp,
+                partition=print_partition,
+                offset=print_offset,
+                headers=print_headers,
+                key=print_key,
+                separator=key_separator.encode("utf-8", "surrogateescape"),
+            )
+        )
+    loop = ConsumeLoop(write, sys.stdout.buffer, max_messages=max_messages, timeout_ms=timeout_ms, session=session)
+    try:
+        with session.consumer(bootstrap_of(session, bootstrap), **client_settings(settings)) as consumer:
+            stops = start_reading(consumer, topic, partitions, wanted)
+            loop.run(consumer, stops)
+    finally:
+        click.echo(f"Processed a total of {loop.count} messages", err=True)
+
+
+def wanted_range(offset: str | None, from_beginning: bool, exit_at_end: bool, now_ms: int) -> OffsetRange:
+    """What -o, --from-beginning and -e ask for together. Raises UsageError."""
+    if offset is not None and from_beginning:
+        raise click.UsageError("--from-beginning and --offset exclude each other")
+    try:
+        wanted = (
+            parse_offset_range(offset, now_ms) if offset is not None else FROM_START if from_beginning else NEW_ONLY
+        )
+    except InvalidOffset as error:
+        raise click.UsageError(str(error)) from None
+    if not exit_at_end:
+        return wanted
+    if offset is None and not from_beginning:
+        wanted = FROM_START
+    if wanted.stop is not None:
+        raise click.UsageError(f"--exit-at-end and the end in --offset '{offset}' exclude each other")
+    return wanted._replace(stop=NEW_ONLY.start)
+
+
+def start_reading(
+    consumer: Consumer, topic: str, partitions: tuple[int, ...], wanted: OffsetRange
+) -> dict[TopicPartition, int | None]:
+    """Assign and seek; returns per partition where to stop (None: never)."""
+    known = sorted(consumer.partitions_for_topic(topic) or ())
+    if not known:
+        raise click.ClickException(
+            f"topic '{topic}' does not exist; 'strandline topics --list' shows those that do, "
+            f"'strandline topics --create --topic {topic}' makes it"
+        )
+    if missing := sorted(set(partitions) - set(known)):
+        raise click.UsageError(f"topic '{topic}' has no partition {missing[0]}; it has {known[0]} to {known[-1]}")
+    assigned = [TopicPartition(topic, number) for number in (sorted(set(partitions)) or known)]
+    beginnings, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
+    start_times = _offsets_at(consumer, assigned, wanted.start)
+    stop_times = _offsets_at(consumer, assigned, wanted.stop)
+    consumer.assign(assigned)
+    stops: dict[TopicPartition, int | None] = {}
+    for partition in assigned:
+        bounds = PartitionBounds(
+            beginnings[partition], ends[partition], start_times.get(partition), stop_times.get(partition)
+        )
+        start, stops[partition] = resolve(wanted, bounds)
+        consumer.seek(partition, start)
+    return stops
+
+
+def _offsets_at(consumer: Consumer, partitions: list[TopicPartition], bound: Any) -> dict[TopicPartition, int | None]:
+    """First offset at or after a time, per partition; nothing where the bound is not a time."""
+    if bound is None or bound.kind is not BoundKind.TIMESTAMP:
+        return {}
+    found = consumer.offsets_for_times(dict.fromkeys(partitions, bound.value))
+    return {partition: None if at is None else at.offset for partition, at in found.items()}
+
+
+class ConsumeLoop:
+    """Polls until every partition reached its stop, enough records were printed, or none came for too long."""
+
+    def __init__(
+        self, write: Writer, out: IO[bytes], *, max_messages: int | None, timeout_ms: int | None, session: Session
+    ) -> None:
+        self.count = 0
+        self._write = write
+        self._out = out
+        self._max_messages = max_messages
+        self._timeout_ms = timeout_ms
+        self._session = session
+
+    def run(self, consumer: Consumer, stops: dict[TopicPartition, int | None]) -> None:
+        """Print records as they come. Raises OSError when the output is closed."""
+        remaining = dict(stops)
+        quiet_since = self._session.monotonic()
+        while True:
+            for partition, stop in list(remaining.items()):
+                if stop is not None and consumer.position(partition) >= stop:
+                    del remaining[partition]
+            if not remaining or self._enough():
+                return
+            polled = consumer.poll(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
+            printed = self._print(polled, stops)
+            now = self._session.monotonic()
+            if printed:
+                quiet_since = now
+            elif self._timeout_ms is not None and (now - quiet_since) * 1000 >= self._timeout_ms:
+                return
+
+    def _enough(self) -> bool:
+        return self._max_messages is not None and self.count >= self._max_messages
+
+    def _print(self, polled: dict[TopicPartition, list[Any]], stops: dict[TopicPartition, int | None]) -> int:
+        """Write what lies below the stops; returns how many records that were."""
+        before = self.count
+        for partition, records in polled.items():
+            stop = stops.get(partition)
+            for record in records:
+                if self._enough():
+                    break
+                if stop is not None and record.offset >= stop:
+                    break
+                self._out.write(self._write(record, self.count + 1))
+                self.count += 1
+        if self.count > before:
+            self._out.flush()
+        return self.count - before

@@ -1,0 +1,201 @@
+"""The `strandline` command: its subcommands, loaded when they are named, and the one place where errors become text.
+
+Rules of this file:
+* `strandline --help` imports nothing but click: the table below holds each subcommand's one-line help.
+* No exception leaves `run`. What a user can mend is one line on stderr that names the thing and the remedy:
+  exit code 2 for a wrong command line, 1 for a failure, 130 after Ctrl-C. STRANDLINE_DEBUG=1 adds the traceback.
+* A closed output pipe (`strandline consume … | head`) ends the command quietly with exit code 1.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import click
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class CommandEntry(NamedTuple):
+    """Where a subcommand lives (`module`, `attribute`) and the line that `strandline --help` shows for it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, CommandEntry] = {
+    "up": CommandEntry("strandline.cli.cluster_commands", "up", "Start an embedded cluster on this machine."),
+    "status": CommandEntry("strandline.cli.cluster_commands", "status", "Show the embedded cluster."),
+    "down": CommandEntry("strandline.cli.cluster_commands", "down", "Stop the embedded cluster."),
+    "demo": CommandEntry("strandline.cli.demo", "demo", "Show the whole system at work."),
+    "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),
+    "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
+    "topics": CommandEntry("strandline.cli.topics", "topics", "Create, list, describe and delete topics."),
+    "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
+    "broker": CommandEntry("strandline.cli.broker", "broker", "Run one broker in the foreground."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand's module only when that subcommand is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        assert isinstance(command, click.Command), f"{entry.module}.{entry.attribute} is not a command"
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command '{printable(args[0])}': {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Example: strandline up && echo hello | strandline produce -t greetings && "
+    "strandline consume -t greetings -o :end",
+)
+@click.version_option(None, "--version", package_name="strandline", message="strandline %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Strandline: a replicated commit log, and the tools around it."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the `strandline` command: runs it and exits."""
+    code = run(sys.argv[1:] if args is None else args)
+    code = close_output(code)
+    sys.exit(code)
+
+
+def run(args: Sequence[str], *, obj: object = None) -> int:
+    """Run one command line and return its exit code; never raises.
+
+    `obj` replaces the session through which commands reach a cluster (tests pass a fake one).
+    """
+    try:
+        result = cli.main(list(args), prog_name="strandline", standalone_mode=False, obj=obj)
+    except BaseException as error:
+        return report(error)
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def report(error: BaseException) -> int:
+    """Tell the user about `error` in one line on stderr; returns the exit code."""
+    if os.environ.get("STRANDLINE_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    error = unwrapped(error)
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    if is_closed_pipe(error):
+        discard_output()
+        return EXIT_FAILED
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        complain("interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "strandline"
+        complain(f"{error.format_message()} (see '{command} --help')")
+        return EXIT_USAGE
+    complain(describe(error))
+    return EXIT_FAILED
+
+
+def describe(error: BaseException) -> str:
+    """One line for an error: our own exceptions speak for themselves, others are named by their type."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if type(error).__module__.startswith("strandline.") and text:
+        return text
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("strandline"):
+        return f"{text}: this command needs a package that is not installed; run pip install 'strandline[local,spark]'"
+    return f"internal error: {type(error).__name__}: {text or 'no message'} (STRANDLINE_DEBUG=1 shows where)"
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """The one exception inside groups of one (trio wraps what leaves a nursery)."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        interrupted, rest = error.split(KeyboardInterrupt)
+        return unwrapped(rest.exceptions[0]) if rest is not None and interrupted is None else KeyboardInterrupt()
+    return error
+
+
+def is_closed_pipe(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def complain(message: str) -> None:
+    """Write one line to stderr, whatever `message` holds, even if stderr is gone too."""
+    try:
+        click.echo(f"strandline: {printable(message)}", err=True)
+    except OSError:
+        discard_output()
+
+
+def printable(text: str) -> str:
+    """`text` as one line without control characters; file names that are not UTF-8 are escaped."""
+    line = " ".join(text.split())
+    line = line.encode("utf-8", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+
+
+def close_output(code: int) -> int:
+    """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        discard_output()
+        return code or EXIT_FAILED
+    return code
+
+
+def discard_output() -> None:
+    """Point stdout and stderr, as far as they are closed pipes, at the null device: the interpreter flushes at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            try:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+            except (OSError, ValueError):
+                continue

@@ -1,0 +1,79 @@
+"""Options that several commands share, and how `-X key=value` settings are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from strandline.cli.session import BOOTSTRAP_VARIABLE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def bootstrap_option(function: F) -> F:
+    """`-b/--bootstrap host:port,…`"""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        "--bootstrap-server",
+        "bootstrap",
+        metavar="HOST:PORT,…",
+        help=f"Brokers to ask first; ${BOOTSTRAP_VARIABLE}, else the embedded cluster, else localhost:9092.",
+    )(function)
+
+
+def settings_option(function: F) -> F:
+    """`-X key=value`, as often as wanted."""
+    return click.option(
+        "-X",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A client setting by its Kafka name, for example -X linger.ms=20; may be repeated.",
+    )(function)
+
+
+def output_option(function: F) -> F:
+    """`--output text|json`"""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="json is for programs and keeps its shape; text may change.",
+    )(function)
+
+
+def key_value(text: str, option: str) -> tuple[str, str]:
+    """Split `key=value`; raises UsageError naming the option."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise click.UsageError(f"{option} '{text}' is not KEY=VALUE")
+    return key.strip(), value
+
+
+def client_settings(pairs: Iterable[str]) -> dict[str, object]:
+    """`-X linger.ms=20` becomes the keyword argument `linger_ms=20`; numbers and booleans become such."""
+    settings: dict[str, object] = {}
+    for pair in pairs:
+        key, value = key_value(pair, "-X")
+        name = key.replace(".", "_").replace("-", "_")
+        if name in settings:
+            raise click.UsageError(f"-X {key} is given twice")
+        settings[name] = parsed_value(value)
+    return settings
+
+
+def parsed_value(text: str) -> object:
+    """A number or a boolean where `text` is one, else the text."""
+    stripped = text.strip()
+    if stripped.lower() in ("true", "false"):
+        return stripped.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(stripped)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,196 @@
+"""`strandline produce`: each line of a file or of stdin becomes a record.
+
+Rules: a line is what stands between two `\\n` (a `\\r` stays); bytes are never decoded; the first record that fails for
+good ends the command, which then says how many were acknowledged.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from strandline.cli.options import bootstrap_option, client_settings, key_value, output_option, settings_option
+from strandline.cli.session import Session, bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline import Producer
+
+MAX_PENDING = 20_000
+"""Records whose outcome is not known yet; beyond it the oldest is waited for."""
+
+
+class LineRules(NamedTuple):
+    """How a line becomes key and value."""
+
+    key_separator: bytes | None
+    fixed_key: bytes | None
+    empty_is_null: bool
+
+
+class Tally:
+    """What came of the records so far, and where each acknowledgement is shown."""
+
+    def __init__(self, *, verbose: bool, as_json: bool) -> None:
+        self.acked = 0
+        self.sent_bytes = 0
+        self.partitions: set[int] = set()
+        self._verbose = verbose
+        self._as_json = as_json
+
+    def acknowledged(self, metadata: Any) -> None:
+        self.acked += 1
+        self.partitions.add(metadata.partition)
+        if self._as_json:
+            fields = {
+                "topic": metadata.topic,
+                "partition": metadata.partition,
+                "offset": metadata.offset,
+                "ts": metadata.timestamp_ms,
+            }
+            click.echo(json.dumps(fields, separators=(",", ":")))
+        elif self._verbose:
+            click.echo(f"{metadata.partition}@{metadata.offset}")
+
+
+def key_and_value(line: bytes, rules: LineRules) -> tuple[bytes | None, bytes | None]:
+    """Raises UsageError where the line has no separator."""
+    key: bytes | None = rules.fixed_key
+    value: bytes | None = line
+    if rules.key_separator is not None:
+        key, found, value = line.partition(rules.key_separator)
+        if not found:
+            raise click.ClickException(
+                f"no separator {rules.key_separator!r} in line {line[:40]!r}; change --key-separator or leave it out"
+            )
+    if rules.empty_is_null:
+        return key or None, value or None
+    return key, value
+
+
+def lines_of(source: IO[bytes], *, prompt: bool) -> Iterator[bytes]:
+    """The lines without their `\\n`; shows `>` before each where a person types them."""
+    while True:
+        if prompt:
+            click.echo(">", nl=False)
+            sys.stdout.flush()
+        line = source.readline()
+        if not line:
+            return
+        yield line.removesuffix(b"\n")
+
+
+@click.command(epilog="Example: printf 'k1:hello\\nk2:world\\n' | strandline produce -t greetings --key-separator :")
+@bootstrap_option
+@click.option("-t", "--topic", required=True, help="Topic to write to.")
+@click.option("-K", "--key-separator", help="What stands between key and value in a line; without it there is no key.")
+@click.option("-k", "--key", "fixed_key", help="The same key for every record.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition; by default chosen by the key.")
+@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
+@click.option("-Z", "--empty-is-null", is_flag=True, help="An empty key or value is sent as null (a tombstone).")
+@click.option("-f", "--file", "source", type=click.File("rb"), default="-", metavar="FILE", help="Default: stdin.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records per second.")
+@click.option("-v", "--verbose", is_flag=True, help="Print partition@offset of every record.")
+@output_option
+@settings_option
+@click.pass_context
+def produce(
+    ctx: click.Context,
+    bootstrap: str | None,
+    topic: str,
+    key_separator: str | None,
+    fixed_key: str | None,
+    partition: int | None,
+    acks: str,
+    compression: str,
+    headers: tuple[str, ...],
+    empty_is_null: bool,
+    source: IO[bytes],
+    rate: float | None,
+    verbose: bool,
+    output: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Write lines to a topic, one record each."""
+    session = session_of(ctx)
+    if key_separator is not None and fixed_key is not None:
+        raise click.UsageError("--key and --key-separator exclude each other", ctx)
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty; leave it out for records without a key", ctx)
+    rules = LineRules(_encoded(key_separator), _encoded(fixed_key), empty_is_null)
+    header_pairs = [(name, value.encode()) for name, value in (key_value(text, "--header") for text in headers)]
+    tally = Tally(verbose=verbose, as_json=output == "json")
+    interactive = source.isatty() and sys.stdout.isatty()
+    lines: Iterable[bytes] = lines_of(source, prompt=interactive)
+    if rate is not None:
+        lines = paced(lines, rate, session)
+    producer = session.producer(
+        bootstrap_of(session, bootstrap),
+        **{"acks": acks, "compression_type": compression, **client_settings(settings)},
+    )
+    with producer:
+        try:
+            send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
+        finally:
+            click.echo(summary(tally, topic), err=True)
+
+
+def _encoded(text: str | None) -> bytes | None:
+    """Command line text as the bytes that were typed."""
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def send_all(
+    producer: Producer,
+    topic: str,
+    lines: Iterable[bytes],
+    rules: LineRules,
+    partition: int | None,
+    headers: list[tuple[str, bytes]],
+    tally: Tally,
+    *,
+    wait_for_each: bool,
+) -> None:
+    """Send every line and wait for every acknowledgement. Raises what the first failed record failed with."""
+    pending: collections.deque[Any] = collections.deque()
+    for line in lines:
+        key, value = key_and_value(line, rules)
+        pending.append(producer.send(topic, value, key=key, partition=partition, headers=headers))
+        tally.sent_bytes += len(line)
+        if wait_for_each:
+            producer.flush()
+        while pending and (pending[0].done() or len(pending) > MAX_PENDING):
+            tally.acknowledged(pending.popleft().result())
+    producer.flush()
+    while pending:
+        tally.acknowledged(pending.popleft().result())
+
+
+def summary(tally: Tally, topic: str) -> str:
+    partitions = len(tally.partitions)
+    where = f" in {partitions} partition{'' if partitions == 1 else 's'}" if partitions else ""
+    return (
+        f"{tally.acked} record{'' if tally.acked == 1 else 's'} produced to {topic}{where} ({tally.sent_bytes} bytes)"
+    )
+
+
+def paced(lines: Iterable[bytes], records_per_second: float, session: Session) -> Iterator[bytes]:
+    """Let line n through no earlier than n / rate seconds after the first."""
+    started = session.monotonic()
+    for count, line in enumerate(lines):
+        delay = started + count / records_per_second - session.monotonic()
+        if delay > 0:
+            session.sleep(delay)
+        yield line

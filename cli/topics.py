@@ -1,0 +1,316 @@
+"""`strandline topics`: create, list, describe and delete topics, with the flags and the lines of Kafka's tool.
+
+Two spellings: `topics --create --topic t` as in Kafka, `topics create t` for people. Plain output keeps Kafka's lines;
+a terminal gets a table; `--output json` gives one object whose shape is kept, errors included.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from strandline.cli.options import bootstrap_option, client_settings, key_value, output_option, settings_option
+from strandline.cli.session import bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline import Admin
+
+ACTIONS = ("create", "list", "describe", "delete")
+JSON_VERSION = 1
+
+
+class Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    action: str
+    names: tuple[str, ...]
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str]
+    if_exists: bool
+    if_not_exists: bool
+    under_replicated: bool
+    unavailable: bool
+    as_json: bool
+    yes: bool
+
+
+@click.command(
+    epilog="Examples: strandline topics --create --topic clicks --partitions 6 --replication-factor 3; "
+    "strandline topics describe clicks; strandline topics --describe --under-replicated-partitions"
+)
+@bootstrap_option
+@click.argument("words", nargs=-1, metavar="[create|list|describe|delete [TOPIC]…]")
+@click.option("--create", "flags", flag_value="create", multiple=True, help="Create the topic.")
+@click.option("--list", "flags", flag_value="list", multiple=True, help="List the names of all topics.")
+@click.option("--describe", "flags", flag_value="describe", multiple=True, help="Show partitions, leaders, replicas.")
+@click.option("--delete", "flags", flag_value="delete", multiple=True, help="Delete the topic and its records.")
+@click.option("-t", "--topic", "topics", multiple=True, metavar="NAME[,NAME]…", help="May be repeated.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the brokers' num.partitions.")
+@click.option("-r", "--replication-factor", type=click.IntRange(1, 32_767), help="Default: the brokers' default.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="For --create; may be repeated.")
+@click.option("--if-exists", is_flag=True, help="Topics that do not exist are no error.")
+@click.option("--if-not-exists", is_flag=True, help="Topics that exist already are no error.")
+@click.option("--under-replicated-partitions", is_flag=True, help="Only those with replicas out of sync.")
+@click.option("--unavailable-partitions", is_flag=True, help="Only those without a leader.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@output_option
+@settings_option
+@click.pass_context
+def topics(
+    ctx: click.Context,
+    bootstrap: str | None,
+    words: tuple[str, ...],
+    flags: tuple[str, ...],
+    topics: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_exists: bool,
+    if_not_exists: bool,
+    under_replicated_partitions: bool,
+    unavailable_partitions: bool,
+    yes: bool,
+    output: str,
+    settings: tuple[str, ...],
+) -> int:
+    """Create, list, describe and delete topics."""
+    action, names = action_and_names(words, flags, topics)
+    creating = partitions is not None or replication_factor is not None or bool(configs) or if_not_exists
+    if action != "create" and creating:
+        raise click.UsageError("--partitions, --replication-factor, --config and --if-not-exists go with --create", ctx)
+    if action != "describe" and (under_replicated_partitions or unavailable_partitions):
+        raise click.UsageError("--under-replicated-partitions and --unavailable-partitions go with --describe", ctx)
+    if action in ("create", "delete") and not names:
+        raise click.UsageError(f"--{action} needs --topic NAME", ctx)
+    if action == "list" and names:
+        raise click.UsageError(f"--list takes no topic; did you mean --describe --topic {names[0]}?", ctx)
+    wanted = Wanted(
+        action,
+        names,
+        partitions if partitions is not None else -1,
+        replication_factor if replication_factor is not None else -1,
+        dict(key_value(text, "--config") for text in configs),
+        if_exists,
+        if_not_exists,
+        under_replicated_partitions,
+        unavailable_partitions,
+        output == "json",
+        yes,
+    )
+    session = session_of(ctx)
+    with session.admin(bootstrap_of(session, bootstrap), **client_settings(settings)) as admin:
+        return {"create": create, "list": list_all, "describe": describe, "delete": delete}[action](admin, wanted)
+
+
+def action_and_names(
+    words: tuple[str, ...], flags: tuple[str, ...], topics: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The one action and the topics it is for, whichever way they were written. Raises UsageError."""
+    actions = list(dict.fromkeys(flags))
+    names = [name.strip() for text in topics for name in text.split(",") if name.strip()]
+    if not actions and words:
+        if words[0] not in ACTIONS:
+            raise click.UsageError(f"'{words[0]}' is no action; give one of {', '.join(ACTIONS)}")
+        actions, words = [words[0]], words[1:]
+    if len(actions) != 1:
+        raise click.UsageError("give exactly one of --create, --list, --describe, --delete")
+    return actions[0], tuple(dict.fromkeys([*names, *words]))
+
+
+class Outcome(NamedTuple):
+    """What became of one topic; `error` is empty where it worked."""
+
+    topic: str
+    message: str = ""
+    error: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.error)
+
+
+def create(admin: Admin, wanted: Wanted) -> int:
+    from strandline.protocol.errors import ErrorCode, error_code
+
+    outcomes = []
+    for name in wanted.names:
+        try:
+            admin.create_topic(name, wanted.partitions, wanted.replication_factor, wanted.configs)
+        except Exception as error:
+            code = code_of(error)
+            if code is None:
+                raise
+            if wanted.if_not_exists and code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                outcomes.append(Outcome(name, f"Topic {name} already exists."))
+            else:
+                outcomes.append(Outcome(name, str(error), error_code(code).name))
+        else:
+            outcomes.append(Outcome(name, f"Created topic {name}."))
+    return report(wanted, outcomes)
+
+
+def delete(admin: Admin, wanted: Wanted) -> int:
+    from strandline.protocol.errors import ErrorCode, error_code
+
+    if not wanted.yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"--delete removes the records of {', '.join(wanted.names)} for good; add --yes")
+        click.confirm(f"Delete {', '.join(wanted.names)} and all its records?", abort=True, err=True)
+    outcomes = []
+    for name in wanted.names:
+        try:
+            admin.delete_topic(name)
+        except Exception as error:
+            code = code_of(error)
+            if code is None:
+                raise
+            if wanted.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                outcomes.append(Outcome(name, f"Topic {name} does not exist."))
+            else:
+                outcomes.append(Outcome(name, str(error), error_code(code).name))
+        else:
+            outcomes.append(Outcome(name, f"Deleted topic {name}."))
+    return report(wanted, outcomes)
+
+
+def code_of(error: Exception) -> int | None:
+    """The broker's error code that a client exception carries; None where there was no answer about this topic."""
+    code = getattr(error, "code", None)
+    return code if isinstance(code, int) else None
+
+
+def report(wanted: Wanted, outcomes: list[Outcome]) -> int:
+    """Show what became of each topic; 1 if any failed."""
+    failed = any(outcome.failed for outcome in outcomes)
+    if wanted.as_json:
+        rows = [{"topic": each.topic, "error": each.error or None, "message": each.message} for each in outcomes]
+        show_json(wanted.action, topics=rows)
+    else:
+        for outcome in outcomes:
+            click.echo(f"strandline: {outcome.message}" if outcome.failed else outcome.message, err=outcome.failed)
+    return 1 if failed else 0
+
+
+def list_all(admin: Admin, wanted: Wanted) -> int:
+    names = sorted(admin.list_topics())
+    if wanted.as_json:
+        show_json("list", topics=[{"topic": name} for name in names])
+    else:
+        for name in names:
+            click.echo(name)
+    return 0
+
+
+def describe(admin: Admin, wanted: Wanted) -> int:
+    """Show the topics asked for (all of them if none was named), with errors for those that do not exist."""
+    described = sorted(admin.describe_topics(list(wanted.names) or sorted(admin.list_topics())), key=lambda t: t.name)
+    missing = [topic for topic in described if topic.error_code != 0]
+    found = [topic for topic in described if topic.error_code == 0]
+    rows = [(topic, partitions_shown(topic, wanted)) for topic in found]
+    if wanted.under_replicated or wanted.unavailable:
+        rows = [(topic, partitions) for topic, partitions in rows if partitions]
+    errors = [] if wanted.if_exists else [missing_topic(topic) for topic in missing]
+    if wanted.as_json:
+        entries: list[dict[str, Any]] = [topic_fields(topic, partitions) for topic, partitions in rows]
+        entries += [{"topic": each.topic, "error": each.error, "message": each.message} for each in errors]
+        show_json("describe", topics=entries)
+    else:
+        for topic, partitions in rows:
+            show_topic(topic, partitions, headline=not (wanted.under_replicated or wanted.unavailable))
+        for each in errors:
+            click.echo(f"strandline: {each.message}", err=True)
+    return 1 if errors else 0
+
+
+def missing_topic(topic: Any) -> Outcome:
+    from strandline.protocol.errors import ErrorCode, error_code
+
+    code = error_code(topic.error_code)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        message = f"topic '{topic.name}' does not exist; 'strandline topics --list' shows those that do"
+    else:
+        message = f"topic '{topic.name}': {code.explanation}"
+    return Outcome(topic.name, message, code.name)
+
+
+def partitions_shown(topic: Any, wanted: Wanted) -> list[Any]:
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    if wanted.under_replicated:
+        partitions = [each for each in partitions if len(each.isr_nodes) < len(each.replica_nodes)]
+    if wanted.unavailable:
+        partitions = [each for each in partitions if each.leader_id < 0]
+    return partitions
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Kafka's spelling of a topic id: base64url without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def topic_lines(topic: Any, partitions: list[Any], *, headline: bool) -> Iterable[str]:
+    """Kafka's lines, verbatim: tabs, `none` for a missing leader, ids joined by commas."""
+    if headline:
+        configs = ",".join(f"{key}={value}" for key, value in sorted(getattr(topic, "configs", {}).items()))
+        replication = max((len(each.replica_nodes) for each in topic.partitions), default=0)
+        yield (
+            f"Topic: {topic.name}\tTopicId: {topic_id_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
+            f"\tReplicationFactor: {replication}\tConfigs: {configs}"
+        )
+    for each in partitions:
+        leader = str(each.leader_id) if each.leader_id >= 0 else "none"
+        yield (
+            f"\tTopic: {topic.name}\tPartition: {each.partition_index}\tLeader: {leader}"
+            f"\tReplicas: {ids(each.replica_nodes)}\tIsr: {ids(each.isr_nodes)}"
+        )
+
+
+def ids(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def show_topic(topic: Any, partitions: list[Any], *, headline: bool) -> None:
+    if not sys.stdout.isatty():
+        for line in topic_lines(topic, partitions, headline=headline):
+            click.echo(line)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{topic.name}  ({len(topic.partitions)} partitions, id {topic_id_text(topic.topic_id)})"
+    table = Table(title=title, title_justify="left", box=None)
+    for column in ("partition", "leader", "epoch", "replicas", "in sync"):
+        table.add_column(column, justify="right" if column in ("partition", "leader", "epoch") else "left")
+    for each in partitions:
+        whole = len(each.isr_nodes) == len(each.replica_nodes)
+        leader = str(each.leader_id) if each.leader_id >= 0 else "[bold red]none[/]"
+        in_sync = ids(each.isr_nodes) if whole else f"[yellow]{ids(each.isr_nodes)}[/]"
+        table.add_row(str(each.partition_index), leader, str(each.leader_epoch), ids(each.replica_nodes), in_sync)
+    Console().print(table)
+
+
+def topic_fields(topic: Any, partitions: list[Any]) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic_id_text(topic.topic_id),
+        "partitions": [
+            {
+                "partition": each.partition_index,
+                "leader": each.leader_id if each.leader_id >= 0 else None,
+                "leader_epoch": each.leader_epoch,
+                "replicas": list(each.replica_nodes),
+                "isr": list(each.isr_nodes),
+            }
+            for each in partitions
+        ],
+        "error": None,
+    }
+
+
+def show_json(action: str, **fields: object) -> None:
+    click.echo(json.dumps({"_command": f"topics.{action}", "_version": JSON_VERSION, **fields}, indent=2))

@@ -1,0 +1,223 @@
+"""A cluster made of dictionaries, and a session that hands out clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from strandline.cli.main import run
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import MetadataPartition, MetadataTopic
+from strandline.protocol.types import TopicPartition
+
+TOPIC_ID = bytes(range(16))
+
+
+class FakeRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int = 1_700_000_000_000
+    key: bytes | None = None
+    value: bytes | None = b""
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class Acked(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class TimedOffset(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass
+class FakeCluster:
+    """What the fake clients read and write; `records` may have gaps in their offsets."""
+
+    records: dict[TopicPartition, list[FakeRecord]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    topics: dict[str, MetadataTopic] = field(default_factory=dict)
+    produced: list[tuple[str, bytes | None, bytes | None, int | None, tuple[Any, ...]]] = field(default_factory=list)
+    fail_after: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    bootstrap: str = ""
+    polls: int = 0
+    interrupt_at_poll: int | None = None
+
+    def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
+        log = self.records.setdefault(TopicPartition(topic, partition), [])
+        for value in values:
+            log.append(FakeRecord(topic, partition, len(log), value=value, **fields))
+
+    def end(self, partition: TopicPartition) -> int:
+        log = self.records.get(partition, [])
+        return self.ends.get(partition, log[-1].offset + 1 if log else 0)
+
+    def add_topic(self, name: str, partitions: list[MetadataPartition]) -> None:
+        self.topics[name] = MetadataTopic(0, name, partitions, TOPIC_ID)
+
+
+class FakeClient:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class FakeProducer(FakeClient):
+    def send(self, topic: str, value: bytes | None, key: Any = None, partition: Any = None, headers: Any = ()) -> Any:
+        future: Future[Acked] = Future()
+        count = len(self.cluster.produced)
+        if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
+            future.set_exception(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return future
+        self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
+        future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
+        return future
+
+    def flush(self) -> None:
+        return None
+
+
+class FakeConsumer(FakeClient):
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self.positions: dict[TopicPartition, int] = {}
+
+    def partitions_for_topic(self, topic: str) -> list[int]:
+        return [each.partition for each in self.cluster.records if each.topic == topic]
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.cluster.records[each][0].offset if self.cluster.records[each] else 0 for each in partitions}
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.cluster.end(each) for each in partitions}
+
+    def offsets_for_times(self, asked: dict[TopicPartition, int]) -> dict[TopicPartition, TimedOffset | None]:
+        found = {}
+        for partition, moment in asked.items():
+            late = [each for each in self.cluster.records[partition] if each.timestamp_ms >= moment]
+            found[partition] = TimedOffset(late[0].offset, late[0].timestamp_ms) if late else None
+        return found
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.positions = dict.fromkeys(partitions, 0)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.positions[partition] = offset
+
+    def position(self, partition: TopicPartition) -> int:
+        return self.positions[partition]
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
+        self.cluster.polls += 1
+        if self.cluster.polls == self.cluster.interrupt_at_poll:
+            raise KeyboardInterrupt
+        polled = {}
+        for partition, position in self.positions.items():
+            new = [each for each in self.cluster.records[partition] if each.offset >= position]
+            self.positions[partition] = max(position, self.cluster.end(partition))
+            if new:
+                polled[partition] = new
+        return polled
+
+
+class FakeAdmin(FakeClient):
+    def create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
+        if name in self.cluster.topics:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS)
+        self.cluster.settings["created"] = (name, partitions, replication_factor, configs)
+        self.cluster.add_topic(name, [])
+
+    def delete_topic(self, name: str) -> None:
+        if self.cluster.topics.pop(name, None) is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def list_topics(self) -> list[str]:
+        return list(self.cluster.topics)
+
+    def describe_topics(self, names: list[str]) -> list[MetadataTopic]:
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [self.cluster.topics.get(name) or MetadataTopic(missing, name, []) for name in names]
+
+
+class FakeSession:
+    """A session of a fake cluster: time stands still but for what is slept."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.clock = 0.0
+
+    def _made(self, kind: type[FakeClient], bootstrap_servers: str, settings: dict[str, Any]) -> Any:
+        self.cluster.bootstrap = bootstrap_servers
+        self.cluster.settings.update(settings)
+        return kind(self.cluster)
+
+    def producer(self, bootstrap_servers: str, **settings: Any) -> Any:
+        return self._made(FakeProducer, bootstrap_servers, settings)
+
+    def consumer(self, bootstrap_servers: str, **settings: Any) -> Any:
+        return self._made(FakeConsumer, bootstrap_servers, settings)
+
+    def admin(self, bootstrap_servers: str, **settings: Any) -> Any:
+        return self._made(FakeAdmin, bootstrap_servers, settings)
+
+    def running_bootstrap(self) -> str | None:
+        return "127.0.0.1:19092"
+
+    def now_ms(self) -> int:
+        return 1_700_000_060_000
+
+    def monotonic(self) -> float:
+        self.clock += 0.1
+        return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs command lines against the fake cluster."""
+
+    def __init__(self, cluster: FakeCluster, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster
+        self.session = FakeSession(cluster)
+        self._capture = capfdbinary
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *args: str) -> Ran:
+        self._capture.readouterr()
+        code = run(list(args), obj=self.session)
+        out, err = self._capture.readouterr()
+        return Ran(code, out.decode("utf-8", "surrogateescape"), err.decode())
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def shell(cluster: FakeCluster, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.delenv("STRANDLINE_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("STRANDLINE_DEBUG", raising=False)
+    return Shell(cluster, capfdbinary, monkeypatch)

@@ -1,0 +1,306 @@
+"""The commands over a fake cluster: what they print, how they end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli import main as cli_main
+from strandline.protocol.messages import MetadataPartition
+from strandline.protocol.types import TopicPartition
+
+
+def write_lines(path: Path, text: bytes) -> str:
+    path.write_bytes(text)
+    return str(path)
+
+
+# --- produce -----------------------------------------------------------------------------------------------------
+
+
+def test_each_line_becomes_a_record_and_only_the_line_feed_is_taken_away(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"one\r\n\n\xff\nlast")
+    ran = shell("produce", "-t", "t", "-f", source)
+    assert ran.code == 0
+    assert [value for _, _, value, _, _ in shell.cluster.produced] == [b"one\r", b"", b"\xff", b"last"]
+    assert "4 records produced to t" in ran.err
+    assert ran.out == ""
+
+
+def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"k:v:w\n")
+    ran = shell(
+        "produce", "-t", "t", "-f", source, "-K", ":", "-p", "2", "-H", "h=1", "--acks", "1", "-X", "linger.ms=7"
+    )
+    assert ran.code == 0
+    assert shell.cluster.produced == [("t", b"k", b"v:w", 2, (("h", b"1"),))]
+    assert shell.cluster.settings == {"acks": "1", "compression_type": "none", "linger_ms": 7}
+
+
+def test_verbose_prints_partition_and_offset_and_json_one_object_each(shell: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", b"a\nb\n")
+    assert shell("produce", "-t", "t", "-f", source, "-v").out == "0@0\n0@1\n"
+    lines = shell("produce", "-t", "t", "-f", source, "--output", "json").out.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [2, 3]
+
+
+def test_an_empty_line_is_a_tombstone_when_asked(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"k:\n"), "-K", ":", "-Z")
+    assert shell.cluster.produced[0][1:3] == (b"k", None)
+
+
+def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_counted(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.fail_after = 2
+    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\nb\nc\nd\n"))
+    assert ran.code == 1
+    assert "2 records produced" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_line_without_separator_fails_with_the_remedy(shell: Any, tmp_path: Path) -> None:
+    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"novalue\n"), "-K", ":")
+    assert ran.code == 1
+    assert "--key-separator" in ran.err
+
+
+def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n" * 11), "--rate", "2")
+    assert 5.0 <= shell.session.clock < 6.0
+
+
+# --- consume -----------------------------------------------------------------------------------------------------
+
+
+def test_consume_reads_to_the_end_as_it_is_now(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b"])
+    shell.cluster.fill("t", 1, [b"c"])
+    ran = shell("consume", "-t", "t", "--from-beginning", "-e")
+    assert (ran.code, ran.out) == (0, "a\nb\nc\n")
+    assert ran.err == "Processed a total of 3 messages\n"
+
+
+def test_consume_stops_before_the_end_of_the_range(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"%d" % number for number in range(10)])
+    assert shell("consume", "-t", "t", "-o", "3:6").out == "3\n4\n5\n"
+    assert shell("consume", "-t", "t", "-o", "-2:end").out == "8\n9\n"
+
+
+def test_a_gap_at_the_end_of_the_range_does_not_keep_consume_waiting(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    shell.cluster.ends[TopicPartition("t", 0)] = 5
+    ran = shell("consume", "-t", "t", "-o", ":end")
+    assert (ran.code, ran.out) == (0, "a\n")
+
+
+def test_max_messages_and_timeout_end_an_endless_read(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a", b"b", b"c"])
+    assert shell("consume", "-t", "t", "--from-beginning", "-n", "2").out == "a\nb\n"
+    ran = shell("consume", "-t", "t", "--from-beginning", "--timeout-ms", "1000")
+    assert (ran.code, ran.out) == (0, "a\nb\nc\n")
+
+
+def test_a_time_is_turned_into_offsets_by_the_brokers(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"old"], timestamp_ms=1_600_000_000_000)
+    shell.cluster.fill("t", 0, [b"new"], timestamp_ms=1_700_000_059_000)
+    assert shell("consume", "-t", "t", "-o", "@-10s", "-e").out == "new\n"
+
+
+def test_formats_and_json(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"v"], key=b"k")
+    assert shell("consume", "-t", "t", "-o", ":end", "-f", r"%t/%p@%o %k=%v\n").out == "t/0@0 k=v\n"
+    assert json.loads(shell("consume", "-t", "t", "-o", ":end", "-J").out)["payload"] == "v"
+    assert shell("consume", "-t", "t", "-o", ":end", "--print-key", "--print-offset").out == "Offset:0\tk\tv\n"
+
+
+def test_one_partition_only(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    shell.cluster.fill("t", 1, [b"b"])
+    assert shell("consume", "-t", "t", "-o", ":end", "-p", "1").out == "b\n"
+    ran = shell("consume", "-t", "t", "-p", "7")
+    assert ran.code == 2
+    assert "has no partition 7" in ran.err
+
+
+def test_an_interrupted_consume_says_how_much_it_printed_and_exits_130(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    shell.cluster.interrupt_at_poll = 2
+    ran = shell("consume", "-t", "t", "--from-beginning")
+    assert (ran.code, ran.out) == (130, "a\n")
+    assert "Processed a total of 1 messages" in ran.err
+    assert "Traceback" not in ran.err
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def described(shell: Any) -> None:
+    shell.cluster.add_topic(
+        "t", [MetadataPartition(0, 0, 1, 5, [1, 2], [1, 2]), MetadataPartition(0, 1, -1, 6, [2, 3], [2])]
+    )
+
+
+def test_describe_prints_kafkas_lines(shell: Any) -> None:
+    described(shell)
+    expected = (
+        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: \n"
+        "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1,2\n"
+        "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 2\n"
+    )
+    assert shell("topics", "--describe", "--topic", "t").out == expected
+    assert shell("topics", "describe", "t").out == expected
+
+
+def test_filters_show_only_partitions_in_trouble(shell: Any) -> None:
+    described(shell)
+    line = "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 2\n"
+    assert shell("topics", "--describe", "--under-replicated-partitions").out == line
+    assert shell("topics", "--describe", "--unavailable-partitions").out == line
+
+
+def test_json_is_one_object_with_its_errors(shell: Any) -> None:
+    described(shell)
+    ran = shell("topics", "--describe", "--topic", "t,missing", "--output", "json")
+    shown = json.loads(ran.out)
+    assert ran.code == 1
+    assert shown["_command"] == "topics.describe"
+    assert [entry["error"] for entry in shown["topics"]] == [None, "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert shown["topics"][0]["partitions"][1]["leader"] is None
+
+
+def test_create_passes_what_was_asked_and_leaves_the_rest_to_the_brokers(shell: Any) -> None:
+    ran = shell("topics", "--create", "--topic", "n", "--partitions", "6", "-r", "3", "-c", "min.insync.replicas=2")
+    assert (ran.code, ran.out) == (0, "Created topic n.\n")
+    assert shell.cluster.settings["created"] == ("n", 6, 3, {"min.insync.replicas": "2"})
+    shell("topics", "create", "m")
+    assert shell.cluster.settings["created"] == ("m", -1, -1, {})
+
+
+def test_creating_a_topic_twice_fails_unless_that_is_fine(shell: Any) -> None:
+    described(shell)
+    ran = shell("topics", "--create", "--topic", "t")
+    assert ran.code == 1
+    assert ran.err.startswith("strandline: ")
+    assert shell("topics", "--create", "--topic", "t", "--if-not-exists").code == 0
+
+
+def test_delete_asks_for_yes_when_nobody_can_be_asked(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    described(shell)
+    with open("/dev/null") as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+        ran = shell("topics", "--delete", "--topic", "t")
+    assert ran.code == 2
+    assert "--yes" in ran.err
+    assert "t" in shell.cluster.topics
+    assert shell("topics", "--delete", "--topic", "t", "--yes").out == "Deleted topic t.\n"
+    assert shell("topics", "--delete", "--topic", "t", "--yes").code == 1
+    assert shell("topics", "--delete", "--topic", "t", "--yes", "--if-exists").code == 0
+
+
+def test_list_prints_one_name_a_line(shell: Any) -> None:
+    shell.cluster.add_topic("b", [])
+    shell.cluster.add_topic("a", [])
+    assert shell("topics", "--list").out == "a\nb\n"
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--nonsense"],
+        ["prodce"],
+        ["produce"],
+        ["produce", "-t"],
+        ["produce", "-t", "t", "--acks", "7"],
+        ["produce", "-t", "t", "-f", "/nonexistent"],
+        ["produce", "-t", "t", "-k", "a", "-K", ":"],
+        ["produce", "-t", "t", "-b", "nohost"],
+        ["produce", "-t", "t", "-b", "host:99999"],
+        ["produce", "-t", "t", "-H", "novalue"],
+        ["produce", "-t", "t", "-X", "novalue"],
+        ["consume", "-t", "t", "-o", "x"],
+        ["consume", "-t", "t", "-o", "1", "--from-beginning"],
+        ["consume", "-t", "t", "-o", "1:2", "-e"],
+        ["consume", "-t", "t", "-f", "%q"],
+        ["consume", "-t", "t", "-f", "%v", "-J"],
+        ["consume", "-t", "t", "-p", "-1"],
+        ["topics"],
+        ["topics", "--create"],
+        ["topics", "--list", "--describe"],
+        ["topics", "--list", "--topic", "t"],
+        ["topics", "--describe", "--partitions", "3"],
+        ["topics", "destroy", "t"],
+        ["broker"],
+        ["broker", "--override", "novalue"],
+        ["\udcff"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(shell: Any, args: list[str]) -> None:
+    ran = shell(*args)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert ran.err.startswith("strandline: ")
+    assert ran.out == ""
+
+
+def test_an_unknown_topic_is_one_line_and_exit_code_1(shell: Any) -> None:
+    ran = shell("consume", "-t", "nothere")
+    assert ran.code == 1
+    assert "topic 'nothere' does not exist" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_the_bootstrap_address_comes_from_the_option_then_the_environment_then_the_embedded_cluster(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("topics", "--list")
+    assert shell.cluster.bootstrap == "127.0.0.1:19092"
+    monkeypatch.setenv("STRANDLINE_BOOTSTRAP", "env:1")
+    shell("topics", "--list")
+    assert shell.cluster.bootstrap == "env:1"
+    shell("topics", "--list", "-b", "a:1,[::1]:2")
+    assert shell.cluster.bootstrap == "a:1,[::1]:2"
+
+
+def test_a_surprise_is_one_line_too(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STRANDLINE_DEBUG", raising=False)
+    for error in (ValueError("a\nb\x1b[31m"), BaseExceptionGroup("group", [KeyError("x")]), RuntimeError()):
+        assert cli_main.report(error) == 1
+        shown = capfd.readouterr().err
+        assert shown.count("\n") == 1
+        assert "\x1b" not in shown
+    assert cli_main.report(BaseExceptionGroup("group", [KeyboardInterrupt()])) == 130
+
+
+def test_help_is_there_for_every_command_with_an_example(shell: Any) -> None:
+    ran = shell("--help")
+    assert all(name in ran.out for name in cli_main.COMMANDS)
+    for name in ("produce", "consume", "topics", "dump-log", "broker"):
+        assert "Example" in shell(name, "--help").out
+
+
+def test_help_imports_neither_trio_nor_rich_nor_the_clients() -> None:
+    program = (
+        "import sys; from strandline.cli.main import run; run(['--help']); run(['consume', '--help']); "
+        "sys.exit(','.join(m for m in ('trio', 'rich', 'strandline.client', 'asyncio') if m in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.strip()) == (0, "")
+
+
+def test_a_closed_pipe_ends_the_command_quietly() -> None:
+    program = "from strandline.cli.main import main; main(['consume', '--help'])"
+    ran = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "$0" -c "{program}" | (exec 0<&-)', sys.executable],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode in (0, 1)
+    assert ran.stderr == ""

@@ -1,0 +1,90 @@
+"""How consumed records are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.cli.record_format import InvalidFormat, compile_format, console_format, json_format
+
+
+class Record(NamedTuple):
+    topic: str = "clicks"
+    partition: int = 3
+    offset: int = 42
+    timestamp_ms: int = 1_700_000_000_123
+    key: bytes | None = b"k"
+    value: bytes | None = b"value"
+    headers: Sequence[tuple[str, bytes | None]] = (("a", b"1"), ("b", b"2"))
+
+
+@pytest.mark.parametrize(
+    ("template", "printed"),
+    [
+        (r"%t %p %o\n", b"clicks 3 42\n"),
+        ("%k=%v", b"k=value"),
+        ("%s %S %K", b"value 5 1"),
+        ("%R%s", b"\x00\x00\x00\x05value"),
+        ("%T %d", b"1700000000123 1700000000123"),
+        ("%d{strftime[%F %H:%M]}", b"2023-11-14 22:13"),
+        ("%h", b"a=1,b=2"),
+        ("%h{%k->%v;}%H", b"a->1;b->2;2"),
+        (r"%%\x41\t\\", b"%A\t\\"),
+        ("%v{hex} %k{base64} %v{json}", b'76616c7565 aw== "value"'),
+        ("#%i", b"#7"),
+        ("é%p{", None),
+        ("%e", b"-1"),
+    ],
+)
+def test_each_verb_prints_its_field(template: str, printed: bytes | None) -> None:
+    if printed is None:
+        with pytest.raises(InvalidFormat):
+            compile_format(template)
+    else:
+        assert compile_format(template)(Record(), 7) == printed
+
+
+def test_null_is_an_empty_text_and_a_length_of_minus_one() -> None:
+    assert compile_format("[%k][%v]%K %V")(Record(key=None, value=None), 1) == b"[][]-1 -1"
+
+
+@pytest.mark.parametrize("template", ["%q", "%", "\\", r"\q", "%v{rot13}", "%p{hex}", "%h{%t}", "%v{hex"])
+def test_a_wrong_template_is_refused_before_anything_is_read(template: str) -> None:
+    with pytest.raises(InvalidFormat):
+        compile_format(template)
+
+
+@given(st.text(alphabet="%vkthop{}\\nx41 [", max_size=12), st.binary(max_size=8))
+def test_no_template_and_no_value_fail_otherwise(template: str, value: bytes) -> None:
+    try:
+        write = compile_format(template)
+    except InvalidFormat:
+        return
+    write(Record(value=value), 1)
+
+
+def test_console_lines_have_the_fields_in_the_order_of_kafkas_console_consumer() -> None:
+    write = console_format(timestamp=True, partition=True, offset=True, headers=True, key=True)
+    assert write(Record(), 1) == b"CreateTime:1700000000123\tPartition:3\tOffset:42\ta:1,b:2\tk\tvalue\n"
+    assert write(Record(key=None, value=None, headers=()), 1).endswith(b"\tNO_HEADERS\tnull\tnull\n")
+    assert console_format()(Record(value=b"\xff\r"), 1) == b"\xff\r\n"
+
+
+def test_json_says_when_bytes_are_not_text_and_keeps_repeated_headers() -> None:
+    shown = json.loads(json_format()(Record(value=b"\xff", headers=(("h", b"1"), ("h", None))), 1))
+    assert shown == {
+        "topic": "clicks",
+        "partition": 3,
+        "offset": 42,
+        "tstype": "create",
+        "ts": 1_700_000_000_123,
+        "headers": [{"key": "h", "value": "1"}, {"key": "h", "value": None}],
+        "key": "k",
+        "payload": "/w==",
+        "payload_encoding": "base64",
+    }
