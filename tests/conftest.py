@@ -1,0 +1,22 @@
+"""What all tests share: nothing that a single folder could have for itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# No deadline: on a busy machine a slow example is no failure. CI draws the same examples each time.
+settings.register_profile("strandline", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "strandline")
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands under test must not find the cluster that somebody has up on this machine."""
+    for name in ("STRANDLINE_BOOTSTRAP", "STRANDLINE_DATA", "STRANDLINE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    yield
