@@ -30,8 +30,8 @@ MAX_FRAME_BYTES = 100 * 2**20
 """Default of `socket.request.max.bytes`: the longest frame, without its length prefix."""
 
 MAX_BODY_BYTES = 4 * 2**20
-"""The longest msgpack body (attachments do not count): the metadata of 100 K partitions is 2.5 MB. Decoding builds up to
-64 bytes of objects per byte, so this, not the frame's limit, bounds what a hostile body can cost."""
+"""The longest msgpack body (attachments do not count): the metadata of 100 K partitions is 2.5 MB. Decoding builds up
+to 64 bytes of objects per byte, so this, not the frame's limit, bounds what a hostile body can cost."""
 
 MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
 """The longest frame of a peer that has not said who it is (safety.md §3)."""
@@ -116,7 +116,7 @@ def frame_bytes(buffer: Buffer, position: int, available: int, max_frame_bytes: 
     (length,) = _LENGTH.unpack_from(buffer, position)
     if length < HEADER_BYTES or length > max_frame_bytes:
         raise RemoteProtocolError(
-            f"frame length {length} is outside [{HEADER_BYTES}, {max_frame_bytes}]; does the peer speak another protocol?"
+            f"frame length {length} is outside [{HEADER_BYTES}, {max_frame_bytes}]: another protocol?"
         )
     return PREFIX_BYTES + int(length)
 
