@@ -1,0 +1,76 @@
+"""What `up` writes down is what `down` finds, and damage is said instead of guessed round."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.cluster import ClusterAlreadyUp, ClusterNotUp, EmbeddedCluster, running_bootstrap
+from strandline.cli.cluster_state import (
+    STATE_FILE,
+    ClusterBusy,
+    Member,
+    StateUnreadable,
+    locked,
+    read_state,
+    write_state,
+)
+from strandline.cli.process import ProcessId, identify
+
+GONE = ProcessId(2**22 - 1, "an earlier boot:1")
+MEMBERS = {"zookeeper": Member("zookeeper", GONE, 2181), "broker-1": Member("broker-1", GONE, 9092)}
+
+
+def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_state(tmp_path, MEMBERS)
+    assert read_state(tmp_path) == MEMBERS
+
+
+def test_an_empty_state_leaves_no_file(tmp_path: Path) -> None:
+    write_state(tmp_path, MEMBERS)
+    write_state(tmp_path, {})
+    assert read_state(tmp_path) is None
+    assert not (tmp_path / STATE_FILE).exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "processes": {"broker-1": {}}}'])
+def test_a_damaged_state_names_the_file_and_the_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / STATE_FILE).write_text(text)
+    with pytest.raises(StateUnreadable, match=r"cluster\.json is not readable .* remove the file"):
+        read_state(tmp_path)
+
+
+def test_two_commands_do_not_change_one_cluster_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(ClusterBusy), locked(tmp_path):
+        pytest.fail("the second one got in")
+
+
+def test_a_recorded_cluster_knows_its_addresses_and_its_dead(tmp_path: Path) -> None:
+    write_state(tmp_path, MEMBERS)
+    cluster = EmbeddedCluster.recorded(tmp_path)
+    assert cluster.bootstrap_servers == "127.0.0.1:9092"
+    assert cluster.zookeeper.address == "127.0.0.1:2181"
+    assert cluster.dead_members() == ["zookeeper", "broker-1"]
+    assert running_bootstrap(tmp_path) is None
+
+
+def test_a_living_broker_gives_the_bootstrap_address(tmp_path: Path) -> None:
+    myself = identify(os.getpid())
+    assert myself is not None
+    write_state(tmp_path, {**MEMBERS, "broker-1": Member("broker-1", myself, 9092)})
+    assert running_bootstrap(tmp_path) == "127.0.0.1:9092"
+
+
+def test_up_refuses_where_somebody_else_runs_one(tmp_path: Path) -> None:
+    myself = identify(os.getpid())
+    assert myself is not None
+    write_state(tmp_path, {"broker-1": Member("broker-1", myself, 9092)})
+    with pytest.raises(ClusterAlreadyUp, match="strandline down stops it"):
+        EmbeddedCluster(tmp_path, 1).start()
+
+
+def test_a_folder_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotUp, match="strandline up"):
+        EmbeddedCluster.recorded(tmp_path)

@@ -1,0 +1,84 @@
+"""Processes are recognised by pid and start, signalled exactly, and their end is explained."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.process import Daemon, ProcessFailed, ProcessId, identify
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path):
+    daemon = Daemon("the sleeper", tmp_path / "sleeper.log")
+    daemon.start(SLEEPER, folder=tmp_path)
+    yield daemon
+    daemon.kill()
+
+
+def test_a_running_process_is_recognised_again(daemon: Daemon) -> None:
+    assert daemon.id is not None
+    assert identify(daemon.id.pid) == daemon.id
+    assert daemon.is_alive
+
+
+def test_a_recycled_pid_is_neither_alive_nor_signalled(daemon: Daemon) -> None:
+    assert daemon.id is not None
+    earlier = ProcessId(daemon.id.pid, "the boot before:1")
+    assert not earlier.is_alive
+    assert not earlier.send(signal.SIGKILL)
+    assert daemon.is_alive
+
+
+def test_a_zombie_counts_as_gone(daemon: Daemon) -> None:
+    assert daemon.id is not None
+    daemon.id.send(signal.SIGKILL)
+    # Nobody has collected its exit code yet.
+    assert daemon.id.wait_gone(10)
+    assert daemon.exit_code == -signal.SIGKILL
+
+
+def test_stop_reaches_a_paused_process(daemon: Daemon) -> None:
+    daemon.signal(signal.SIGSTOP)
+    assert daemon.stop(30) == -signal.SIGTERM
+    assert not daemon.is_alive
+
+
+def test_stop_kills_a_process_that_ignores_it(tmp_path: Path) -> None:
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    daemon = Daemon("the deaf one", tmp_path / "deaf.log")
+    daemon.start([sys.executable, "-c", code], folder=tmp_path)
+    while "deaf" not in daemon.last_log_line():
+        daemon.require_alive()
+    assert daemon.stop(0.05) == -signal.SIGKILL
+
+
+def test_an_adopted_process_is_stopped_like_a_child(daemon: Daemon) -> None:
+    assert daemon.id is not None
+    adopted = Daemon("the same", daemon.log_path)
+    adopted.adopt(daemon.id)
+    assert adopted.is_alive
+    adopted.stop(30)
+    assert not daemon.is_alive
+
+
+def test_the_end_of_a_process_is_told_with_its_last_words(tmp_path: Path) -> None:
+    daemon = Daemon("the short one", tmp_path / "short.log")
+    daemon.start([sys.executable, "-c", "import sys; print('no room'); print(); sys.exit(3)"], folder=tmp_path)
+    daemon.wait(30)
+    with pytest.raises(ProcessFailed, match=r"the short one ended with exit code 3: no room \(log: .*short.log\)"):
+        daemon.require_alive()
+
+
+def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    daemon = Daemon("nothing", tmp_path / "nothing.log")
+    with pytest.raises(ProcessFailed, match="nothing cannot be started \\(/no/such/command"):
+        daemon.start(["/no/such/command"], folder=tmp_path)
+    assert not daemon.is_alive
