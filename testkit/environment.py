@@ -1,0 +1,81 @@
+"""A node's seams for tests: blocking work inline, a wall clock that follows trio's, random streams from one seed.
+
+With trio's `MockClock` the whole node is deterministic: the same seed gives the same history.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from strandline.runtime.disk import Disk
+from strandline.runtime.environment import Environment
+from strandline.runtime.network import Network
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_700_000_000_000
+"""What the simulated wall clock shows when trio's clock starts: a time that no code takes for 1970."""
+
+
+class InlineBlocking:
+    """`Blocking` without threads: waits (virtual time), then calls. Cancelled while it waits, the call never happens,
+    as if no thread had been free; once it happens nothing can come between."""
+
+    def __init__(self, delay_s: float | Callable[[], float] = 0.0) -> None:
+        """delay_s: of each call; a function is asked each time (draw it from a seeded stream)."""
+        self._delay_s = delay_s
+        self.calls = 0
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
+        self.calls += 1
+        return function(*args)
+
+
+class VirtualWallClock:
+    """`WallClock` that moves with `trio.current_time()`. `skew_ms` may be changed at any time: the operator sets it."""
+
+    def __init__(self, *, skew_ms: int = 0, start_ms: int = EPOCH_MS) -> None:
+        self.skew_ms = skew_ms
+        self._start_ms = start_ms
+        self._started_s = trio.current_time()
+
+    def now_ms(self) -> int:
+        return self._start_ms + round((trio.current_time() - self._started_s) * 1000) + self.skew_ms
+
+
+class SeededRandom:
+    """purpose → its stream. One stream per (seed, node, purpose), always the same, whatever else is drawn."""
+
+    def __init__(self, seed: int, node: str = "") -> None:
+        self._seed = seed
+        self._node = node
+        self._streams: dict[str, random.Random] = {}
+
+    def __call__(self, purpose: str) -> random.Random:
+        if purpose not in self._streams:
+            self._streams[purpose] = random.Random(f"{self._seed}/{self._node}/{purpose}")
+        return self._streams[purpose]
+
+
+def simulated_environment(
+    *,
+    disk: Disk,
+    network: Network,
+    seed: int = 0,
+    node: str = "",
+    blocking_delay_s: float | Callable[[], float] = 0.0,
+    wall_skew_ms: int = 0,
+) -> Environment:
+    """The environment of one simulated node over the given disk and network. Call it within trio."""
+    return Environment(
+        disk=disk,
+        network=network,
+        blocking=InlineBlocking(blocking_delay_s),
+        wall_clock=VirtualWallClock(skew_ms=wall_skew_ms),
+        random=SeededRandom(seed, node),
+    )

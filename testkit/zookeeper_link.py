@@ -1,0 +1,62 @@
+"""What travels between the in-memory ZooKeeper and its clients: requests, and the connections that carry them."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strandline.runtime.coordination import Watch
+
+if TYPE_CHECKING:
+    from strandline.testkit.zookeeper import MemoryZooKeeper
+    from strandline.testkit.zookeeper_client import MemoryCoordination
+
+
+class WatchKind(enum.Enum):
+    DATA = "data"
+    CHILDREN = "children"
+
+
+@dataclass(slots=True)
+class Box:
+    """Messages under way in one direction; owed: deliveries that fell due while the client was out of reach."""
+
+    messages: deque[Callable[[], None]] = field(default_factory=deque)
+    owed: int = 0
+
+
+class Link:
+    """One connection between a client and the server, and the client's watches, which live as long as it does."""
+
+    def __init__(self, client: MemoryCoordination, session_id: int) -> None:
+        self.client = client
+        self.session_id = session_id
+        self.open = True
+        self.to_server = Box()
+        self.to_client = Box()
+        self.pending: deque[Request] = deque()
+        self.watches: dict[tuple[WatchKind, str], dict[Watch, None]] = {}
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request. `act` runs on the server and returns the result or raises a CoordinationError. `watch`: set when
+    the reply arrives, where there is something to watch."""
+
+    name: str
+    path: str
+    act: Callable[[MemoryZooKeeper, Link], Any]
+    writes: bool = False
+    syncs: bool = False
+    watch: tuple[WatchKind, Watch] | None = None
+    session_id: int = 0
+    result: Any = None
+    abandoned: bool = False
+    done: Callable[[], None] = lambda: None
+
+    def finish(self, result: Any) -> None:
+        self.result = result
+        self.done()
