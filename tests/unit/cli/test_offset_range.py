@@ -87,8 +87,9 @@ def test_every_form_of_the_grammar_has_one_meaning(text: str, start: Bound, stop
         "@2024-13-01",
         "@-5",
         "²",
-    ]
-    + ["99999999999999999999", "@-1y"],
+        "99999999999999999999",
+        "@-1y",
+    ],
 )
 def test_what_is_not_in_the_grammar_is_refused_with_the_text_in_the_message(text: str) -> None:
     with pytest.raises(InvalidOffset) as caught:

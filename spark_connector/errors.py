@@ -1,0 +1,84 @@
+"""What can go wrong for a Spark user: a class per failure, with the condition names of Spark's Kafka source.
+
+Spark shows the text of an exception only, so each begins with its condition in brackets, as Spark's own errors do, and
+ends with the remedy.
+"""
+
+from __future__ import annotations
+
+DATA_LOSS_REMEDY = (
+    "Some data may have been lost because it is not available any more: it was aged out, or the topic was deleted and "
+    "created again. To go on with what is left, set the option failOnDataLoss to false."
+)
+
+
+class SourceError(Exception):
+    """Base of the errors of this package; `condition` is the name that Spark users search for."""
+
+    condition = "STRANDLINE_SOURCE"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"[{self.condition}] {text}")
+
+
+class InvalidOption(SourceError):
+    """An option is missing, contradicts another one, or has a value that cannot be used."""
+
+    condition = "INVALID_SOURCE_OPTION"
+
+
+class CustomSchema(SourceError):
+    """The user gave a schema; the source has one of its own."""
+
+    condition = "CUSTOM_SCHEMA_NOT_SUPPORTED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Strandline source has a fixed schema and cannot be set with a custom one; leave out .schema(…) and select "
+            "or cast the columns after .load()"
+        )
+
+
+class UnknownTopic(SourceError):
+    """A topic or partition that was named does not exist."""
+
+    condition = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class StartOffsetMismatch(SourceError):
+    """The partitions of startingOffsets are not exactly those that are read."""
+
+    condition = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+
+
+class EndOffsetMismatch(SourceError):
+    """The partitions of endingOffsets are not exactly those that are read."""
+
+    condition = "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+
+
+class NoOffsetForTimestamp(SourceError):
+    """No record is as young as the starting timestamp, and the strategy is `error`."""
+
+    condition = "KAFKA_NO_OFFSET_FOR_TIMESTAMP"
+
+
+class StartAfterEnd(SourceError):
+    """A range ends before it begins."""
+
+    condition = "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
+
+
+class DataLoss(SourceError):
+    """Records of the asked range are gone, and failOnDataLoss is true."""
+
+    condition = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text}. {DATA_LOSS_REMEDY}")
+
+
+class ReadTimeout(SourceError):
+    """The brokers did not hand out the range in time."""
+
+    condition = "KAFKA_READ_TIMEOUT"

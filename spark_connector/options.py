@@ -1,0 +1,397 @@
+"""The options of `spark.read.format("strandline")`: names, defaults and meaning of Spark's Kafka source. Pure.
+
+`parse_options` turns the strings into one checked value; nothing here talks to a cluster, so partitions that do not
+exist are found later (planning.py). Rules:
+
+* Names are case-insensitive; the user's own spelling is lost on the way, so messages use the documented one.
+* Start, by priority: startingTimestamp, startingOffsetsByTimestamp, startingOffsets (default earliest).
+  End: endingTimestamp, endingOffsetsByTimestamp, endingOffsets (default latest); an end is exclusive.
+* In JSON, -2 means earliest and -1 latest; other negative numbers, booleans and fractions are refused, and so is a key
+  that stands twice.
+* `kafka.*` options that a Spark query must not change are refused, those our client knows are passed on, the others and
+  options of streams only bring a warning, which names the nearest known option where the name is unknown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import InvalidOption
+
+EARLIEST = -2
+LATEST = -1
+
+DEFAULT_POLL_TIMEOUT_MS = 120_000
+"""Spark's `spark.network.timeout`, which its Kafka source takes for this option."""
+
+
+# --- What is read ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of the topics whose whole name matches, internal topics left out."""
+
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription = Subscribe | SubscribePattern | Assign
+
+
+# --- From where to where ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWord:
+    """EARLIEST or LATEST for every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """An offset, EARLIEST or LATEST for each partition."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """The first offset whose record is not older, in every partition; ms since 1970."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """… a time for each partition."""
+
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All options, checked. `client_settings` are the `kafka.*` options by our client's names."""
+
+    bootstrap_servers: str
+    subscription: Subscription
+    starting: OffsetLimit
+    ending: OffsetLimit
+    late_start_is_latest: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+    poll_timeout_ms: int
+    client_settings: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+NO_EFFECT = ("groupIdPrefix", "kafka.group.id", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+"""Accepted for the sake of queries written for Kafka: batch reads join no group, and our client retries by its own
+settings (kafka.retry.backoff.ms, kafka.default.api.timeout.ms)."""
+
+KNOWN = (
+    "kafka.bootstrap.servers",
+    "servers",
+    *SUBSCRIPTIONS,
+    "path",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    *NO_EFFECT,
+    *STREAM_ONLY,
+)
+
+PROTECTED = {
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.key.deserializer": "keys are binary; cast the column after load()",
+    "kafka.value.deserializer": "values are binary; cast the column after load()",
+    "kafka.enable.auto.commit": "Spark keeps the offsets, nothing is committed to a group",
+    "kafka.interceptor.classes": "interceptors could change what Spark counts on",
+}
+
+CLIENT_SETTINGS = (
+    "client.id",
+    "client.rack",
+    "check.crcs",
+    "default.api.timeout.ms",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "max.partition.fetch.bytes",
+    "metadata.max.age.ms",
+    "request.timeout.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "socket.connection.setup.timeout.ms",
+)
+"""`kafka.<name>` is handed to the client as `<name>`."""
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
+    given = {key.lower(): value for key, value in options.items()}
+    for name, remedy in PROTECTED.items():
+        if name in given:
+            raise InvalidOption(f"Option {name} is not supported: {remedy}")
+    strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
+    settings, warnings = _kafka_settings(given)
+    return SourceOptions(
+        bootstrap_servers=_bootstrap(given),
+        subscription=_subscription(given),
+        starting=_starting(given),
+        ending=_ending(given),
+        late_start_is_latest=strategy == "latest",
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        min_partitions=_positive(given, "minPartitions"),
+        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        include_headers=_boolean(given, "includeHeaders", False),
+        poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
+        client_settings=settings,
+        warnings=(*warnings, *_warnings(given)),
+    )
+
+
+def _bootstrap(given: Mapping[str, str]) -> str:
+    servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
+    if not servers or servers == {""}:
+        raise InvalidOption(
+            "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
+        )
+    if len(servers) > 1:
+        raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")
+    return servers.pop()
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    """Exactly one of subscribe (or path), subscribePattern, assign."""
+    present = [name for name in (*SUBSCRIPTIONS, "path") if name.lower() in given]
+    if len(present) != 1:
+        found = f"{' and '.join(present)} are set" if present else "none is set"
+        raise InvalidOption(
+            "Exactly one of the options 'subscribe', 'subscribePattern' and 'assign' must say which topics to read "
+            f"(load('topic') counts as subscribe); {found}"
+        )
+    name, value = present[0], given[present[0].lower()].strip()
+    if name == "assign":
+        return Assign(_assigned(value))
+    if name == "subscribePattern":
+        try:
+            return SubscribePattern(re.compile(value))
+        except re.error as error:
+            raise InvalidOption(f"subscribePattern {value!r} is not a regular expression: {error}") from None
+    topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+    if not topics:
+        raise InvalidOption(f"No topics to subscribe to as specified value for option '{name}' is {value!r}")
+    return Subscribe(topics)
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    expected = 'give JSON such as {"topic":[0,1]}'
+    if not value.startswith("{"):
+        raise InvalidOption(f"No topic partitions to assign: the option 'assign' is {value!r}; {expected}")
+    parsed = _json("assign", value, expected)
+    partitions = []
+    for topic, numbers in parsed.items():
+        if not isinstance(numbers, list) or not all(_is_partition(number) for number in numbers):
+            raise InvalidOption(f"assign: the partitions of {topic!r} are {numbers!r}; {expected}")
+        partitions += [TopicPartition(topic, number) for number in numbers]
+    if not partitions:
+        raise InvalidOption(f"assign names no partition; {expected}")
+    return tuple(sorted(set(partitions)))
+
+
+# --- Start and end ---------------------------------------------------------------------------------------------
+
+
+def _starting(given: Mapping[str, str]) -> OffsetLimit:
+    limit = _limit(given, "starting", OffsetWord(EARLIEST))
+    if isinstance(limit, OffsetWord) and limit.offset == LATEST:
+        raise InvalidOption(
+            "starting offset can't be latest for batch queries: there is nothing to read from there; "
+            "use earliest, JSON or a timestamp"
+        )
+    if isinstance(limit, SpecificOffsets):
+        for partition, offset in limit.offsets.items():
+            if offset == LATEST:
+                raise InvalidOption(f"startingOffsets for {partition} can't be latest (-1) for batch queries")
+    return limit
+
+
+def _ending(given: Mapping[str, str]) -> OffsetLimit:
+    limit = _limit(given, "ending", OffsetWord(LATEST))
+    if isinstance(limit, OffsetWord) and limit.offset == EARLIEST:
+        raise InvalidOption("ending offset can't be earliest: nothing would be read; use latest, JSON or a timestamp")
+    if isinstance(limit, SpecificOffsets):
+        for partition, offset in limit.offsets.items():
+            if offset == EARLIEST:
+                raise InvalidOption(f"endingOffsets for {partition} can't be earliest (-2)")
+    return limit
+
+
+def _limit(given: Mapping[str, str], side: str, default: OffsetLimit) -> OffsetLimit:
+    """The option of highest priority that is set, of `<side>Timestamp`, `<side>OffsetsByTimestamp`, `<side>Offsets`."""
+    name = f"{side}Timestamp"
+    if (value := given.get(name.lower())) is not None:
+        return GlobalTimestamp(_timestamp(name, value))
+    name = f"{side}OffsetsByTimestamp"
+    if (value := given.get(name.lower())) is not None:
+        return SpecificTimestamps(_per_partition(name, value, _is_timestamp, "a time in ms since 1970"))
+    name = f"{side}Offsets"
+    if (value := given.get(name.lower())) is None:
+        return default
+    word = value.strip().lower()
+    if word in ("earliest", "latest"):
+        return OffsetWord(EARLIEST if word == "earliest" else LATEST)
+    return SpecificOffsets(_per_partition(name, value, _is_offset, "an offset, -2 for earliest or -1 for latest"))
+
+
+def _timestamp(name: str, value: str) -> int:
+    text = value.strip()
+    if not (text.isascii() and text.isdigit()) or not _is_timestamp(int(text)):
+        raise InvalidOption(f"Expected a single long value (ms since 1970) for {name}, got {value!r}")
+    return int(text)
+
+
+def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meaning: str) -> dict[TopicPartition, int]:
+    """`{"topic":{"0":23}}` as a dictionary; each number must be what `meaning` says."""
+    words = "earliest, latest or " if name.endswith("Offsets") else ""
+    expected = f'give {words}JSON such as {{"topic":{{"0":23}}}}'
+    result: dict[TopicPartition, int] = {}
+    for topic, numbers in _json(name, value, expected).items():
+        if not isinstance(numbers, dict):
+            raise InvalidOption(f"{name}: {topic!r} has {numbers!r} instead of partitions; {expected}")
+        for partition, number in numbers.items():
+            if not (partition.isascii() and partition.isdigit() and _is_partition(int(partition))):
+                raise InvalidOption(f"{name}: {topic!r} has no partition {partition!r}; {expected}")
+            if not is_valid(number):
+                raise InvalidOption(f"{name}: {topic}-{partition} is {number!r}, but must be {meaning}")
+            result[TopicPartition(topic, int(partition))] = number
+    return dict(sorted(result.items()))
+
+
+def _json(name: str, value: str, expected: str) -> dict[str, Any]:
+    """A JSON object without repeated keys."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise InvalidOption(f"{name}: a key stands twice in {value!r}")
+        return result
+
+    try:
+        parsed = json.loads(value, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidOption(f"{name} {value!r} is not understood; {expected}")
+    return parsed
+
+
+def _is_partition(number: Any) -> bool:
+    return type(number) is int and 0 <= number < 2**31
+
+
+def _is_timestamp(number: Any) -> bool:
+    return type(number) is int and 0 <= number < 2**63
+
+
+def _is_offset(number: Any) -> bool:
+    return type(number) is int and EARLIEST <= number < 2**63
+
+
+# --- Small values and warnings ---------------------------------------------------------------------------------
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidOption(f"{name} must be true or false, not {value!r}")
+    return value.strip().lower() == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    text = value.strip()
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 2**63:
+        raise InvalidOption(f"{name} must be a positive integer, not {value!r}")
+    return int(text)
+
+
+def _kafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """`kafka.*` options for our client, and a warning for each that it does not have."""
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    known = {name.lower() for name in KNOWN}
+    for key, value in given.items():
+        if not key.startswith("kafka.") or key in known:
+            continue
+        name = key.removeprefix("kafka.")
+        if name in CLIENT_SETTINGS:
+            settings[name.replace(".", "_")] = value
+        elif name == "security.protocol" and value.strip().upper() != "PLAINTEXT":
+            raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
+        elif name not in ("security.protocol", "isolation.level"):
+            warnings.append(f"option {key} has no effect: no such client setting{_near(name, CLIENT_SETTINGS)}")
+    return settings, warnings
+
+
+def _warnings(given: Mapping[str, str]) -> list[str]:
+    warnings = []
+    for name in STREAM_ONLY:
+        if name.lower() in given:
+            warnings.append(f"option {name} is for streams and has no effect in a batch query")
+    if "kafka.group.id" in given:
+        warnings.append("option kafka.group.id has no effect: a batch query joins no consumer group")
+    known = {name.lower() for name in KNOWN}
+    for key in given:
+        if key not in known and not key.startswith("kafka."):
+            warnings.append(f"option {key} is unknown and has no effect{_near(key, KNOWN)}")
+    return warnings
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

@@ -1,0 +1,194 @@
+"""From options and what a topic holds to the ranges that tasks read. Pure.
+
+A range is half-open, `[start, end)`; `end` is never above the high watermark that was asked for once, so all tasks of
+a query see the same snapshot. Splitting follows Spark's KafkaOffsetRangeCalculator, on resolved offsets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import (
+    DataLoss,
+    EndOffsetMismatch,
+    NoOffsetForTimestamp,
+    SourceError,
+    StartAfterEnd,
+    StartOffsetMismatch,
+)
+from strandline.spark_connector.options import (
+    EARLIEST,
+    LATEST,
+    GlobalTimestamp,
+    OffsetLimit,
+    OffsetWord,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+
+
+class OffsetRange(NamedTuple):
+    """The records of one partition from `start` up to and without `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Offsets, of which compaction may have removed some."""
+        return self.end - self.start
+
+
+class Held(NamedTuple):
+    """What a partition holds: `[earliest, latest)`, `latest` being the high watermark."""
+
+    earliest: int
+    latest: int
+
+
+def asked_timestamps(limit: OffsetLimit, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The times for which offsets must be looked up; empty where the limit is not a time."""
+    if isinstance(limit, GlobalTimestamp):
+        return dict.fromkeys(partitions, limit.timestamp_ms)
+    if isinstance(limit, SpecificTimestamps):
+        return {partition: limit.timestamps_ms[partition] for partition in partitions}
+    return {}
+
+
+def check_covers(limit: OffsetLimit, partitions: Sequence[TopicPartition], *, starting: bool) -> None:
+    """A limit in JSON must name exactly the partitions that are read. Raises Start- or EndOffsetMismatch."""
+    if isinstance(limit, SpecificOffsets):
+        named = set(limit.offsets)
+    elif isinstance(limit, SpecificTimestamps):
+        named = set(limit.timestamps_ms)
+    else:
+        return
+    if named == set(partitions):
+        return
+    side = "starting" if starting else "ending"
+    error: type[SourceError] = StartOffsetMismatch if starting else EndOffsetMismatch
+    advice = "Use -1 for latest, -2 for earliest" if isinstance(limit, SpecificOffsets) else "Give a time for each"
+    raise error(
+        f"The {side} offsets must name all partitions that are read, and no others. {advice}. "
+        f"Specified: {_listed(named)} Assigned: {_listed(partitions)}"
+    )
+
+
+def _listed(partitions: Iterable[TopicPartition], most: int = 50) -> str:
+    names = [str(partition) for partition in sorted(partitions)]
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return f"[{', '.join(names[:most])}{more}]"
+
+
+class Resolver(NamedTuple):
+    """Makes the range of each partition; `warn` is told of data loss that the user allowed."""
+
+    held: Mapping[TopicPartition, Held]
+    at_start_time: Mapping[TopicPartition, int | None]
+    at_end_time: Mapping[TopicPartition, int | None]
+    late_start_is_latest: bool
+    fail_on_data_loss: bool
+    warn: Callable[[str], None]
+
+    def ranges(self, starting: OffsetLimit, ending: OffsetLimit) -> list[OffsetRange]:
+        """One range per partition that has any offset to read, in order.
+
+        Raises NoOffsetForTimestamp, StartAfterEnd, and DataLoss where [start, end) is not all there.
+        """
+        ranges = []
+        for partition in sorted(self.held):
+            start, end = self._start(partition, starting), self._end(partition, ending)
+            if start > end:
+                raise StartAfterEnd(
+                    f"The range for {partition} has a start offset greater than its end: {start} > {end}. "
+                    "Check the starting and ending options"
+                )
+            start, end = self._within_log(partition, start, end)
+            if start < end:
+                ranges.append(OffsetRange(*partition, start, end))
+        return ranges
+
+    def _start(self, partition: TopicPartition, limit: OffsetLimit) -> int:
+        if not isinstance(limit, GlobalTimestamp | SpecificTimestamps):
+            return self._offset(partition, limit)
+        found = self.at_start_time[partition]
+        if found is not None:
+            return found
+        if not self.late_start_is_latest:
+            timestamp = asked_timestamps(limit, [partition])[partition]
+            raise NoOffsetForTimestamp(
+                f"No record of {partition} has a timestamp of {timestamp} or later. Use an earlier time, or set "
+                "startingOffsetsByTimestampStrategy to latest to read nothing of such partitions"
+            )
+        return self.held[partition].latest
+
+    def _end(self, partition: TopicPartition, limit: OffsetLimit) -> int:
+        if not isinstance(limit, GlobalTimestamp | SpecificTimestamps):
+            return self._offset(partition, limit)
+        found = self.at_end_time[partition]
+        return self.held[partition].latest if found is None else found
+
+    def _offset(self, partition: TopicPartition, limit: OffsetLimit) -> int:
+        assert isinstance(limit, OffsetWord | SpecificOffsets)
+        offset = limit.offset if isinstance(limit, OffsetWord) else limit.offsets[partition]
+        held = self.held[partition]
+        return {EARLIEST: held.earliest, LATEST: held.latest}.get(offset, offset)
+
+    def _within_log(self, partition: TopicPartition, start: int, end: int) -> tuple[int, int]:
+        """Clip the range to what is held; that is a loss of data unless nothing was asked for."""
+        held = self.held[partition]
+        if start == end or (start >= held.earliest and end <= held.latest):
+            return start, end
+        text = (
+            f"Offsets [{start}, {end}) of {partition} were asked for, but the partition holds "
+            f"[{held.earliest}, {held.latest}) (its end is the high watermark)"
+        )
+        if self.fail_on_data_loss:
+            raise DataLoss(text)
+        clipped_start, clipped_end = max(start, held.earliest), min(end, held.latest)
+        self.warn(f"{text}; reading [{clipped_start}, {max(clipped_start, clipped_end)})")
+        return clipped_start, max(clipped_start, clipped_end)
+
+
+def split(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that none is longer than the maximum and that there are about `min_partitions` of them, in
+    proportion to their size; a small range is never cut to make up for a large one."""
+    whole = [each for each in ranges if each.size > 0]
+    divided = whole
+    if max_records_per_partition is not None:
+        divided = [part for each in whole for part in _cut(each, math.ceil(each.size / max_records_per_partition))]
+    if min_partitions is None or len(divided) >= min_partitions:
+        return divided
+    total = sum(each.size for each in divided)
+    small = {each for each in divided if _share(each.size, total, min_partitions) == 1}
+    large_total = total - sum(each.size for each in small)
+    large_partitions = max(min_partitions - len(small), 1)
+    result: list[OffsetRange] = []
+    for each in divided:
+        parts = 1 if each in small else _share(each.size, large_total, large_partitions)
+        result += _cut(each, parts)
+    return result
+
+
+def _share(size: int, total: int, partitions: int) -> int:
+    """How many of `partitions` a range gets: rounded half up, as in Spark, and at least one."""
+    return max(math.floor(size / total * partitions + 0.5), 1)
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """`parts` ranges of nearly the same size; fewer where there are fewer offsets."""
+    result = []
+    start = whole.start
+    for left in range(parts, 0, -1):
+        end = start + (whole.end - start) // left
+        if end > start:
+            result.append(whole._replace(start=start, end=end))
+        start = end
+    return result

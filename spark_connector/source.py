@@ -1,0 +1,113 @@
+"""What Spark sees: the data source `strandline`, its fixed schema, and its input partitions.
+
+Spark creates these objects in Python worker processes and pickles them by reference between driver and executors, so
+this module must be importable on both, and the objects hold nothing but options and offsets.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from strandline.spark_connector.errors import CustomSchema
+from strandline.spark_connector.options import SourceOptions, parse_options
+from strandline.spark_connector.planning import OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COLUMNS = (
+    ("key", BinaryType()),
+    ("value", BinaryType()),
+    ("topic", StringType()),
+    ("partition", IntegerType()),
+    ("offset", LongType()),
+    ("timestamp", TimestampType()),
+    ("timestampType", IntegerType()),
+)
+"""Spark's Kafka source has the same, all nullable."""
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+class SourceWarning(UserWarning):
+    """An option has no effect, or data is missing that the user said may be missing."""
+
+
+def fixed_schema(*, include_headers: bool) -> StructType:
+    """The schema of every read; `headers` is the last column where it is asked for."""
+    fields = [StructField(name, kind) for name, kind in COLUMNS]
+    if include_headers:
+        fields.append(StructField("headers", ArrayType(HEADER)))
+    return StructType(fields)
+
+
+class StrandlineDataSource(DataSource):
+    """`spark.read.format("strandline")`; options as in Spark's Kafka source (options.py)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "strandline"
+
+    def schema(self) -> StructType:
+        """Raises InvalidOption, so that a wrong option fails at load()."""
+        return fixed_schema(include_headers=parse_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> StrandlineReader:
+        """Raises InvalidOption; CustomSchema where the user gave a schema."""
+        options = parse_options(self.options)
+        if schema.simpleString() != fixed_schema(include_headers=options.include_headers).simpleString():
+            raise CustomSchema
+        for text in options.warnings:
+            warn(text)
+        return StrandlineReader(options)
+
+
+class RangePartition(InputPartition):
+    """The range of offsets that one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(tuple(wanted))
+
+    @property
+    def wanted(self) -> OffsetRange:
+        return OffsetRange(*self.value)
+
+
+class StrandlineReader(DataSourceReader):
+    """One batch query: the driver asks once what there is, tasks read ranges."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
+        from strandline.spark_connector.reader import plan_ranges
+
+        return [RangePartition(each) for each in plan_ranges(self.options, warn)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """On an executor. Where there is nothing to read, Spark calls this once with a partition that is not ours."""
+        if not isinstance(partition, RangePartition):
+            return
+        from strandline.spark_connector.reader import read_range
+
+        yield from read_range(self.options, partition.wanted, warn)
+
+
+def warn(text: str) -> None:
+    """Tell the user through the worker's stderr, which Spark shows on the console."""
+    warnings.warn(text, SourceWarning, stacklevel=2)

@@ -1,0 +1,148 @@
+"""From options to the ranges that tasks read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import (
+    DataLoss,
+    EndOffsetMismatch,
+    NoOffsetForTimestamp,
+    StartAfterEnd,
+    StartOffsetMismatch,
+)
+from strandline.spark_connector.options import (
+    EARLIEST,
+    LATEST,
+    GlobalTimestamp,
+    OffsetLimit,
+    OffsetWord,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from strandline.spark_connector.planning import Held, OffsetRange, Resolver, check_covers, split
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FROM_EARLIEST, TO_LATEST = OffsetWord(EARLIEST), OffsetWord(LATEST)
+
+
+class Plan:
+    """A resolver over two partitions, [10, 50) and the empty [0, 0)."""
+
+    def __init__(self) -> None:
+        self.held = {T0: Held(10, 50), T1: Held(0, 0)}
+        self.at_start: dict[TopicPartition, int | None] = {}
+        self.at_end: dict[TopicPartition, int | None] = {}
+        self.late_start_is_latest = False
+        self.fail_on_data_loss = True
+        self.warnings: list[str] = []
+
+    def ranges(self, starting: OffsetLimit = FROM_EARLIEST, ending: OffsetLimit = TO_LATEST) -> list[tuple[int, int]]:
+        resolver = Resolver(
+            self.held,
+            self.at_start,
+            self.at_end,
+            self.late_start_is_latest,
+            self.fail_on_data_loss,
+            self.warnings.append,
+        )
+        found = resolver.ranges(starting, ending)
+        assert all((each.topic, each.partition) == T0 for each in found)
+        return [(each.start, each.end) for each in found]
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan()
+
+
+def test_everything_held_is_read_and_empty_partitions_make_no_range(plan: Plan) -> None:
+    assert plan.ranges() == [(10, 50)]
+
+
+def test_offsets_per_partition(plan: Plan) -> None:
+    assert plan.ranges(SpecificOffsets({T0: 20, T1: EARLIEST})) == [(20, 50)]
+    assert plan.ranges(ending=SpecificOffsets({T0: 20, T1: LATEST})) == [(10, 20)]
+    assert plan.ranges(SpecificOffsets({T0: 20, T1: 0}), SpecificOffsets({T0: 20, T1: 0})) == []
+
+
+def test_a_start_after_the_end_is_an_error_that_names_the_partition(plan: Plan) -> None:
+    with pytest.raises(StartAfterEnd, match=r"t-0 .* 30 > 20"):
+        plan.ranges(SpecificOffsets({T0: 30, T1: 0}), SpecificOffsets({T0: 20, T1: 0}))
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 50), (10, 51), (0, 5), (60, 70)])
+def test_a_range_that_is_not_all_there_fails_unless_loss_is_allowed(plan: Plan, start: int, end: int) -> None:
+    limits = SpecificOffsets({T0: start, T1: 0}), SpecificOffsets({T0: end, T1: 0})
+    with pytest.raises(DataLoss, match="failOnDataLoss"):
+        plan.ranges(*limits)
+    plan.fail_on_data_loss = False
+    clipped = (max(start, 10), min(end, 50))
+    assert plan.ranges(*limits) == ([clipped] if clipped[0] < clipped[1] else [])
+    assert len(plan.warnings) == 1
+
+
+def test_nothing_at_or_above_the_high_watermark_is_ever_planned(plan: Plan) -> None:
+    plan.fail_on_data_loss = False
+    assert plan.ranges(ending=SpecificOffsets({T0: 2**62, T1: 2**62})) == [(10, 50)]
+
+
+def test_times_become_offsets(plan: Plan) -> None:
+    plan.at_start, plan.at_end = {T0: 20, T1: 0}, {T0: 30, T1: None}
+    assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == [(20, 30)]
+    plan.at_end = {T0: None, T1: None}
+    assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == [(20, 50)]
+
+
+def test_a_start_later_than_every_record_is_an_error_or_the_end(plan: Plan) -> None:
+    plan.at_start = {T0: None, T1: None}
+    for limit in (GlobalTimestamp(5), SpecificTimestamps({T0: 5, T1: 6})):
+        with pytest.raises(NoOffsetForTimestamp, match="startingOffsetsByTimestampStrategy"):
+            plan.ranges(limit)
+    plan.late_start_is_latest = True
+    assert plan.ranges(GlobalTimestamp(5)) == []
+
+
+@pytest.mark.parametrize("named", [{T0: 1}, {T0: 1, T1: 1, TopicPartition("t", 2): 1}, {}])
+def test_json_must_name_exactly_the_partitions_that_are_read(named: dict[TopicPartition, int]) -> None:
+    with pytest.raises(StartOffsetMismatch, match=r"Use -1 for latest, -2 for earliest.*Assigned: \[t-0, t-1\]"):
+        check_covers(SpecificOffsets(named), [T0, T1], starting=True)
+    with pytest.raises(EndOffsetMismatch):
+        check_covers(SpecificTimestamps(named), [T0, T1], starting=False)
+    check_covers(OffsetWord(EARLIEST), [T0, T1], starting=True)
+    check_covers(SpecificOffsets({T1: 0, T0: 1}), [T0, T1], starting=True)
+
+
+def test_a_large_range_is_split_and_small_ones_stay_whole() -> None:
+    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 1)]
+    parts = split(ranges, min_partitions=5, max_records_per_partition=None)
+    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
+    parts = split(ranges, min_partitions=None, max_records_per_partition=30)
+    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
+    assert split(ranges, min_partitions=2, max_records_per_partition=None) == ranges
+    assert split([], min_partitions=9, max_records_per_partition=1) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=6),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 6000),
+)
+def test_splitting_covers_each_range_once_and_keeps_to_the_maximum(
+    bounds: list[tuple[int, int]], min_partitions: int | None, most: int | None
+) -> None:
+    ranges = [OffsetRange("t", number, start, start + size) for number, (start, size) in enumerate(bounds)]
+    parts = split(ranges, min_partitions=min_partitions, max_records_per_partition=most)
+    for whole in ranges:
+        own = sorted(part for part in parts if part.partition == whole.partition)
+        covered = [offset for part in own for offset in (part.start, part.end)]
+        if whole.size:
+            assert [covered[0], covered[-1]] == [whole.start, whole.end]
+            assert covered[1:-1:2] == covered[2:-1:2]
+        else:
+            assert not own
+    assert all(part.size > 0 for part in parts)
+    assert most is None or all(part.size <= most for part in parts)
