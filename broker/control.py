@@ -1,0 +1,217 @@
+"""What the controller orders and what administrators ask: handlers that may wait, run by the handler tasks.
+
+LeaderAndIsr, StopReplica and UpdateMetadata are fenced by the broker epoch (czxid of this broker's registration: a
+request for a past life is STALE_BROKER_EPOCH, 27) and by the controller epoch. Topic creation and deletion and
+controlled shutdown belong to the controller, wherever it is; its own code answers NOT_CONTROLLER when it is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import structlog
+import trio
+
+from strandline.broker.registration import Registration
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.request_channel import RequestInHand
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError
+from strandline.controller.controller import Controller
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    Message,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from strandline.protocol.znodes import ConfigZnode, InvalidZnode
+from strandline.runtime.config import BrokerConfig, InvalidConfig, TopicConfig, topic_config
+from strandline.runtime.coordination import Coordination, CoordinationError
+from strandline.runtime.environment import Environment
+
+CONTROLLER_TIMEOUT_MS = 30_000
+
+
+class TopicConfigs:
+    """Topic configurations as ZooKeeper has them, read when a topic first reaches this broker."""
+
+    def __init__(
+        self, config: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        self._config = config
+        self._coordination = coordination
+        self._log = log
+        self._defaults = topic_config(config, {})
+        self._known: dict[tuple[str, bytes], TopicConfig] = {}
+
+    async def load(self, topics: Iterable[tuple[str, bytes]]) -> None:
+        """Read what is not known yet, in waves; the broker's defaults where ZooKeeper says nothing (usable)."""
+        missing = [topic for topic in topics if topic not in self._known]
+        if not missing:
+            return
+        znodes = await self._coordination.get_many([ConfigZnode.path(name) for name, _ in missing])
+        for topic, znode in zip(missing, znodes, strict=True):
+            if znode is None:
+                self._known[topic] = self._defaults
+                continue
+            path = ConfigZnode.path(topic[0])
+            try:
+                self._known[topic] = topic_config(self._config, ConfigZnode.decode(path, znode.data).config)
+            except (InvalidZnode, InvalidConfig) as error:
+                self._log.error("topic-config-unusable", topic=topic[0], error=str(error))
+                self._known[topic] = self._defaults
+
+    def get(self, name: str, topic_id: bytes) -> TopicConfig:
+        return self._known.get((name, topic_id), self._defaults)
+
+    def forget(self, name: str, topic_id: bytes) -> None:
+        self._known.pop((name, topic_id), None)
+
+
+class ControlHandlers:
+    """See the module; one method per API."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        coordination: Coordination,
+        replicas: ReplicaManager,
+        registration: Registration,
+        controller: Controller,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._replicas = replicas
+        self._registration = registration
+        self._controller = controller
+        self._log = log
+        self._topic_configs = TopicConfigs(config, coordination, log)
+        self._creating: dict[str, None] = {}
+
+    # --- orders of the controller ------------------------------------------------------------------------------
+
+    def _is_stale(self, broker_epoch: int) -> bool:
+        return broker_epoch != self._registration.broker_epoch
+
+    async def leader_and_isr(self, request: RequestInHand) -> Message:
+        message = cast(LeaderAndIsrRequest, request.message)
+        if self._is_stale(message.broker_epoch):
+            return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
+        try:
+            await self._topic_configs.load(topic_ids.items())
+        except CoordinationError as error:
+            # A replica must not start with the wrong min.insync.replicas: the controller sends the request again.
+            self._log.warning("topic-configs-unread", error=str(error))
+            return LeaderAndIsrResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
+        if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
+            return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        return await self._replicas.become_leader_or_follower(
+            message, lambda name: self._topic_configs.get(name, topic_ids[name])
+        )
+
+    async def stop_replica(self, request: RequestInHand) -> Message:
+        message = cast(StopReplicaRequest, request.message)
+        if self._is_stale(message.broker_epoch):
+            return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        response = self._replicas.stop_replicas(message)
+        for state in message.partition_states:
+            if state.delete_partition:
+                self._topic_configs.forget(state.topic_name, state.topic_id)
+        return response
+
+    async def update_metadata(self, request: RequestInHand) -> Message:
+        message = cast(UpdateMetadataRequest, request.message)
+        if self._is_stale(message.broker_epoch):
+            return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
+        if not self._replicas.update_metadata(message):
+            return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        return UpdateMetadataResponse(ErrorCode.NONE)
+
+    # --- what is the controller's ------------------------------------------------------------------------------
+
+    async def controlled_shutdown(self, request: RequestInHand) -> Message:
+        return await self._controller.controlled_shutdown(cast(ControlledShutdownRequest, request.message))
+
+    async def create_topics(self, request: RequestInHand) -> Message:
+        return await self._controller.create_topics(request.message)
+
+    async def delete_topics(self, request: RequestInHand) -> Message:
+        return await self._controller.delete_topics(request.message)
+
+    def create_topic_automatically(self, name: str, asked_by: str) -> None:
+        """Metadata named a topic that does not exist: have the controller create it, once at a time."""
+        if name in self._creating:
+            return
+        self._creating[name] = None
+        self._log.info("creating-topic-automatically", topic=name, asked_by=asked_by)
+
+        async def create() -> None:
+            request = CreateTopicsRequest([CreatableTopic(name)], timeout_ms=CONTROLLER_TIMEOUT_MS)
+            try:
+                response = cast(CreateTopicsResponse, await self.ask_controller(request))
+                for result in response.topics:
+                    if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                        self._log.warning("automatic-creation-failed", topic=name, error=result.error_message)
+            except (ClientError, RemoteProtocolError) as error:
+                self._log.warning("automatic-creation-failed", topic=name, error=str(error))
+            finally:
+                del self._creating[name]
+
+        self._replicas.submit(create)
+
+    async def ask_controller(self, message: CreateTopicsRequest | ControlledShutdownRequest) -> Message:
+        """Ask the controller, wherever it is. Raises ClientError when it cannot be reached."""
+        if self._controller.is_active:
+            if isinstance(message, CreateTopicsRequest):
+                return await self._controller.create_topics(message)
+            return await self._controller.controlled_shutdown(message)
+        metadata = self._replicas.metadata
+        address = metadata.inter_broker_address(metadata.controller_id, self._config.inter_broker_listener_name)
+        connection = await Connection.open(
+            self._environment.network,
+            address,
+            client_id=f"broker-{self._replicas.broker_id}",
+            timeout_ms=CONTROLLER_TIMEOUT_MS,
+        )
+        try:
+            response, _ = await connection.roundtrip(message)
+            return response
+        finally:
+            connection.close()
+
+    # --- leaving -----------------------------------------------------------------------------------------------
+
+    async def leave_cluster(self) -> None:
+        """Controlled shutdown: have leadership moved away before this broker stops (B12).
+
+        Tried `controlled.shutdown.max.retries` times more; then it goes all the same, and the controller notices.
+        """
+        attempts = self._config.controlled_shutdown_max_retries + 1
+        message = ControlledShutdownRequest(self._replicas.broker_id, self._registration.broker_epoch)
+        for attempt in range(attempts):
+            remaining: object
+            try:
+                response = cast(ControlledShutdownResponse, await self.ask_controller(message))
+                if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                    self._log.info("controlled-shutdown-done")
+                    return
+                remaining = ErrorCode(response.error_code).name if response.error_code else response.remaining_partitions
+            except (ClientError, RemoteProtocolError) as error:
+                remaining = str(error)
+            self._log.warning("controlled-shutdown-incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
+            if attempt + 1 < attempts:
+                await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)
+

@@ -1,0 +1,267 @@
+"""Fetch: the one request that consumers and followers read with.
+
+    consumer   sees [log start, high watermark); may name an epoch, and is fenced if it is not the current one
+    follower   sees everything; its fetch offset acknowledges all below it; it must name the current epoch
+
+Order for a follower (reference text 000, "Follower 从 Leader Fetch 数据"): fence, divergence (a diverged fetch changes
+nothing here), then progress and HW, then data. A fetch that finds too little is parked and served once at the end of
+the burst that brings data (performance.md: no linger, no timer per fetch).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.broker.request_channel import RequestInHand
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from strandline.protocol.types import NO_EPOCH, NO_TOPIC_ID, TopicId
+from strandline.runtime.disk import FileRegion
+from strandline.storage.errors import LogStorageError, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from strandline.broker.partition import Partition
+    from strandline.broker.replica_manager import ReplicaManager
+
+COLD_DISTANCE_BYTES = 32 * 2**20
+"""Reads closer than this to the end of their file are taken as resident; others are probed."""
+
+
+class _Read(NamedTuple):
+    """One partition of a fetch."""
+
+    topic: str
+    topic_id: TopicId
+    wanted: FetchPartition
+
+
+class _Answer(NamedTuple):
+    """What a fetch would be answered with now. `must_send`: an error or a divergence stands in it."""
+
+    response: FetchResponse
+    regions: list[FileRegion]
+    size_bytes: int
+    must_send: bool
+
+
+class PendingFetch:
+    """A fetch that waits for `min_bytes`, watched by every partition that it reads."""
+
+    __slots__ = ("_handler", "_partitions", "_reads", "_request", "deadline", "done")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        request: RequestInHand,
+        reads: list[_Read],
+        partitions: list[Partition],
+        deadline: float,
+    ) -> None:
+        self._handler = handler
+        self._request = request
+        self._reads = reads
+        self._partitions = partitions
+        self.deadline = deadline
+        self.done = False
+        for partition in partitions:
+            partition.parked_fetches[self] = None
+
+    def try_complete(self) -> bool:
+        if self.done:
+            return True
+        if self._request.connection.closed:
+            self._finish()
+            return True
+        answer = self._handler.read(self._request, self._reads)
+        if not answer.must_send and answer.size_bytes < self._request.message.min_bytes:
+            return False
+        self._finish()
+        self._handler.send(self._request, answer)
+        return True
+
+    def expire(self) -> None:
+        if not self.done:
+            self._finish()
+            self._handler.send(self._request, self._handler.read(self._request, self._reads))
+
+    def _finish(self) -> None:
+        self.done = True
+        for partition in self._partitions:
+            partition.parked_fetches.pop(self, None)
+
+
+class FetchHandler:
+    """Serves fetches inline; cold reads are warmed by the handler tasks first."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def handle(self, request: RequestInHand) -> None:
+        message = request.message
+        replicas = self._replicas
+        is_follower = message.replica_id >= 0
+        if is_follower and not request.connection.context.is_inter_broker:
+            request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            return
+        replicas.flush_appends()  # an earlier produce of the same burst is visible to this fetch
+        now = replicas.now()
+        reads: list[_Read] = []
+        for topic in message.topics:
+            for wanted in topic.partitions:
+                read = _Read(topic.topic, topic.topic_id, wanted)
+                reads.append(read)
+                if is_follower:
+                    self._record_follower(read, message.replica_id, message.replica_epoch, now)
+        answer = self.read(request, reads)
+        if (
+            answer.must_send
+            or answer.size_bytes >= message.min_bytes
+            or message.max_wait_ms <= 0
+            or not reads
+        ):
+            self.send(request, answer)
+            return
+        partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
+        limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
+        replicas.park_fetch(PendingFetch(self, request, reads, partitions, now + limit_ms / 1000))
+
+    def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> None:
+        """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned."""
+        wanted = read.wanted
+        partition = self._replicas.partitions.get((read.topic, wanted.partition))
+        if partition is None or self._fence(partition, read, True) is not None:
+            return
+        leadership = partition.leadership
+        assert leadership is not None
+        progress = leadership.followers.get(replica_id)
+        if progress is None or not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset:
+            return
+        if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:
+            return
+        if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
+            self._replicas.high_watermark_advanced(partition)
+
+    def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:
+        """Why this fetch may not be served here, or None (KIP-320)."""
+        if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        epoch = read.wanted.current_leader_epoch
+        if epoch != NO_EPOCH or is_follower:
+            if epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            if epoch > partition.leader_epoch:
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if partition.leadership is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+
+    def read(self, request: RequestInHand, reads: list[_Read]) -> _Answer:
+        """Read every partition within the limits of the request; changes nothing."""
+        message = request.message
+        remaining_bytes = message.max_bytes
+        regions: list[FileRegion] = []
+        size_bytes = 0
+        must_send = False
+        topics: list[FetchTopicResponse] = []
+        data_of_topic: list[FetchPartitionData] = []
+        current_topic: str | None = None
+        for read in reads:
+            if read.topic != current_topic:
+                current_topic = read.topic
+                data_of_topic = []
+                topics.append(FetchTopicResponse(current_topic, data_of_topic))
+            data, region = self._read_partition(read, message.replica_id, remaining_bytes, not regions)
+            data_of_topic.append(data)
+            if region is not None:
+                regions.append(region)
+                size_bytes += region.length
+                remaining_bytes -= region.length
+            elif data.error_code or data.diverging_epoch is not None:
+                must_send = True
+        return _Answer(FetchResponse(topics), regions, size_bytes, must_send)
+
+    def _read_partition(
+        self, read: _Read, replica_id: int, remaining_bytes: int, is_first: bool
+    ) -> tuple[FetchPartitionData, FileRegion | None]:
+        wanted = read.wanted
+        index = wanted.partition
+        partition = self._replicas.partitions.get((read.topic, index))
+        is_follower = replica_id >= 0
+        if partition is None:
+            code, leader_id, leader_epoch = self._replicas.why_not_leading(read.topic, index, None)
+            return _refusal(index, code, leader_id, leader_epoch), None
+        fenced = self._fence(partition, read, is_follower)
+        if fenced is not None:
+            return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
+        leadership = partition.leadership
+        assert leadership is not None
+        if is_follower and replica_id not in leadership.followers:
+            return _refusal(index, ErrorCode.REPLICA_NOT_AVAILABLE, partition.leader_id, partition.leader_epoch), None
+        log = partition.log
+        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (9)
+        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverging is not None:
+            return FetchPartitionData(
+                index, 0, high_watermark, -1, log.log_start_offset, high_watermark, diverging
+            ), None
+        limit = log.log_end_offset if is_follower else high_watermark
+        region: FileRegion | None = None
+        code = 0
+        if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
+            max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
+            if max_bytes > 0 or is_first:
+                try:
+                    region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
+                except OffsetOutOfRange:
+                    code = ErrorCode.OFFSET_OUT_OF_RANGE
+                except LogStorageError as error:
+                    self._replicas.partition_failed(partition, error)
+                    code = ErrorCode.KAFKA_STORAGE_ERROR
+                if region is not None and not is_first and region.length > max_bytes:
+                    region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
+        elif wanted.fetch_offset > log.log_end_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        size = -1 if region is None else region.length
+        return FetchPartitionData(index, code, high_watermark, size, log.log_start_offset, high_watermark), region
+
+    def send(self, request: RequestInHand, answer: _Answer) -> None:
+        """Answer now, or through a handler task when the disk would make the loop wait."""
+        if any(_is_cold(region) for region in answer.regions):
+            self._replicas.submit(lambda: self._warm_and_send(request, answer))
+            return
+        request.respond(answer.response, answer.regions, answer.size_bytes)
+
+    async def _warm_and_send(self, request: RequestInHand, answer: _Answer) -> None:
+        for region in answer.regions:
+            if _is_cold(region):
+                await self._replicas.run_blocking(_read_through, region)
+        request.respond(answer.response, answer.regions, answer.size_bytes)
+        self._replicas.flush_responses()
+
+
+def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:
+    return FetchPartitionData(
+        index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch
+    )
+
+
+def _is_cold(region: FileRegion) -> bool:
+    """Whether sending this region would wait for the disk; near the end of its file it does not."""
+    if region.file.size() - region.position < COLD_DISTANCE_BYTES:
+        return False
+    return not region.file.is_resident(region.position, region.length)
+
+
+def _read_through(region: FileRegion) -> None:
+    """Bring a region into the page cache by reading it."""
+    position, end = region.position, region.position + region.length
+    while position < end:
+        data = region.file.pread(min(2**20, end - position), position)
+        if not data:
+            return
+        position += len(data)

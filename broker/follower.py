@@ -1,0 +1,341 @@
+"""Following: one fetcher per (leader broker, fetcher id) pulls what this broker replicates from there (R1).
+
+    fetch from LEO, with the epochs ─> answer ─> 1 divergence: truncate and stop   2 append   3 hw = min(leader's, LEO)
+
+* The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
+* An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
+* A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
+* Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError, ConnectionLost
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.frame import split_attachments
+from strandline.protocol.messages import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from strandline.protocol.records import InvalidBatch
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.environment import Environment
+from strandline.runtime.network import Address
+from strandline.storage.errors import LogStorageError
+
+if TYPE_CHECKING:
+    from strandline.broker.partition import Partition
+    from strandline.broker.replica_manager import ReplicaManager
+
+    Asked = dict[tuple[str, int], tuple[Partition, int, int]]
+    """(topic, partition) → (the replica, its leader epoch, its LEO) as a fetch named them, to compare with later."""
+
+FIRST_BACKOFF_S = 0.02
+"""A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
+HEAD_ROOM_BYTES = 2**20
+"""What an answer may hold beyond its batches."""
+
+
+class FetcherKey(NamedTuple):
+    leader_id: int
+    fetcher_id: int
+
+
+class Followers:
+    """All fetchers of this broker. `update` and `stop` are plain functions; `run` holds the tasks."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        environment: Environment,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.environment = environment
+        self.log = log
+        self.incarnation = -1
+        """Version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
+        self.addresses: dict[int, Address] = {}
+        self.replicas: ReplicaManager | None = None
+        self._fetchers: dict[FetcherKey, Fetcher] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def bind(self, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Where leaders are reached now."""
+        for broker_id, (host, port) in addresses.items():
+            self.addresses[broker_id] = Address(host, port)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for key, fetcher in self._fetchers.items():
+                nursery.start_soon(self._run_fetcher, key, fetcher)
+            task_status.started()
+            await trio.sleep_forever()
+
+    def update(self, partitions: Iterable[Partition]) -> None:
+        """The roles of these partitions changed: each is fetched from its leader, or from nobody."""
+        for partition in partitions:
+            key = self._key(partition)
+            for other_key, fetcher in self._fetchers.items():
+                if other_key != key:
+                    fetcher.remove(partition)
+            if partition.leadership is None and partition.leader_id >= 0 and not partition.failed:
+                self._fetcher(key).add(partition)
+            elif key in self._fetchers:
+                self._fetchers[key].remove(partition)
+        self._drop_idle()
+
+    def stop(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition)
+        self._drop_idle()
+
+    def _key(self, partition: Partition) -> FetcherKey:
+        spread = zlib.crc32(str(partition.topic_partition).encode()) % self.config.num_replica_fetchers
+        return FetcherKey(partition.leader_id, spread)
+
+    def _fetcher(self, key: FetcherKey) -> Fetcher:
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = Fetcher(self, key)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._run_fetcher, key, fetcher)
+        return fetcher
+
+    def _drop_idle(self) -> None:
+        for key, fetcher in list(self._fetchers.items()):
+            if not fetcher.partitions:
+                del self._fetchers[key]
+                fetcher.scope.cancel()
+
+    async def _run_fetcher(self, key: FetcherKey, fetcher: Fetcher) -> None:
+        with fetcher.scope:
+            await fetcher.run()
+        if self._fetchers.get(key) is fetcher:
+            del self._fetchers[key]
+
+
+class Fetcher:
+    """Pulls some partitions from one leader broker, in lock step, over one connection."""
+
+    def __init__(self, followers: Followers, key: FetcherKey) -> None:
+        self._followers = followers
+        self._config = followers.config
+        self._leader_id = key.leader_id
+        self._client_id = f"broker-{followers.broker_id}-fetcher-{key.fetcher_id}"
+        self.partitions: dict[Partition, None] = {}
+        self.scope = trio.CancelScope()
+        self._resume_at: dict[Partition, float] = {}
+        self._backoff_s: dict[Partition, float] = {}
+        self._changed = trio.Event()
+        self._poll = trio.CancelScope()
+
+    def add(self, partition: Partition) -> None:
+        """Fetch it from now on. A poll that waits for data of other partitions is given up: the leader may have
+        records of this one that producers wait for."""
+        self.partitions[partition] = None
+        self._resume_at.pop(partition, None)
+        self._backoff_s.pop(partition, None)
+        self._changed.set()
+        self._poll.cancel()
+
+    def remove(self, partition: Partition) -> None:
+        self.partitions.pop(partition, None)
+        self._resume_at.pop(partition, None)
+        self._backoff_s.pop(partition, None)
+
+    async def run(self) -> None:
+        """Connect, fetch for ever; after an error, connect again."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                connection = await self._connect()
+                try:
+                    backoff_s = FIRST_BACKOFF_S
+                    while True:
+                        await self._fetch_once(connection)
+                finally:
+                    connection.close()
+            except (ClientError, RemoteProtocolError) as error:
+                self._followers.log.info("fetcher-disconnected", leader=self._leader_id, error=str(error))
+                await trio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
+
+    async def _connect(self) -> Connection:
+        while self._leader_id not in self._followers.addresses:
+            await trio.sleep(FIRST_BACKOFF_S)
+        return await Connection.open(
+            self._followers.environment.network,
+            self._followers.addresses[self._leader_id],
+            client_id=self._client_id,
+            broker_id=self._leader_id,
+            timeout_ms=self._config.replica_socket_timeout_ms,
+            max_frame_bytes=self._config.replica_fetch_response_max_bytes
+            + self._config.message_max_bytes
+            + HEAD_ROOM_BYTES,
+        )
+
+    async def _fetch_once(self, connection: Connection) -> None:
+        now = trio.current_time()
+        asked = [p for p in self.partitions if self._resume_at.get(p, 0.0) <= now]
+        if not asked:
+            await self._wait_for_work(now)
+            return
+        request, epochs = self._request(asked, now)
+        with trio.CancelScope() as self._poll:
+            response, attachments = await connection.roundtrip(
+                request, timeout_ms=self._config.replica_socket_timeout_ms + request.max_wait_ms
+            )
+        if self._poll.cancelled_caught:
+            raise ConnectionLost("a poll was given up for new partitions")  # an answer to nobody must not be read
+        assert isinstance(response, FetchResponse)
+        if response.error_code:
+            raise RemoteProtocolError(f"broker {self._leader_id} refuses fetches: {ErrorCode(response.error_code).name}")
+        self._process(response, attachments, epochs)
+        first = next(iter(self.partitions), None)
+        if first is not None:  # whoever was first comes last: no partition starves behind a full answer
+            del self.partitions[first]
+            self.partitions[first] = None
+
+    async def _wait_for_work(self, now: float) -> None:
+        """Every partition backs off (or there is none): wait for the first of them, or for a new one."""
+        self._changed = trio.Event()
+        resume_at = min((self._resume_at.get(p, now) for p in self.partitions), default=now + 1.0)
+        with trio.move_on_after(max(resume_at - now, 0.001)):
+            await self._changed.wait()
+
+    def _request(self, partitions: Iterable[Partition], now: float) -> tuple[FetchRequest, Asked]:
+        """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
+        config = self._config
+        topics: dict[str, FetchTopic] = {}
+        asked: Asked = {}
+        for partition in partitions:
+            name, index = partition.topic_partition
+            log = partition.log
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchTopic(name, [], partition.topic_id)
+            offset = log.log_end_offset
+            topic.partitions.append(
+                FetchPartition(
+                    index,
+                    offset,
+                    config.replica_fetch_max_bytes,
+                    partition.leader_epoch,
+                    log.last_epoch,
+                    log.log_start_offset,
+                )
+            )
+            asked[partition.topic_partition] = (partition, partition.leader_epoch, offset)
+        max_wait_ms = config.replica_fetch_wait_max_ms
+        if len(asked) < len(self.partitions):
+            resume_at = min(at for at in self._resume_at.values() if at > now)
+            max_wait_ms = min(max_wait_ms, int((resume_at - now) * 1000))
+        request = FetchRequest(
+            max_wait_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            list(topics.values()),
+            self._followers.broker_id,
+            self._followers.incarnation,
+        )
+        return request, asked
+
+    def _process(
+        self,
+        response: FetchResponse,
+        attachments: memoryview,
+        asked: Asked,
+    ) -> None:
+        sizes = [data.records_size for topic in response.responses for data in topic.partitions]
+        views = iter(split_attachments(sizes, attachments))
+        for topic in response.responses:
+            for data in topic.partitions:
+                records = next(views)
+                entry = asked.get((topic.topic, data.partition_index))
+                if entry is None:
+                    raise RemoteProtocolError(f"{topic.topic}-{data.partition_index} was not asked for")
+                partition, epoch, offset = entry
+                if (
+                    partition not in self.partitions
+                    or partition.leader_epoch != epoch
+                    or partition.log.log_end_offset != offset
+                ):
+                    continue  # the role changed while the answer was on its way
+                self._process_partition(partition, data, records)
+
+    def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
+        """The order matters: divergence before anything else may move (7), then the append, then HW."""
+        replicas = self._followers.replicas
+        assert replicas is not None
+        try:
+            if data.error_code:
+                self._handle_error(partition, data)
+                return
+            # 1 divergence: truncate and stop
+            if data.diverging_epoch is not None:
+                before, high_watermark = partition.log.log_end_offset, partition.high_watermark
+                end = partition.truncate_to_divergence(data.diverging_epoch)
+                report = self._followers.log.error if end < high_watermark else self._followers.log.info
+                report(
+                    "truncated-below-high-watermark" if end < high_watermark else "truncated",
+                    partition=str(partition.topic_partition),
+                    from_offset=before,
+                    to_offset=end,
+                    high_watermark=high_watermark,
+                    diverging_epoch=data.diverging_epoch.epoch,
+                )
+                return
+            # 2 append, 3 HW
+            if records:
+                partition.append_fetched(records, data.high_watermark)
+            else:
+                partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
+            if self._backoff_s:
+                self._backoff_s.pop(partition, None)
+                self._resume_at.pop(partition, None)
+        except InvalidBatch as error:
+            self._followers.log.error(
+                "fetched-batch-refused", partition=str(partition.topic_partition), error=str(error)
+            )
+            self._back_off(partition)
+        except (LogStorageError, OSError) as error:
+            replicas.partition_failed(partition, error)
+
+    def _handle_error(self, partition: Partition, data: FetchPartitionData) -> None:
+        code = data.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.log_end_offset < data.log_start_offset:
+            self._followers.log.warning(
+                "restarted-at-leaders-log-start",
+                partition=str(partition.topic_partition),
+                log_end_offset=partition.log.log_end_offset,
+                leader_log_start_offset=data.log_start_offset,
+            )
+            partition.restart_at(data.log_start_offset)
+            return
+        self._followers.log.info(
+            "fetch-refused", partition=str(partition.topic_partition), leader=self._leader_id, error=ErrorCode(code).name
+        )
+        self._back_off(partition)
+
+    def _back_off(self, partition: Partition) -> None:
+        wait_s = self._backoff_s.get(partition, FIRST_BACKOFF_S)
+        self._resume_at[partition] = trio.current_time() + wait_s
+        self._backoff_s[partition] = min(wait_s * 2, self._config.replica_fetch_backoff_ms / 1000)

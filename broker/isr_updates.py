@@ -1,0 +1,201 @@
+"""ISR changes on their way to ZooKeeper: conditional writes, pipelined in waves, announced to the controller.
+
+    proposal ─> [check incarnation of who joins, set state at the known version] ─> applied | refused | unknown
+
+* Never an unconditional write; the version is the one the leader holds (12).
+* No answer (connection lost, session expired): repeat the identical conditional write, since it may have been applied.
+* BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.
+  Anything else: freeze, keep the union, wait for LeaderAndIsr.
+* The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped (10, KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from strandline.broker.leadership import IsrProposal
+from strandline.protocol.znodes import (
+    BrokerIncarnationZnode,
+    InvalidZnode,
+    IsrChangeNotificationZnode,
+    PartitionStateZnode,
+)
+from strandline.runtime.coordination import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    NoNode,
+    Operation,
+    SessionExpired,
+    SetData,
+    TransactionFailed,
+    ZnodeStat,
+)
+
+if TYPE_CHECKING:
+    from strandline.broker.partition import Partition
+
+RETRY_DELAY_S = 0.1
+"""Between two attempts while ZooKeeper does not answer."""
+ANNOUNCE_DELAY_S = 0.2
+"""ISR changes are gathered this long before the controller is told (one znode for all of them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrOutcome:
+    """`isr` at `zk_version` stands in ZooKeeper for our leader epoch; `isr` None: the proposal was not written;
+    `frozen`: somebody else's leader or epoch stands there."""
+
+    isr: tuple[int, ...] | None = None
+    zk_version: int = -1
+    frozen: bool = False
+
+
+class IsrUpdates:
+    """One task that carries proposals to ZooKeeper; `propose` and `forget` are plain functions."""
+
+    def __init__(self, broker_id: int, coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._broker_id = broker_id
+        self._coordination = coordination
+        self._log = log
+        self._pending: dict[Partition, IsrProposal] = {}
+        self._changed: dict[tuple[str, int], None] = {}
+        self._wake = trio.Event()
+        self._announce = trio.Event()
+        self._finished: Callable[[Partition, IsrProposal, IsrOutcome], None] | None = None
+
+    def bind(self, finished: Callable[[Partition, IsrProposal, IsrOutcome], None]) -> None:
+        """`finished` is called on the event loop with the end of each proposal."""
+        self._finished = finished
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        self._pending[partition] = proposal
+        self._wake.set()
+
+    def forget(self, partition: Partition) -> None:
+        self._pending.pop(partition, None)
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_writes)
+            nursery.start_soon(self._run_announcements)
+
+    async def _run_writes(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            wave = [(p, proposal) for p, proposal in self._pending.items() if _is_current(p, proposal)]
+            self._pending = {}
+            if not wave:
+                continue
+            results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
+            unknown = False
+            for (partition, proposal), result in zip(wave, results, strict=True):
+                if isinstance(result, ConnectionLost | SessionExpired):
+                    unknown = True
+                    if _is_current(partition, proposal):
+                        self._pending.setdefault(partition, proposal)
+                else:
+                    await self._settle(partition, proposal, result)
+            if unknown:
+                await trio.sleep(RETRY_DELAY_S)
+                self._wake.set()
+
+    def _transaction(self, partition: Partition, proposal: IsrProposal) -> list[Operation]:
+        """Identical at every attempt: it depends on the proposal alone."""
+        leadership = partition.leadership
+        assert leadership is not None
+        topic, index = partition.topic_partition
+        state = PartitionStateZnode(
+            controller_epoch=leadership.controller_epoch,
+            leader=self._broker_id,
+            leader_epoch=leadership.leader_epoch,
+            isr=list(proposal.isr),
+        )
+        checks: list[Operation] = [
+            Check(BrokerIncarnationZnode.path(broker_id), incarnation)
+            for broker_id, incarnation in proposal.added.items()
+        ]
+        return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
+
+    async def _settle(
+        self, partition: Partition, proposal: IsrProposal, result: object
+    ) -> None:
+        """Turn an answer into an outcome; reads only after BadVersion."""
+        if isinstance(result, list):
+            stat = result[-1]
+            assert isinstance(stat, ZnodeStat)
+            outcome: IsrOutcome | None = IsrOutcome(proposal.isr, stat.version)
+        elif isinstance(result, TransactionFailed) and result.index < len(proposal.added):
+            outcome = IsrOutcome()  # an incarnation check failed: nothing was written
+        elif isinstance(result, TransactionFailed) and isinstance(result.cause, BadVersion):
+            outcome = await self._read_back(partition, proposal)
+        else:
+            self._log.warning("isr-update-failed", partition=str(partition.topic_partition), error=str(result))
+            outcome = IsrOutcome(frozen=True)
+        if outcome is None or self._finished is None:
+            return
+        if outcome.isr is not None:
+            self._changed[partition.topic_partition] = None
+            self._announce.set()
+        self._log.info(
+            "isr-frozen" if outcome.frozen else "isr-rejected" if outcome.isr is None else "isr-changed",
+            partition=str(partition.topic_partition),
+            kind=proposal.kind.value,
+            proposed=proposal.isr,
+            isr=outcome.isr,
+            zk_version=outcome.zk_version,
+        )
+        self._finished(partition, proposal, outcome)
+
+    async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
+        """After BadVersion: what stands there? None: not known yet, the same write is tried again."""
+        topic, index = partition.topic_partition
+        path = PartitionStateZnode.path(topic, index)
+        try:
+            await self._coordination.sync(path)
+            znode = await self._coordination.get(path)
+            state = PartitionStateZnode.decode(path, znode.data)
+        except (NoNode, InvalidZnode) as error:
+            self._log.warning("isr-state-unreadable", partition=str(partition.topic_partition), error=str(error))
+            return IsrOutcome(frozen=True)
+        except CoordinationError:
+            if _is_current(partition, proposal):
+                self._pending.setdefault(partition, proposal)
+                self._wake.set()
+            return None
+        leadership = partition.leadership
+        if leadership is None:
+            return None
+        if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:
+            return IsrOutcome(tuple(state.isr), znode.stat.version)
+        return IsrOutcome(frozen=True)
+
+    async def _run_announcements(self) -> None:
+        """Tell the controller which partitions changed, so that all brokers' metadata follow."""
+        while True:
+            await self._announce.wait()
+            await trio.sleep(ANNOUNCE_DELAY_S)
+            self._announce = trio.Event()
+            changed, self._changed = self._changed, {}
+            znode = IsrChangeNotificationZnode(partitions=list(changed))
+            try:
+                await self._coordination.create(
+                    IsrChangeNotificationZnode.SEQUENCE_PATH, znode.encode(), sequence=True
+                )
+            except CoordinationError:
+                self._changed = {**changed, **self._changed}  # a second announcement does no harm
+                await trio.sleep(RETRY_DELAY_S)
+                self._announce.set()
+
+
+def _is_current(partition: Partition, proposal: IsrProposal) -> bool:
+    """Whether the leadership that made this proposal still stands."""
+    return partition.leadership is not None and partition.leadership.proposal is proposal

@@ -1,0 +1,260 @@
+"""What a leader knows and decides about one partition: who is in sync, what is committed. Pure: no IO, no clock.
+
+Leading a partition is a value (`Leadership`), made when LeaderAndIsr names this broker and dropped when it names another.
+Its rules, with their numbers in the safety text:
+
+* HW = min LEO over the *maximal* ISR (committed ∪ proposed), and over outsiders that have caught up and are about to
+  join, or a busy partition would outrun them for ever (3). It never goes back (8) and does not move while the committed
+  ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
+* One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink counts
+  only once ZooKeeper has it.
+* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above both the HW and the start of
+  this epoch (KAFKA-7128), while its broker lives.
+* A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
+  never removed while nothing is written (11).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+UNKNOWN_OFFSET = -1
+NEVER = float("-inf")
+
+
+@dataclass(slots=True, eq=False)
+class FollowerProgress:
+    """What the leader has seen of one follower within its own epoch.
+
+    log_end_offset: where its last fetch of this epoch began, so everything below is in its log; −1 before the first.
+    caught_up_at: the last moment (monotonic seconds) at which it had everything the leader had.
+    incarnation: which start of that broker fetches, from the fetch; −1 before the first.
+    """
+
+    broker_id: int
+    log_end_offset: int = UNKNOWN_OFFSET
+    caught_up_at: float = NEVER
+    incarnation: int = -1
+    last_fetch_at: float = NEVER
+    leader_leo_at_last_fetch: int = UNKNOWN_OFFSET
+
+    def record_fetch(self, fetch_offset: int, leader_leo: int, incarnation: int, now: float) -> None:
+        """A fetch from `fetch_offset` acknowledges everything below it.
+
+        Caught up *now* if it reached the LEO; caught up *at its previous fetch* if it has reached what the LEO was then
+        (a follower that is always one batch behind on a busy partition is in sync).
+        """
+        if fetch_offset >= leader_leo:
+            self.caught_up_at = now
+        elif fetch_offset >= self.leader_leo_at_last_fetch and self.last_fetch_at > self.caught_up_at:
+            self.caught_up_at = self.last_fetch_at
+        self.log_end_offset = fetch_offset
+        self.leader_leo_at_last_fetch = leader_leo
+        self.last_fetch_at = now
+        self.incarnation = incarnation
+
+    def is_caught_up(self, leader_leo: int, now: float, lag_time_max_s: float) -> bool:
+        """Reached the LEO, or was level with the leader less than `lag_time_max_s` ago."""
+        return self.log_end_offset == leader_leo or now - self.caught_up_at <= lag_time_max_s
+
+
+class Proposal(enum.Enum):
+    """Why an ISR change is in flight."""
+
+    EXPAND = "expand"
+    SHRINK = "shrink"
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """One ISR change on its way to ZooKeeper: a conditional write on `zk_version`.
+
+    added: broker id → incarnation to check in the same transaction.
+    """
+
+    kind: Proposal
+    isr: tuple[int, ...]
+    zk_version: int
+    added: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Leadership:
+    """This broker leads one partition at `leader_epoch`."""
+
+    broker_id: int
+    leader_epoch: int
+    epoch_start_offset: int
+    controller_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    zk_version: int
+    high_watermark: int
+    min_insync_replicas: int
+    followers: dict[int, FollowerProgress] = field(default_factory=dict)
+    proposal: IsrProposal | None = None
+    frozen: bool = False
+    """ZooKeeper holds another leader or epoch: propose nothing, keep the union, wait for LeaderAndIsr."""
+    quorum: list[FollowerProgress] = field(default_factory=list)
+    """The followers that HW waits for; derived from `maximal_isr` and the joining, kept since it is read per fetch."""
+
+    @classmethod
+    def begin(
+        cls,
+        *,
+        broker_id: int,
+        leader_epoch: int,
+        controller_epoch: int,
+        log_end_offset: int,
+        high_watermark: int,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        zk_version: int,
+        min_insync_replicas: int,
+        now: float,
+    ) -> Leadership:
+        """Start leading: nothing is known of any follower yet, so HW stays until all of the ISR have fetched.
+
+        ISR members get a full lag time before they can be removed; outsiders must catch up in this epoch.
+        """
+        isr_members = tuple(isr)
+        leadership = cls(
+            broker_id=broker_id,
+            leader_epoch=leader_epoch,
+            epoch_start_offset=log_end_offset,
+            controller_epoch=controller_epoch,
+            replicas=tuple(replicas),
+            isr=isr_members,
+            zk_version=zk_version,
+            high_watermark=high_watermark,
+            min_insync_replicas=min_insync_replicas,
+        )
+        for replica in leadership.replicas:
+            if replica != broker_id:
+                caught_up_at = now if replica in isr_members else NEVER
+                leadership.followers[replica] = FollowerProgress(replica, caught_up_at=caught_up_at)
+        leadership.rebuild_quorum(log_end_offset, now, 0.0)
+        return leadership
+
+    # --- what is committed -------------------------------------------------------------------------------------
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Committed ∪ proposed: whoever could be elected by what ZooKeeper may hold now."""
+        proposed = self.proposal.isr if self.proposal else ()
+        return frozenset(self.isr) | frozenset(proposed)
+
+    @property
+    def required_isr_size(self) -> int:
+        """How many in-sync replicas a commit needs: min(min.insync.replicas, replication factor)."""
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        return len(self.isr) >= self.required_isr_size
+
+    def rebuild_quorum(self, log_end_offset: int, now: float, lag_time_max_s: float) -> None:
+        """Derive `quorum` anew: after every change of ISR or proposal, and now and then for who stopped fetching."""
+        maximal = self.maximal_isr
+        self.quorum = [
+            progress
+            for progress in self.followers.values()
+            if progress.broker_id in maximal or self._is_joining(progress, log_end_offset, now, lag_time_max_s)
+        ]
+
+    def _is_joining(self, progress: FollowerProgress, log_end_offset: int, now: float, lag_time_max_s: float) -> bool:
+        return progress.log_end_offset >= self.epoch_start_offset and progress.is_caught_up(
+            log_end_offset, now, lag_time_max_s
+        )
+
+    def advance_high_watermark(self, log_end_offset: int) -> bool:
+        """Raise HW to the smallest LEO of the quorum, if it may move. Returns whether it did."""
+        candidate = log_end_offset
+        for progress in self.quorum:
+            if progress.log_end_offset < candidate:
+                candidate = progress.log_end_offset
+        if candidate <= self.high_watermark or not self.has_enough_replicas:
+            return False
+        assert candidate <= log_end_offset, "HW above LEO"
+        self.high_watermark = candidate
+        return True
+
+    # --- who is in sync ----------------------------------------------------------------------------------------
+
+    def record_fetch(
+        self, progress: FollowerProgress, fetch_offset: int, log_end_offset: int, incarnation: int, now: float
+    ) -> bool:
+        """A follower fetched in this epoch. Returns whether HW advanced."""
+        if progress.incarnation not in (-1, incarnation) and progress.broker_id not in self.isr:
+            # Another life of that broker: what the last one had proves nothing.
+            progress.caught_up_at = progress.last_fetch_at = NEVER
+        progress.record_fetch(fetch_offset, log_end_offset, incarnation, now)
+        if fetch_offset >= log_end_offset and progress not in self.quorum and fetch_offset >= self.epoch_start_offset:
+            self.quorum.append(progress)
+        return self.advance_high_watermark(log_end_offset)
+
+    def wants_to_expand(self, progress: FollowerProgress) -> bool:
+        """Whether this follower should be proposed for the ISR now (all of rule 10 but the incarnation, which the
+        transaction checks, and whether its broker lives, which the caller knows)."""
+        return (
+            self.proposal is None
+            and not self.frozen
+            and progress.broker_id not in self.isr
+            and progress.log_end_offset >= self.high_watermark
+            and progress.log_end_offset >= self.epoch_start_offset
+        )
+
+    def propose_expand(self, progress: FollowerProgress) -> IsrProposal:
+        assert self.wants_to_expand(progress)
+        isr = tuple(r for r in self.replicas if r in self.isr or r == progress.broker_id)
+        self.proposal = IsrProposal(
+            Proposal.EXPAND, isr, self.zk_version, added={progress.broker_id: progress.incarnation}
+        )
+        if progress not in self.quorum:
+            self.quorum.append(progress)
+        return self.proposal
+
+    def propose_shrink(
+        self, log_end_offset: int, now: float, lag_time_max_s: float
+    ) -> IsrProposal | None:
+        """Propose to remove who lags, if anybody does and nothing is in flight.
+
+        A follower that sits at the LEO stays, alive or not: a dead broker is the controller's to remove, with a new epoch.
+        """
+        if self.proposal is not None or self.frozen:
+            return None
+        lagging = {
+            member
+            for member in self.isr
+            if member != self.broker_id
+            and not self.followers[member].is_caught_up(log_end_offset, now, lag_time_max_s)
+        }
+        if not lagging:
+            return None
+        isr = tuple(member for member in self.isr if member not in lagging)
+        assert self.broker_id in isr, "the leader is always in the ISR"
+        self.proposal = IsrProposal(Proposal.SHRINK, isr, self.zk_version)
+        return self.proposal
+
+    # --- how a proposal ends -----------------------------------------------------------------------------------
+
+    def commit(self, isr: Iterable[int], zk_version: int) -> None:
+        """ZooKeeper has `isr` at `zk_version`, for this leader and epoch: our write, or one to adopt."""
+        self.isr = tuple(isr)
+        self.zk_version = zk_version
+        self.proposal = None
+        assert self.broker_id in self.isr, "the leader is always in the ISR"
+
+    def reject(self) -> None:
+        """The proposal was certainly not written, since who would join has been restarted: drop it, and do not wait
+        for the end offset of a life that is over."""
+        for broker_id in self.proposal.added if self.proposal else ():
+            self.followers[broker_id].caught_up_at = NEVER
+            self.followers[broker_id].log_end_offset = UNKNOWN_OFFSET
+        self.proposal = None
+
+    def freeze(self) -> None:
+        """Another leader or epoch stands in ZooKeeper: keep the union as quorum, propose nothing more."""
+        self.frozen = True

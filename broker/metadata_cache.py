@@ -1,0 +1,72 @@
+"""What this broker knows of the cluster, from the controller's UpdateMetadata: answers Metadata for any client.
+
+A topic's states are replaced whole; a partition's leader epoch never goes back within one topic id (37).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strandline.client.errors import CannotReachBroker
+from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.types import NO_BROKER, TopicId
+from strandline.runtime.network import Address
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    topic_id: TopicId
+    partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """Brokers that live, topics, and who leads what."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, UpdateMetadataBroker] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self.controller_id = NO_BROKER
+        self.version = 0
+        """Rises with each update."""
+
+    def partition(self, topic: str, index: int) -> UpdateMetadataPartitionState | None:
+        known = self.topics.get(topic)
+        return known.partitions.get(index) if known is not None else None
+
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id in self.brokers
+
+    def inter_broker_address(self, broker_id: int, listener: str) -> Address:
+        """Where brokers reach that broker. CannotReachBroker when it is not known to live."""
+        broker = self.brokers.get(broker_id)
+        for endpoint in broker.endpoints if broker is not None else ():
+            if endpoint.listener == listener:
+                return Address(endpoint.host, endpoint.port)
+        raise CannotReachBroker(f"broker {broker_id} has no live listener {listener} that this broker knows of")
+
+    def update(self, request: UpdateMetadataRequest) -> None:
+        """Take over what the controller says: live brokers whole, topics as a change set."""
+        self.version += 1
+        self.controller_id = request.controller_id
+        self.brokers = {broker.id: broker for broker in request.live_brokers}
+        for topic in request.topic_states:
+            known = self.topics.get(topic.topic_name)
+            if known is None or known.topic_id != topic.topic_id:
+                known = self.topics[topic.topic_name] = TopicMetadata(topic.topic_id)
+            for state in topic.partition_states:
+                if state.leader == LEADER_DURING_DELETE:
+                    known.partitions.pop(state.partition_index, None)
+                    continue
+                current = known.partitions.get(state.partition_index)
+                if current is None or (state.controller_epoch, state.leader_epoch) >= (
+                    current.controller_epoch,
+                    current.leader_epoch,
+                ):
+                    known.partitions[state.partition_index] = state
+            if not known.partitions:
+                del self.topics[topic.topic_name]

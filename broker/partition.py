@@ -1,0 +1,267 @@
+"""One partition replica on this broker: its log, its role, and who waits for it.
+
+Changed only from plain functions: in trio that is the lock. The role is a value: `leadership` while this broker leads,
+else `leader_id` names who does (−1: nobody). `log_start <= high_watermark <= log_end` holds after every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from strandline.broker.leadership import FollowerProgress, IsrProposal, Leadership
+from strandline.broker.purgatory import ParkedFetch, ProduceWaiters
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
+from strandline.protocol.records import ProducedBatch
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
+from strandline.storage.log import Log
+
+
+class Partition:
+    """A replica hosted by this broker, from its first LeaderAndIsr to its StopReplica."""
+
+    __slots__ = (
+        "_follower_high_watermark",
+        "broker_id",
+        "controller_epoch",
+        "failed",
+        "is_in_sync_candidate",
+        "leader_epoch",
+        "leader_id",
+        "leadership",
+        "log",
+        "parked_fetches",
+        "propose",
+        "topic_id",
+        "topic_partition",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        log: Log,
+        high_watermark: int,
+        *,
+        propose: Callable[[Partition, IsrProposal], None],
+        is_in_sync_candidate: Callable[[int], bool],
+    ) -> None:
+        """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker lives
+        and is not shutting down."""
+        self.broker_id = broker_id
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.propose = propose
+        self.is_in_sync_candidate = is_in_sync_candidate
+        self.leadership: Leadership | None = None
+        self.leader_id = NO_BROKER
+        self.leader_epoch = NO_EPOCH
+        self.controller_epoch = NO_EPOCH
+        self.failed = False
+        self.waiters = ProduceWaiters()
+        self.parked_fetches: dict[ParkedFetch, None] = {}
+        self._follower_high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.leadership.high_watermark if self.leadership else self._follower_high_watermark
+
+    # --- leader: append, acknowledge ---------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[ProducedBatch]) -> int:
+        """Append a wave of checked batches as the leader; returns the offset of the first record.
+
+        Raises LogStorageError; the caller then gives this replica up. Nothing is acknowledged here: with acks=all that
+        is HW's word alone (`complete_waiters`).
+        """
+        leadership = self.leadership
+        assert leadership is not None, "only a leader appends what clients produce"
+        first_offset = self.log.append_as_leader(batches, leadership.leader_epoch)
+        leadership.advance_high_watermark(self.log.log_end_offset)  # at once when nobody else is in sync
+        return first_offset
+
+    def complete_waiters(self) -> None:
+        self.waiters.complete_below(self.high_watermark, self.log.log_start_offset)
+
+    # --- leader: followers -------------------------------------------------------------------------------------
+
+    def record_follower_fetch(self, progress: FollowerProgress, offset: int, incarnation: int, now: float) -> bool:
+        """A follower of this epoch has everything below `offset`: move HW, perhaps propose it for the ISR.
+
+        Returns whether HW advanced; its waiters are then answered."""
+        leadership = self.leadership
+        assert leadership is not None
+        advanced = leadership.record_fetch(progress, offset, self.log.log_end_offset, incarnation, now)
+        if advanced:
+            self.complete_waiters()
+        if (
+            progress.broker_id not in leadership.isr
+            and leadership.wants_to_expand(progress)
+            and self.is_in_sync_candidate(progress.broker_id)
+        ):
+            self.propose(self, leadership.propose_expand(progress))
+        return advanced
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:
+        """Where the fetcher's log leaves this one, or None while it is a prefix of it (KIP-595).
+
+        The fetcher has `fetch_offset` as its LEO, and its last batch is of `last_fetched_epoch`.
+        """
+        if last_fetched_epoch < 0:
+            return None
+        log = self.log
+        if last_fetched_epoch == log.last_epoch:
+            if fetch_offset <= log.log_end_offset:
+                return None
+            return EpochEndOffset(last_fetched_epoch, log.log_end_offset)
+        epoch, end_offset = log.epoch_end_offset(last_fetched_epoch)
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return EpochEndOffset(epoch, end_offset)
+        return None
+
+    def check_in_sync(self, now: float, lag_time_max_s: float) -> bool:
+        """Periodic: propose to remove who lags; forget outsiders that stopped catching up. Whether HW advanced."""
+        leadership = self.leadership
+        if leadership is None:
+            return False
+        log_end_offset = self.log.log_end_offset
+        proposal = leadership.propose_shrink(log_end_offset, now, lag_time_max_s)
+        if proposal is not None:
+            self.propose(self, proposal)
+        leadership.rebuild_quorum(log_end_offset, now, lag_time_max_s)
+        return self._advance_and_complete()
+
+    def isr_committed(self, isr: Iterable[int], zk_version: int, now: float, lag_time_max_s: float) -> bool:
+        """ZooKeeper holds this ISR for our leader epoch. Returns whether HW advanced."""
+        assert self.leadership is not None
+        self.leadership.commit(isr, zk_version)
+        self.leadership.rebuild_quorum(self.log.log_end_offset, now, lag_time_max_s)
+        return self._advance_and_complete()
+
+    def isr_rejected(self, now: float, lag_time_max_s: float) -> bool:
+        """Our proposal was certainly not written. Returns whether HW advanced."""
+        assert self.leadership is not None
+        self.leadership.reject()
+        self.leadership.rebuild_quorum(self.log.log_end_offset, now, lag_time_max_s)
+        return self._advance_and_complete()
+
+    def set_min_insync_replicas(self, count: int) -> bool:
+        """The topic's configuration changed: HW may move now. Returns whether it did."""
+        if self.leadership is None:
+            return False
+        self.leadership.min_insync_replicas = count
+        return self._advance_and_complete()
+
+    def _advance_and_complete(self) -> bool:
+        assert self.leadership is not None
+        if not self.leadership.advance_high_watermark(self.log.log_end_offset):
+            return False
+        self.complete_waiters()
+        return True
+
+    # --- role changes ------------------------------------------------------------------------------------------
+
+    def become_leader(self, state: LeaderAndIsrPartitionState, min_insync_replicas: int, now: float) -> None:
+        """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (5).
+
+        Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (15).
+        """
+        assert state.leader_epoch >= self.leader_epoch
+        log = self.log
+        high_watermark = self.high_watermark
+        log.begin_epoch(state.leader_epoch)
+        self.leadership = Leadership.begin(
+            broker_id=self.broker_id,
+            leader_epoch=state.leader_epoch,
+            controller_epoch=state.controller_epoch,
+            log_end_offset=log.log_end_offset,
+            high_watermark=high_watermark,
+            replicas=state.replicas,
+            isr=state.isr,
+            zk_version=state.partition_epoch,
+            min_insync_replicas=min_insync_replicas,
+            now=now,
+        )
+        self._note_role(state)
+        self._advance_and_complete()
+
+    def become_follower(self, state: LeaderAndIsrPartitionState) -> None:
+        """Follow `state.leader`, or nobody (−1). What waited for this leader is told so at once.
+
+        The log is not cut here: the first fetch from the new leader tells where the logs part (6).
+        """
+        assert state.leader_epoch >= self.leader_epoch
+        self._drop_leadership(state.leader, state.leader_epoch)
+        self._note_role(state)
+
+    def resign(self) -> None:
+        """Stop leading or following, with nobody named instead: this replica stops or its disk failed."""
+        self._drop_leadership(NO_BROKER, self.leader_epoch)
+        self.leader_id = NO_BROKER
+
+    def _drop_leadership(self, leader_id: int, leader_epoch: int) -> None:
+        if self.leadership is not None:
+            self._follower_high_watermark = self.leadership.high_watermark
+            self.leadership = None
+        self.waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, leader_epoch)
+
+    def _note_role(self, state: LeaderAndIsrPartitionState) -> None:
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.controller_epoch = state.controller_epoch
+        self._check_invariants()
+
+    # --- follower ----------------------------------------------------------------------------------------------
+
+    def append_fetched(self, records: memoryview, leader_high_watermark: int) -> None:
+        """Append what the leader sent, then learn its HW: `min(leader's HW, own LEO)`, never backwards.
+
+        Raises InvalidBatch when the batches do not continue this log, LogStorageError when the disk fails.
+        """
+        assert self.leadership is None
+        log_end_offset = self.log.append_as_follower(records, self.leader_epoch) if records else self.log.log_end_offset
+        self.learn_high_watermark(min(leader_high_watermark, log_end_offset))
+
+    def learn_high_watermark(self, offset: int) -> None:
+        if offset > self._follower_high_watermark:
+            self._follower_high_watermark = offset
+            self._check_invariants()
+
+    def truncate_to_divergence(self, diverging: EpochEndOffset) -> int:
+        """Cut the tail that the leader does not have; returns the new LEO.
+
+        The leader named the largest epoch ≤ ours that it knows, and its end. If we do not have that epoch, our own
+        largest epoch below it decides how far down to go, and the next fetch asks again (KIP-279, KIP-320).
+        """
+        log = self.log
+        own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
+        if own_epoch == diverging.epoch:
+            target = min(own_end, diverging.end_offset)
+        elif own_epoch >= 0:
+            target = min(own_end, diverging.end_offset)
+        else:
+            target = self._follower_high_watermark  # no epoch in common: HW is all that is known
+        target = max(min(target, log.log_end_offset), log.log_start_offset)
+        self.truncate_to(target)
+        return target
+
+    def truncate_to(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self._follower_high_watermark = min(self._follower_high_watermark, self.log.log_end_offset)
+        self._check_invariants()
+
+    def restart_at(self, offset: int) -> None:
+        """The leader's log begins above this one's end: drop everything and begin there (19)."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._follower_high_watermark = offset
+        self._check_invariants()
+
+    def _check_invariants(self) -> None:
+        log = self.log
+        assert log.log_start_offset <= self.high_watermark <= log.log_end_offset, (
+            f"{self.topic_partition}: log start {log.log_start_offset} <= HW {self.high_watermark} "
+            f"<= LEO {log.log_end_offset} does not hold"
+        )

@@ -1,0 +1,180 @@
+"""Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch. All inline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from strandline.broker.request_channel import RequestInHand
+from strandline.protocol.api import INTER_BROKER_ONLY
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    REQUESTS,
+    ApiVersion,
+    ApiVersionsResponse,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResponse,
+    OffsetForLeaderTopicResponse,
+    UpdateMetadataPartitionState,
+)
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
+from strandline.protocol.types import NO_BROKER, NO_EPOCH
+
+if TYPE_CHECKING:
+    from strandline.broker.partition import Partition
+    from strandline.broker.replica_manager import ReplicaManager
+
+
+class QueryHandler:
+    """Answers from the replica manager's partitions and the metadata cache."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        *,
+        cluster_id: str,
+        software_version: str,
+        create_topic: Callable[[str, str], None],
+    ) -> None:
+        """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
+        self._replicas = replicas
+        self._metadata = replicas.metadata
+        self._cluster_id = cluster_id
+        self._software_version = software_version
+        self._create_topic = create_topic
+
+    # --- ApiVersions -------------------------------------------------------------------------------------------
+
+    def api_versions(self, request: RequestInHand) -> None:
+        context = request.connection.context
+        context.client_id = request.message.client_id
+        keys = [
+            ApiVersion(key, *cls.VERSIONS)
+            for key, cls in sorted(REQUESTS.items())
+            if context.is_inter_broker or key not in INTER_BROKER_ONLY
+        ]
+        request.respond(
+            ApiVersionsResponse(
+                0,
+                keys,
+                broker_id=self._replicas.broker_id,
+                cluster_id=self._cluster_id,
+                software_version=self._software_version,
+            )
+        )
+
+    # --- Metadata ----------------------------------------------------------------------------------------------
+
+    def metadata(self, request: RequestInHand) -> None:
+        """Brokers at the address that the asking listener advertises; topics as asked, or all."""
+        listener = request.connection.context.listener_name
+        brokers = [
+            MetadataBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+            for broker in self._metadata.brokers.values()
+            for endpoint in broker.endpoints
+            if endpoint.listener == listener
+        ]
+        asked = request.message.topics
+        names = sorted(self._metadata.topics) if asked is None else list(dict.fromkeys(asked))
+        topics = [self._topic(name, request) for name in names]
+        request.respond(
+            MetadataResponse(brokers, topics, controller_id=self._metadata.controller_id, cluster_id=self._cluster_id)
+        )
+
+    def _topic(self, name: str, request: RequestInHand) -> MetadataTopic:
+        known = self._metadata.topics.get(name)
+        if known is not None:
+            partitions = [self._partition(state) for _, state in sorted(known.partitions.items())]
+            return MetadataTopic(0, name, partitions, known.topic_id)
+        try:
+            check_topic_name(name)
+        except InvalidTopicName:
+            return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [])
+        if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
+            self._create_topic(name, str(request.connection.context.peer))
+            return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
+        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, [])
+
+    def _partition(self, state: UpdateMetadataPartitionState) -> MetadataPartition:
+        alive = self._metadata.brokers
+        leader = state.leader if state.leader in alive else NO_BROKER
+        return MetadataPartition(
+            ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_BROKER else 0,
+            state.partition_index,
+            leader,
+            state.leader_epoch,
+            state.replicas,
+            state.isr,
+            [replica for replica in state.replicas if replica not in alive],
+        )
+
+    # --- ListOffsets -------------------------------------------------------------------------------------------
+
+    def list_offsets(self, request: RequestInHand) -> None:
+        """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
+        topics = [
+            ListOffsetsTopicResponse(topic.name, [self._list_offset(topic.name, wanted) for wanted in topic.partitions])
+            for topic in request.message.topics
+        ]
+        request.respond(ListOffsetsResponse(topics))
+
+    def _list_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = wanted.partition_index
+        partition = self._replicas.partitions.get((topic, index))
+        code = self._fence(topic, index, wanted.current_leader_epoch, partition)
+        if code:
+            return ListOffsetsPartitionResponse(index, code)
+        assert partition is not None and partition.leadership is not None
+        log, leadership = partition.log, partition.leadership
+        if wanted.timestamp == EARLIEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, 0, -1, log.log_start_offset, partition.leader_epoch)
+        if leadership.high_watermark < leadership.epoch_start_offset:
+            # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (8, KIP-207).
+            return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
+        if wanted.timestamp == LATEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)
+        if wanted.timestamp < 0:
+            return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
+        found = log.offset_for_timestamp(wanted.timestamp, leadership.high_watermark)
+        if found is None:
+            return ListOffsetsPartitionResponse(index, 0)
+        offset, timestamp_ms, epoch = found
+        return ListOffsetsPartitionResponse(index, 0, timestamp_ms, offset, epoch)
+
+    # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
+
+    def offset_for_leader_epoch(self, request: RequestInHand) -> None:
+        topics = [
+            OffsetForLeaderTopicResponse(topic.topic, [self._epoch_end(topic.topic, p) for p in topic.partitions])
+            for topic in request.message.topics
+        ]
+        request.respond(OffsetForLeaderEpochResponse(topics))
+
+    def _epoch_end(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
+        partition = self._replicas.partitions.get((topic, wanted.partition))
+        code = self._fence(topic, wanted.partition, wanted.current_leader_epoch, partition)
+        if code:
+            return OffsetForLeaderPartitionResponse(wanted.partition, code)
+        assert partition is not None
+        epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+        return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
+
+    def _fence(self, topic: str, index: int, epoch: int, partition: Partition | None) -> int:
+        """0, or why this broker may not answer for that partition at that epoch."""
+        if partition is not None and epoch != NO_EPOCH and epoch != partition.leader_epoch:
+            older = epoch < partition.leader_epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if partition is None or partition.leadership is None:
+            return self._replicas.why_not_leading(topic, index, partition)[0]
+        return 0

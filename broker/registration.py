@@ -1,0 +1,226 @@
+"""This broker's presence in ZooKeeper: its incarnation, its ephemeral registration, its cluster's id.
+
+A start in order, each step before the next because the next relies on it:
+
+1. the persistent paths exist; the cluster has an id (created by whoever comes first)
+2. the incarnation is bumped: fetches of an earlier start can no longer carry this broker into an ISR (KIP-903)
+3. a broker that may have lost data takes itself out of every ISR that has another member (22)
+4. the registration is created; its czxid is the broker epoch that fences the controller's requests (KIP-380)
+
+After the session expired, step 4 is done again with the new session; every other znode is persistent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
+import trio
+
+from strandline.protocol.types import NO_BROKER
+from strandline.protocol.znodes import (
+    PERSISTENT_PATHS,
+    BrokerIdZnode,
+    BrokerIncarnationZnode,
+    ClusterIdZnode,
+    InvalidZnode,
+    PartitionStateZnode,
+)
+from strandline.runtime.coordination import (
+    BadVersion,
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SessionExpired,
+    SessionState,
+    SetData,
+    TransactionFailed,
+    Znode,
+)
+
+RETRY_DELAY_S = 0.2
+"""Between two attempts while ZooKeeper does not answer."""
+TOPICS_PATH = "/brokers/topics"
+
+
+class BrokerIdTaken(Exception):
+    """Another broker, with another data folder, is registered under this id."""
+
+
+class Registration:
+    """Registers this broker and keeps it registered for as long as `run` runs."""
+
+    def __init__(
+        self, broker_id: int, directory_id: str, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        self.broker_id = broker_id
+        self.incarnation = -1
+        self.broker_epoch = -1
+        """czxid of the registration; −1 while there is none."""
+        self._directory_id = directory_id
+        self._coordination = coordination
+        self._log = log
+        self._znode: BrokerIdZnode | None = None
+        self._changed = trio.Event()
+        coordination.add_session_listener(self._session_changed)
+
+    async def prepare(self, new_cluster_id: UUID, *, may_have_lost_data: bool) -> str:
+        """Steps 1–3; returns the cluster's id."""
+        for path in PERSISTENT_PATHS:
+            await self._ensure(path)
+        cluster_id = await self._ensure_cluster_id(new_cluster_id)
+        self.incarnation = await self._bump_incarnation()
+        if may_have_lost_data:
+            await self._leave_isrs()
+        return cluster_id
+
+    async def register(self, znode: BrokerIdZnode) -> None:
+        """Step 4. BrokerIdTaken when a foreign broker holds the id."""
+        self._znode = znode
+        await self._register()
+
+    async def run(self) -> None:
+        """Register again whenever the session was replaced."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            while self._coordination.state is SessionState.CONNECTED and self._znode is not None:
+                try:
+                    await self._register()
+                    break
+                except (ConnectionLost, SessionExpired) as error:
+                    self._log.warning("registration-delayed", error=str(error))
+                    await trio.sleep(RETRY_DELAY_S)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self.broker_epoch = -1  # the ephemeral znode is gone: requests for that life are stale
+        elif state is SessionState.CONNECTED and self.broker_epoch == -1:
+            self._changed.set()
+
+    async def _ensure(self, path: str, data: bytes = b"") -> None:
+        try:
+            await self._coordination.create(path, data, parents=True)
+        except NodeExists:
+            return
+
+    async def _ensure_cluster_id(self, new_cluster_id: UUID) -> str:
+        znode = ClusterIdZnode.new(new_cluster_id)
+        await self._ensure(ClusterIdZnode.PATH, znode.encode())
+        stored = await self._coordination.get(ClusterIdZnode.PATH)
+        return ClusterIdZnode.decode(ClusterIdZnode.PATH, stored.data).id
+
+    async def _bump_incarnation(self) -> int:
+        """The version of `/brokers/incarnations/<id>` after this start's own write."""
+        path = BrokerIncarnationZnode.path(self.broker_id)
+        await self._ensure(path)
+        while True:
+            stat = await self._coordination.exists(path)
+            assert stat is not None, f"{path} vanished"
+            try:
+                return (await self._coordination.set(path, b"", stat.version)).version
+            except (BadVersion, ConnectionLost):
+                await trio.sleep(RETRY_DELAY_S)  # an unanswered write costs one number, nothing else
+
+    async def _register(self) -> None:
+        """Create the ephemeral znode, whatever stands there: ours is success, our own stale one is replaced, a foreign
+        one is refused (29)."""
+        assert self._znode is not None
+        path, data = BrokerIdZnode.path(self.broker_id), self._znode.encode()
+        while True:
+            try:
+                await self._coordination.create(path, data, ephemeral=True)
+            except NodeExists:
+                if not await self._take_over(path, data):
+                    continue
+            stat = await self._coordination.exists(path)
+            if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
+                self.broker_epoch = stat.czxid
+                self._log.info("registered", broker_epoch=stat.czxid, incarnation=self.incarnation)
+                return
+
+    async def _take_over(self, path: str, data: bytes) -> bool:
+        """Whether the znode at `path` is of this session now; False: look again."""
+        try:
+            found = await self._coordination.get(path)
+        except NoNode:
+            return False
+        if found.stat.ephemeral_owner == self._coordination.session_id:
+            return True
+        self._refuse_foreign(path, found)
+        try:
+            await self._coordination.multi([Delete(path, found.stat.version), Create(path, data, ephemeral=True)])
+        except TransactionFailed:
+            return False
+        self._log.info("replaced-own-stale-registration", old_session=f"{found.stat.ephemeral_owner:#x}")
+        return True
+
+    def _refuse_foreign(self, path: str, found: Znode) -> None:
+        """The data folder's lock is held by this process, so a registration with its directory id is a past life's."""
+        try:
+            other = BrokerIdZnode.decode(path, found.data)
+            same_folder = other.directory_id == self._directory_id
+            where = f"{other.host}:{other.port}"
+        except InvalidZnode:
+            same_folder, where = False, "an unreadable address"
+        if not same_folder:
+            raise BrokerIdTaken(
+                f"broker.id={self.broker_id} is registered by another broker at {where}; stop that one or choose another id"
+            )
+
+    # --- step 3 ------------------------------------------------------------------------------------------------
+
+    async def _leave_isrs(self) -> None:
+        """Take this broker out of every ISR that has another member; where it is the only one, it stays: nobody else
+        can be elected, and the controller decides (unclean.recovery.strategy)."""
+        topics = await self._coordination.children(TOPICS_PATH)
+        partition_lists = await self._coordination.children_many([f"{TOPICS_PATH}/{t}/partitions" for t in topics])
+        paths = [
+            PartitionStateZnode.path(topic, int(index))
+            for topic, indexes in zip(topics, partition_lists, strict=True)
+            for index in indexes or ()
+            if index.isdecimal()
+        ]
+        left: list[str] = []
+        while paths:
+            znodes = await self._coordination.get_many(paths)
+            writes = [
+                (path, write)
+                for path, znode in zip(paths, znodes, strict=True)
+                if znode is not None and (write := self._without_me(path, znode)) is not None
+            ]
+            results = await self._coordination.multi_many([[write] for _, write in writes])
+            paths = [
+                path
+                for (path, _), result in zip(writes, results, strict=True)
+                if isinstance(result, CoordinationError)
+            ]
+            left.extend(path for path, _ in writes if path not in paths)
+            if paths:
+                await trio.sleep(RETRY_DELAY_S)
+        if left:
+            self._log.warning("left-isrs-after-possible-data-loss", partitions=len(left))
+
+    def _without_me(self, path: str, znode: Znode) -> Operation | None:
+        try:
+            state = PartitionStateZnode.decode(path, znode.data)
+        except InvalidZnode as error:
+            self._log.warning("partition-state-unreadable", error=str(error))
+            return None
+        if self.broker_id not in state.isr or len(state.isr) == 1:
+            return None
+        isr: Sequence[int] = [member for member in state.isr if member != self.broker_id]
+        leads = state.leader == self.broker_id
+        changed = PartitionStateZnode(
+            controller_epoch=state.controller_epoch,
+            leader=NO_BROKER if leads else state.leader,
+            leader_epoch=state.leader_epoch + 1 if leads else state.leader_epoch,
+            isr=list(isr),
+        )
+        return SetData(path, changed.encode(), znode.stat.version)

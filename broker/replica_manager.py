@@ -1,0 +1,395 @@
+"""All partition replicas of this broker: LeaderAndIsr and StopReplica in, roles and fetchers out.
+
+It owns the dictionary of partitions and what happens to all of them: role changes, the ISR check, deadlines, the HW
+checkpoint. The hot paths (`produce`, `fetch`) reach a partition through `partitions` directly.
+
+A request of the controller is applied in order-independent fashion: the highest (controller epoch, leader epoch) wins,
+whatever the order of arrival, and a half-applied one is finished when it comes again (32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+import structlog
+import trio
+
+from strandline.broker.fetch import FetchHandler, PendingFetch
+from strandline.broker.follower import Followers
+from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
+from strandline.broker.leadership import IsrProposal
+from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.partition import Partition
+from strandline.broker.produce import ProduceHandler
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    LEADER_EPOCH_TOPIC_DELETED,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+    PartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.config import BrokerConfig, TopicConfig
+from strandline.runtime.environment import Environment
+from strandline.storage.errors import LogStorageError
+from strandline.storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+DEADLINE_CHECK_INTERVAL_S = 0.05
+"""How late an expired produce or fetch may be answered: one coarse timer for all of them."""
+PARTITIONS_PER_STEP = 200
+"""Role changes between two checkpoints, so that a request over 10 K partitions does not hold the loop."""
+
+
+class ReplicaManager:
+    """See the module. `submit` and `flush_responses` are the request channel's, bound by the server."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        environment: Environment,
+        logs: LogManager,
+        metadata: MetadataCache,
+        isr_updates: IsrUpdates,
+        followers: Followers,
+        state_change_log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.logs = logs
+        self.metadata = metadata
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.controller_epoch = -1
+        self.fetch = FetchHandler(self)
+        self.produce = ProduceHandler(self)
+        self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
+        self.flush_responses: Callable[[], None] = _not_running
+        self._environment = environment
+        self._isr_updates = isr_updates
+        self._followers = followers
+        self._state_change_log = state_change_log
+        self._woken: dict[Partition, None] = {}
+        self._fetches: dict[PendingFetch, None] = {}
+        isr_updates.bind(self.isr_update_finished)
+        followers.bind(self)
+
+    # --- small services for the handlers -----------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return trio.current_time()
+
+    @property
+    def lag_time_max_s(self) -> float:
+        return self.config.replica_lag_time_max_ms / 1000
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        return await self._environment.blocking.run(function, *args)
+
+    def why_not_leading(self, topic: str, index: int, partition: Partition | None) -> tuple[ErrorCode, int, int]:
+        """(error, who leads, its epoch) for a request about a partition that this broker does not lead."""
+        if partition is not None and partition.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, -1, -1
+        known = self.metadata.partition(topic, index)
+        if known is None and partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
+        if known is not None and (partition is None or known.leader_epoch > partition.leader_epoch):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, known.leader, known.leader_epoch
+        assert partition is not None
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, partition.leader_id, partition.leader_epoch
+
+    # --- the end of a burst ------------------------------------------------------------------------------------
+
+    def flush_appends(self) -> None:
+        self.produce.flush()
+
+    def data_arrived(self, partition: Partition) -> None:
+        """Records were appended: whoever waits for this partition is looked at once, at the end of the burst."""
+        if partition.parked_fetches:
+            self._woken[partition] = None
+
+    high_watermark_advanced = data_arrived
+
+    def end_of_burst(self) -> None:
+        """Write what the burst produced, then serve the fetches that it woke. The channel sends the answers."""
+        self.produce.flush()
+        if self._woken:
+            woken, self._woken = self._woken, {}
+            served: dict[PendingFetch, None] = {}
+            for partition in woken:
+                for fetch in partition.parked_fetches:
+                    served[fetch] = None  # type: ignore[index]
+            for fetch in served:
+                if fetch.try_complete():
+                    self._fetches.pop(fetch, None)
+
+    def park_fetch(self, fetch: PendingFetch) -> None:
+        self._fetches[fetch] = None
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> bool:
+        """Take over the controller's view; False when it comes from a controller of the past."""
+        if request.controller_epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = request.controller_epoch
+        self.metadata.update(request)
+        return True
+
+    # --- LeaderAndIsr ------------------------------------------------------------------------------------------
+
+    async def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, topic_configs: Callable[[str], TopicConfig]
+    ) -> LeaderAndIsrResponse:
+        """Apply a LeaderAndIsr request whose broker epoch was checked.
+
+        1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
+        2 per partition: lower leader epoch refused, same topic id required, else become leader or follower
+        3 fetchers follow the new leaders; epoch files are written once for the wave
+        """
+        # 1
+        if request.controller_epoch < self.controller_epoch:
+            return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        self.controller_epoch = request.controller_epoch
+        self._followers.set_addresses({b.broker_id: (b.host_name, b.port) for b in request.live_leaders})
+        # 2
+        errors: list[PartitionError] = []
+        touched: list[Partition] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                code, partition = self._apply(topic, state, topic_configs)
+                errors.append(PartitionError(topic.topic_name, state.partition_index, code))
+                if partition is not None:
+                    touched.append(partition)
+                if len(errors) % PARTITIONS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+                    if request.controller_epoch < self.controller_epoch:  # a newer controller spoke meanwhile
+                        return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, errors)
+        # 3
+        self._followers.update(touched)
+        await self.run_blocking(partial(self.logs.write_epoch_checkpoints, [p.log for p in touched]))
+        self.end_of_burst()
+        self.flush_responses()
+        return LeaderAndIsrResponse(ErrorCode.NONE, errors)
+
+    def _apply(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        topic_configs: Callable[[str], TopicConfig],
+    ) -> tuple[ErrorCode, Partition | None]:
+        """One partition of a LeaderAndIsr request: (error, the partition if its role changed)."""
+        topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+        partition = self.partitions.get(topic_partition)
+        if self.broker_id not in state.replicas:
+            self._state_change_log.warning("not-a-replica", partition=str(topic_partition), replicas=state.replicas)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if partition is not None and partition.topic_id != topic.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID, None
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, None
+        if partition is not None and partition.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, None
+        if partition is not None and state.leader_epoch == partition.leader_epoch:
+            return ErrorCode.NONE, None  # applied already; nothing of a role outlives its application half-done
+        try:
+            if partition is None:
+                partition = self._host(topic_partition, topic.topic_id, topic_configs(topic.topic_name))
+            was_leading = partition.leadership is not None
+            if state.leader == self.broker_id:
+                partition.become_leader(state, partition.log.config.min_insync_replicas, self.now())
+            else:
+                partition.become_follower(state)
+        except (LogStorageError, OSError) as error:
+            self._state_change_log.error("role-change-failed", partition=str(topic_partition), error=str(error))
+            if partition is not None:
+                self.partition_failed(partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR, None
+        self._wake(partition)
+        self._state_change_log.info(
+            "became-leader" if state.leader == self.broker_id else "became-follower",
+            partition=str(topic_partition),
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            controller_epoch=state.controller_epoch,
+            isr=state.isr,
+            log_end_offset=partition.log.log_end_offset,
+            high_watermark=partition.high_watermark,
+            was_leading=was_leading,
+        )
+        return ErrorCode.NONE, partition
+
+    def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
+        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed."""
+        log = self.logs.get(topic_partition)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self._state_change_log.warning(
+                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=log.topic_id.hex()
+            )
+            self._remove_log(topic_partition)
+            log = None
+        if log is None:
+            log = self.logs.create(topic_partition, topic_id, config)
+        log.config = config
+        high_watermark = self.logs.high_watermarks.get(topic_partition, log.log_start_offset)
+        partition = Partition(
+            self.broker_id,
+            topic_partition,
+            topic_id,
+            log,
+            high_watermark,
+            propose=self._isr_updates.propose,
+            is_in_sync_candidate=self.metadata.is_alive,
+        )
+        self.partitions[topic_partition] = partition
+        return partition
+
+    def _remove_log(self, topic_partition: TopicPartition) -> None:
+        """Move the log out of the way now; its files go off the loop."""
+        self.logs.high_watermarks.pop(topic_partition, None)
+        remove_files = self.logs.delete(topic_partition)
+
+        async def remove() -> None:
+            await self.run_blocking(remove_files)
+
+        self.submit(remove)
+
+    # --- StopReplica -------------------------------------------------------------------------------------------
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop following or leading; with `delete_partition`, remove the log. Fenced by topic id and epoch (33)."""
+        if request.controller_epoch < self.controller_epoch:
+            return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        self.controller_epoch = request.controller_epoch
+        errors = [
+            PartitionError(state.topic_name, state.partition_index, self._stop(state))
+            for state in request.partition_states
+        ]
+        self.end_of_burst()
+        self.flush_responses()
+        return StopReplicaResponse(ErrorCode.NONE, errors)
+
+    def _stop(self, state: StopReplicaPartitionState) -> ErrorCode:
+        topic_partition = TopicPartition(state.topic_name, state.partition_index)
+        partition = self.partitions.get(topic_partition)
+        hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
+        if hosted_id is not None and hosted_id != state.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID  # the topic was created anew since: leave its data alone
+        if (
+            partition is not None
+            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
+            and state.leader_epoch < partition.leader_epoch
+        ):
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition is not None:
+            self._followers.stop(partition)
+            partition.resign()
+            self._wake(partition)
+            self._isr_updates.forget(partition)
+            self.logs.high_watermarks[topic_partition] = partition.high_watermark
+            del self.partitions[topic_partition]
+        self._state_change_log.info(
+            "stopped-replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
+        )
+        if state.delete_partition and self.logs.get(topic_partition) is not None:
+            self._remove_log(topic_partition)
+        return ErrorCode.NONE
+
+    def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:
+        log = self.logs.get(topic_partition)
+        return log.topic_id if log is not None else None
+
+    def partition_failed(self, partition: Partition, error: Exception) -> None:
+        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24)."""
+        if partition.failed:
+            return
+        partition.failed = True
+        self._followers.stop(partition)
+        partition.resign()
+        self._isr_updates.forget(partition)
+        self._wake(partition)
+        self._state_change_log.error("replica-failed", partition=str(partition.topic_partition), error=str(error))
+
+    def _wake(self, partition: Partition) -> None:
+        """The role changed: parked fetches get their (error) answer at the end of this step."""
+        if partition.parked_fetches:
+            self._woken[partition] = None
+
+    # --- ISR updates come back ---------------------------------------------------------------------------------
+
+    def isr_update_finished(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+        """ZooKeeper's word on a proposal; ignored if the role changed while it was on its way."""
+        leadership = partition.leadership
+        if leadership is None or leadership.proposal is not proposal:
+            return
+        if outcome.frozen:
+            leadership.freeze()
+            return
+        if outcome.isr is None:
+            advanced = partition.isr_rejected(self.now(), self.lag_time_max_s)
+        else:
+            advanced = partition.isr_committed(outcome.isr, outcome.zk_version, self.now(), self.lag_time_max_s)
+        if advanced:
+            self.high_watermark_advanced(partition)
+            self.end_of_burst()
+        self.flush_responses()
+
+    # --- background --------------------------------------------------------------------------------------------
+
+    async def run_deadlines(self) -> None:
+        """Expire overdue produce requests and fetches."""
+        while True:
+            await trio.sleep(DEADLINE_CHECK_INTERVAL_S)
+            now = self.now()
+            for partition in self.partitions.values():
+                if len(partition.waiters):
+                    partition.waiters.expire(now)
+            overdue = [fetch for fetch in self._fetches if fetch.done or fetch.deadline <= now]
+            for fetch in overdue:
+                fetch.expire()
+                del self._fetches[fetch]
+            self.flush_responses()
+
+    async def run_isr_checks(self) -> None:
+        """Look for followers that lag, twice per replica.lag.time.max.ms."""
+        while True:
+            await trio.sleep(self.lag_time_max_s / 2)
+            now = self.now()
+            for count, partition in enumerate(list(self.partitions.values())):
+                if partition.check_in_sync(now, self.lag_time_max_s):
+                    self.high_watermark_advanced(partition)
+                if count % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                    await trio.lowlevel.checkpoint()
+            self.end_of_burst()
+            self.flush_responses()
+
+    async def run_high_watermark_checkpoints(self) -> None:
+        while True:
+            await trio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
+            await self.checkpoint_high_watermarks()
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self.run_blocking(self.logs.checkpoint_high_watermarks, self.high_watermarks())
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """HW of every replica on this disk, hosted now or not yet."""
+        marks = dict(self.logs.high_watermarks)
+        for partition in self.partitions.values():
+            marks[partition.topic_partition] = partition.high_watermark
+        return marks
+
+    def led_partitions(self) -> Iterable[Partition]:
+        return (partition for partition in self.partitions.values() if partition.leadership is not None)
+
+
+def _not_running(*_: object) -> None:
+    raise RuntimeError("the request channel is not bound yet: this is a bug in the server's start-up order")
+

@@ -1,0 +1,195 @@
+"""The leader's rules, one by one: what commits, who may join, who must leave."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.broker.leadership import IsrProposal, Leadership, Proposal
+
+LAG_S = 30.0
+
+
+def leading(
+    *, leo: int = 0, hw: int = 0, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2, 3), min_isr: int = 2
+) -> Leadership:
+    return Leadership.begin(
+        broker_id=1,
+        leader_epoch=5,
+        controller_epoch=1,
+        log_end_offset=leo,
+        high_watermark=hw,
+        replicas=replicas,
+        isr=isr,
+        zk_version=7,
+        min_insync_replicas=min_isr,
+        now=100.0,
+    )
+
+
+def fetch(leadership: Leadership, broker_id: int, offset: int, leo: int, now: float = 101.0) -> bool:
+    return leadership.record_fetch(leadership.followers[broker_id], offset, leo, incarnation=1, now=now)
+
+
+def test_the_high_watermark_is_the_smallest_end_offset_of_the_in_sync_replicas() -> None:
+    leadership = leading()
+    assert not fetch(leadership, 2, 10, leo=10)
+    assert fetch(leadership, 3, 7, leo=10)
+    assert leadership.high_watermark == 7
+
+
+def test_the_high_watermark_stays_until_every_member_has_fetched_in_this_epoch() -> None:
+    leadership = leading(leo=10, hw=4)
+    fetch(leadership, 2, 10, leo=10)
+    assert leadership.high_watermark == 4
+
+
+def test_the_high_watermark_never_goes_back() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 2, 10, leo=10)
+    fetch(leadership, 2, 3, leo=10)
+    assert leadership.high_watermark == 10
+
+
+def test_a_proposed_member_counts_for_the_high_watermark_before_zookeeper_has_it() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 3, 0, leo=0)
+    leadership.propose_expand(leadership.followers[3])
+    fetch(leadership, 2, 10, leo=10)
+    assert leadership.high_watermark == 0
+
+
+def test_a_shrink_frees_the_high_watermark_only_once_zookeeper_has_it() -> None:
+    leadership = leading()
+    fetch(leadership, 2, 10, leo=10, now=131.0)
+    proposal = leadership.propose_shrink(10, now=140.0, lag_time_max_s=LAG_S)
+    assert proposal == IsrProposal(Proposal.SHRINK, (1, 2), 7)
+    assert not leadership.advance_high_watermark(10)
+    leadership.commit((1, 2), 8)
+    leadership.rebuild_quorum(10, 140.0, LAG_S)
+    assert leadership.advance_high_watermark(10)
+
+
+def test_nothing_commits_while_the_committed_isr_is_smaller_than_the_minimum() -> None:
+    leadership = leading(isr=(1,), min_isr=2)
+    assert not leadership.advance_high_watermark(10)
+    fetch(leadership, 2, 10, leo=10)
+    leadership.propose_expand(leadership.followers[2])
+    assert not leadership.advance_high_watermark(10), "a proposal is not a member yet"
+    leadership.commit((1, 2), 8)
+    assert leadership.advance_high_watermark(10)
+
+
+def test_the_minimum_is_never_more_than_the_number_of_replicas() -> None:
+    leadership = leading(replicas=(1,), isr=(1,), min_isr=2)
+    assert leadership.advance_high_watermark(10)
+
+
+@pytest.mark.parametrize(
+    ("offset", "may_join"),
+    [(5, False), (8, False), (10, True)],
+    ids=["below the HW", "between HW and the epoch's start (KAFKA-7128)", "at the epoch's start"],
+)
+def test_a_follower_joins_only_from_the_high_watermark_and_the_epochs_start_on(offset: int, may_join: bool) -> None:
+    leadership = leading(leo=10, hw=6, isr=(1, 2))
+    fetch(leadership, 3, offset, leo=12)
+    assert leadership.wants_to_expand(leadership.followers[3]) is may_join
+
+
+def test_a_follower_that_has_not_fetched_in_this_epoch_does_not_join() -> None:
+    leadership = leading(isr=(1, 2))
+    assert not leadership.wants_to_expand(leadership.followers[3])
+
+
+def test_one_change_is_in_flight_at_a_time() -> None:
+    leadership = leading(isr=(1,), min_isr=1)
+    fetch(leadership, 2, 0, leo=0)
+    fetch(leadership, 3, 0, leo=0)
+    leadership.propose_expand(leadership.followers[2])
+    assert not leadership.wants_to_expand(leadership.followers[3])
+    assert leadership.propose_shrink(0, now=1000.0, lag_time_max_s=LAG_S) is None
+
+
+def test_a_frozen_leader_proposes_nothing_and_keeps_the_union_as_quorum() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 3, 0, leo=0)
+    leadership.propose_expand(leadership.followers[3])
+    leadership.freeze()
+    fetch(leadership, 2, 10, leo=10)
+    assert leadership.maximal_isr == {1, 2, 3}
+    assert leadership.high_watermark == 0
+    assert leadership.propose_shrink(10, now=1000.0, lag_time_max_s=LAG_S) is None
+
+
+def test_a_rejected_joiner_no_longer_holds_the_high_watermark_back() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 3, 0, leo=0)
+    leadership.propose_expand(leadership.followers[3])
+    fetch(leadership, 2, 10, leo=10)
+    leadership.reject()
+    leadership.rebuild_quorum(10, 102.0, LAG_S)
+    assert leadership.advance_high_watermark(10)
+
+
+def test_the_high_watermark_waits_for_an_outsider_that_has_just_caught_up() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 3, 0, leo=0)
+    fetch(leadership, 2, 10, leo=10)
+    assert leadership.high_watermark == 0
+    leadership.rebuild_quorum(10, 102.0 + LAG_S, LAG_S)
+    assert leadership.advance_high_watermark(10), "it has stopped fetching since"
+
+
+def test_a_restarted_outsider_is_not_waited_for_because_of_its_past_life() -> None:
+    leadership = leading(isr=(1, 2))
+    fetch(leadership, 3, 0, leo=0)
+    fetch(leadership, 2, 10, leo=10)
+    leadership.record_fetch(leadership.followers[3], 0, 10, incarnation=2, now=102.0)
+    leadership.rebuild_quorum(10, 102.0, LAG_S)
+    assert leadership.advance_high_watermark(10)
+
+
+def test_an_idle_follower_at_the_end_of_the_log_is_never_removed() -> None:
+    leadership = leading()
+    fetch(leadership, 2, 10, leo=10)
+    fetch(leadership, 3, 10, leo=10)
+    assert leadership.propose_shrink(10, now=10_000.0, lag_time_max_s=LAG_S) is None
+
+
+def test_a_follower_always_one_batch_behind_on_a_busy_partition_stays() -> None:
+    leadership = leading(isr=(1, 2), replicas=(1, 2))
+    for step in range(100):
+        fetch(leadership, 2, step * 10, leo=step * 10 + 10, now=100.0 + step)
+    assert leadership.propose_shrink(1000, now=201.0, lag_time_max_s=LAG_S) is None
+
+
+def test_members_get_a_full_lag_time_after_an_election_before_they_are_removed() -> None:
+    leadership = leading(leo=10)
+    assert leadership.propose_shrink(10, now=129.0, lag_time_max_s=LAG_S) is None
+    proposal = leadership.propose_shrink(10, now=131.0, lag_time_max_s=LAG_S)
+    assert proposal is not None
+    assert proposal.isr == (1,)
+
+
+steps = st.lists(st.tuples(st.sampled_from([2, 3]), st.integers(0, 50)), max_size=60)
+
+
+@given(steps=steps, isr=st.sampled_from([(1,), (1, 2), (1, 2, 3)]), min_isr=st.integers(1, 3))
+def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monotone(
+    steps: list[tuple[int, int]], isr: tuple[int, ...], min_isr: int
+) -> None:
+    leadership = leading(isr=isr, min_isr=min_isr)
+    leo, before = 50, 0
+    for now, (broker_id, offset) in enumerate(steps):
+        advanced = fetch(leadership, broker_id, offset, leo, now=float(now + 200))
+        progress = leadership.followers[broker_id]
+        if leadership.high_watermark > before:
+            members = [leadership.followers[m].log_end_offset for m in leadership.maximal_isr if m != 1]
+            assert all(leadership.high_watermark <= end for end in members)
+        assert advanced == (leadership.high_watermark > before)
+        assert leadership.high_watermark >= before
+        before = leadership.high_watermark
+        if progress.broker_id not in leadership.isr and leadership.wants_to_expand(progress):
+            proposal = leadership.propose_expand(progress)
+            leadership.commit(proposal.isr, leadership.zk_version + 1)
