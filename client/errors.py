@@ -154,6 +154,14 @@ class RecordDropped(BufferFull):
     """As `BufferFull`, with `buffer_full="drop"`: the record was discarded, as asked for."""
 
 
+class InvalidRecordValue(ClientError):
+    """A key, value or header that is not bytes (or None), or a timestamp that is not an integer of milliseconds."""
+
+
+class FlushTimedOut(ClientError):
+    """Records given to the producer were still under way when the time given to `flush` or `close` was over."""
+
+
 class RecordTooLarge(ClientError):
     """A record above `max_request_size` bytes; it was not accepted."""
 

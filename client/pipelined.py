@@ -54,6 +54,13 @@ class PipelinedConnection:
         self._timer = trio.CancelScope()
         self._next_correlation_id = 1 << 16  # not those of the handshake: a late answer to it is noticed
         self._failure: Exception | None = None
+        self.on_drained: Callable[[], None] = lambda: None
+        """Called when everything submitted has left, if some of it had to wait."""
+
+    @property
+    def sending(self) -> bool:
+        """Something submitted has not left yet."""
+        return bool(self._unsent)
 
     @property
     def name(self) -> str:
@@ -165,6 +172,7 @@ class PipelinedConnection:
             self._wake_writer = trio.Event()
             if self.closed:
                 return
+            self.on_drained()
 
     def _send(self) -> None:
         """As much as goes now. A broken transport is closed; the reader reports it."""

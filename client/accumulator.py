@@ -1,0 +1,247 @@
+"""Records that wait for delivery, in batches, per partition; and the memory that they take.
+
+Rules: nothing here waits or sends. A batch opens with its first record, closes when it is full or when the sender says
+so, and from then on is bytes. Per partition batches leave in the order in which they were filled: one group of batches
+is under way at a time, and a group that failed goes back to the front. Memory is counted per batch: its limit while it
+is open, its real size afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
+from strandline.client.errors import DeliveryFailed, RecordTooLarge
+from strandline.client.settings import ProducerSettings
+from strandline.protocol.records import BatchBuilder
+from strandline.protocol.types import TopicPartition
+
+Header = tuple[str, bytes | None]
+KeyAndValue = tuple[bytes | None, bytes | None]
+
+RECORD_OVERHEAD_BYTES = 128
+"""Most that framing adds to key, value and headers of a batch's first record, batch header included."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One closed batch on its way. Times are those of the event loop, in seconds."""
+
+    number: int
+    topic_partition: TopicPartition
+    data: bytes
+    records_count: int
+    sinks: list[tuple[DeliverySink, int, int]]
+    """(sink, index of its first record, number of its records)"""
+    deadline: float
+    attempts: int = 0
+    maybe_appended: bool = False
+    """An attempt was sent whose answer did not rule out that the records are in the log."""
+    last_error: Exception | None = None
+    done: bool = False
+
+
+class PartitionQueue:
+    """The batches of one partition, in order: under way | ready | open."""
+
+    __slots__ = (
+        "_reserved_bytes",
+        "_sinks",
+        "builder",
+        "deadline",
+        "in_flight",
+        "isolated",
+        "number",
+        "opened_at",
+        "ready",
+        "retry_at",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.ready: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.retry_at = 0.0
+        self.isolated = 0
+        """So many of the next batches travel alone: one of them was refused, and it is to be found out which."""
+        self.builder: BatchBuilder | None = None
+        self.opened_at = 0.0
+        self.deadline = 0.0
+        self.number = 0
+        self._sinks: list[tuple[DeliverySink, int, int]] = []
+        self._reserved_bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.builder is None and not self.ready and not self.in_flight
+
+    def open(self, builder: BatchBuilder, number: int, now: float, deadline: float, reserved_bytes: int) -> None:
+        assert self.builder is None
+        self.builder = builder
+        self.number, self.opened_at, self.deadline = number, now, deadline
+        self._sinks = []
+        self._reserved_bytes = reserved_bytes
+
+    def extend(
+        self,
+        timestamp_ms: int,
+        records: Sequence[KeyAndValue],
+        start: int,
+        sink: DeliverySink,
+        headers: Sequence[Header],
+    ) -> int:
+        """Append `records[start:]` as far as they fit; the index of the first that does not."""
+        builder = self.builder
+        if builder is None:
+            return start
+        first = builder.records_count
+        append = builder.append
+        index = start
+        try:
+            if headers:
+                while index < len(records) and append(timestamp_ms, *records[index], headers):
+                    index += 1
+            else:
+                for key, value in records[start:] if start else records:
+                    if not append(timestamp_ms, key, value):
+                        break
+                    index += 1
+        finally:  # what was appended before a record of a wrong type counts
+            if index > start:
+                self._sinks.append((sink, first, index - start))
+        return index
+
+    def close_builder(self) -> int:
+        """The open batch becomes ready; the bytes of memory that it turned out not to need."""
+        builder = self.builder
+        assert builder is not None
+        self.builder = None
+        data = bytes(builder.build())
+        self.ready.append(
+            Batch(self.number, self.topic_partition, data, builder.records_count, self._sinks, self.deadline)
+        )
+        self._sinks = []
+        return self._reserved_bytes - len(data)
+
+    def take(self, max_bytes: int) -> list[Batch]:
+        """The next group, now under way: ready batches up to `max_bytes`, at least one."""
+        assert not self.in_flight
+        group = [self.ready.popleft()]
+        if self.isolated:
+            self.isolated -= 1
+        else:
+            size = len(group[0].data)
+            while self.ready and (size := size + len(self.ready[0].data)) <= max_bytes:
+                group.append(self.ready.popleft())
+        self.in_flight = group
+        return group
+
+    def put_back(self, group: Sequence[Batch], retry_at: float) -> None:
+        """The group under way failed; what is left of it is sent again, before everything else."""
+        self.in_flight = []
+        self.ready.extendleft(reversed(group))
+        self.retry_at = retry_at
+
+
+@dataclass(slots=True)
+class Accumulator:
+    """All queues of one producer and their memory."""
+
+    settings: ProducerSettings
+    on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None
+    queues: dict[TopicPartition, PartitionQueue] = field(default_factory=dict)
+    active: dict[TopicPartition, PartitionQueue] = field(default_factory=dict)
+    """Those that hold anything."""
+    used_bytes: int = 0
+    outstanding: dict[int, None] = field(default_factory=dict)
+    """Numbers of the batches that are open, ready or under way, lowest first."""
+    on_settled: Callable[[], None] = lambda: None
+    """A batch was settled: memory came free, a flush may be complete."""
+    delivered_records: int = 0
+    failed_records: int = 0
+    _next_number: int = 0
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        queue = self.queues.get(topic_partition)
+        if queue is None:
+            queue = self.queues[topic_partition] = PartitionQueue(topic_partition)
+        return queue
+
+    def open_batch(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], now: float) -> bool:
+        """Make the queue ready to take `first`, closing a batch that is full. False: no memory now.
+
+        RecordTooLarge: not even a batch of its own would be allowed to hold it.
+        """
+        needed = record_bytes(first, headers)
+        if needed > self.settings.max_request_size:
+            raise RecordTooLarge(
+                f"a record of {needed} bytes for {queue.topic_partition} is above max_request_size "
+                f"({self.settings.max_request_size}); raise it, and max.message.bytes of the topic"
+            )
+        if queue.builder is not None:
+            self.close_batch(queue)
+        limit = min(self.settings.batch_size, self.settings.max_request_size)
+        reserved = max(limit, needed + RECORD_OVERHEAD_BYTES)
+        if self.used_bytes and self.used_bytes + reserved > self.settings.buffer_memory:
+            return False
+        self.used_bytes += reserved
+        number = self._next_number
+        self._next_number += 1
+        self.outstanding[number] = None
+        builder = BatchBuilder(self.settings.compression_type, max(limit, needed + RECORD_OVERHEAD_BYTES))
+        queue.open(builder, number, now, now + self.settings.delivery_timeout_ms / 1000, reserved)
+        self.active[queue.topic_partition] = queue
+        return True
+
+    def close_batch(self, queue: PartitionQueue) -> None:
+        self.used_bytes -= queue.close_builder()
+
+    def next_number(self) -> int:
+        """Batches with lower numbers were opened before now."""
+        return self._next_number
+
+    def all_settled_before(self, number: int) -> bool:
+        return next(iter(self.outstanding), number) >= number
+
+    def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch is acknowledged: tell everybody, free its memory."""
+        if batch.done:
+            return
+        topic, partition = batch.topic_partition
+        result = DeliveredBatch(
+            topic, partition, base_offset, batch.records_count, log_append_time_ms, batch.maybe_appended
+        )
+        self._settle(batch, result)
+        self.delivered_records += batch.records_count
+        for sink, first_index, count in batch.sinks:
+            sink.delivered(result, first_index, count)
+
+    def give_up(self, batch: Batch, error: DeliveryFailed) -> None:
+        """The batch is not delivered, or nobody knows: tell everybody, free its memory."""
+        if batch.done:
+            return
+        topic, partition = batch.topic_partition
+        self._settle(batch, FailedBatch(topic, partition, batch.records_count, error))
+        self.failed_records += batch.records_count
+        for sink, _, count in batch.sinks:
+            sink.failed(error, count)
+
+    def _settle(self, batch: Batch, result: DeliveredBatch | FailedBatch) -> None:
+        batch.done = True
+        self.used_bytes -= len(batch.data)
+        del self.outstanding[batch.number]
+        if self.on_batch is not None:
+            self.on_batch(result)
+        self.on_settled()
+
+
+def record_bytes(record: KeyAndValue, headers: Sequence[Header]) -> int:
+    """Key, value and headers, without framing."""
+    key, value = record
+    size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+    for name, content in headers:
+        size += 12 + len(name.encode()) + (len(content) if content is not None else 0)
+    return size

@@ -1,0 +1,120 @@
+"""Connections to brokers as they are needed: `Links` keeps one `Link` per broker, each link at most one connection.
+
+A link connects when somebody wants it, remembers why it last failed, and waits between attempts; whatever changes is
+told to `on_change`, a plain function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from strandline.client.connection import Connection
+from strandline.client.errors import CannotReachBroker, ClientError
+from strandline.client.metadata import Metadata, backoff_ms
+from strandline.client.pipelined import PipelinedConnection
+from strandline.client.settings import ClientSettings
+from strandline.protocol.errors import RemoteProtocolError
+from strandline.runtime.client_environment import ClientEnvironment
+
+
+class Link:
+    """The way to one broker. `connection` is None while there is none."""
+
+    def __init__(self, broker_id: int, links: Links) -> None:
+        self.broker_id = broker_id
+        self.connection: PipelinedConnection | None = None
+        self.last_error: Exception | None = None
+        self._links = links
+        self._wanted = trio.Event()
+
+    def want(self) -> PipelinedConnection | None:
+        """The connection, if it is open; otherwise it will be tried, and `on_change` called when that ended."""
+        connection = self.connection
+        if connection is None or connection.closed:
+            self._wanted.set()
+            return None
+        return connection
+
+    async def run(self) -> None:
+        failures = 0
+        links = self._links
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            try:
+                await self._serve()
+                failures = 0
+            except (ClientError, RemoteProtocolError) as error:
+                self.last_error = error
+                failures += 1
+            links.metadata.request_update()
+            links.on_change()
+            await trio.sleep(backoff_ms(links.settings, max(1, failures), links.environment) / 1000)
+            links.on_change()
+
+    async def _serve(self) -> None:
+        """One connection from its beginning to its end."""
+        links = self._links
+        connection = PipelinedConnection(await links.open(self.broker_id))
+        connection.on_drained = links.on_change
+        self.connection = connection
+        links.on_change()
+        try:
+            self.last_error = await connection.run()
+        finally:
+            self.connection = None
+
+
+class Links:
+    """All links of one client; `run` owns their tasks."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        environment: ClientEnvironment,
+        metadata: Metadata,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.environment = environment
+        self.metadata = metadata
+        self.on_change = on_change
+        self._links: dict[int, Link] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def to(self, broker_id: int) -> Link:
+        link = self._links.get(broker_id)
+        if link is None:
+            link = self._links[broker_id] = Link(broker_id, self)
+            if self._nursery is not None:
+                self._nursery.start_soon(link.run)
+        return link
+
+    def last_error(self) -> Exception | None:
+        """Why a broker could not be used, for messages; None while none failed."""
+        return next((link.last_error for link in self._links.values() if link.last_error is not None), None)
+
+    async def open(self, broker_id: int) -> Connection:
+        """A new connection to where the broker is advertised now. CannotReachBroker and what `Connection.open` says."""
+        broker = self.metadata.view.brokers.get(broker_id)
+        if broker is None:
+            raise CannotReachBroker(f"broker {broker_id} is not among the cluster's live brokers; is it running?")
+        return await Connection.open(
+            self.environment.network,
+            broker.address,
+            client_id=self.settings.client_id,
+            timeout_ms=self.settings.request_timeout_ms,
+            connect_timeout_ms=self.settings.socket_connection_setup_timeout_ms,
+            max_frame_bytes=self.settings.max_frame_bytes,
+            broker_id=broker_id,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for link in self._links.values():
+                nursery.start_soon(link.run)
+            await trio.sleep_forever()

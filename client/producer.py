@@ -1,0 +1,349 @@
+"""The producer, trio-native: takes records, batches them per partition, delivers them in order.
+
+    async with TrioProducer("localhost:9092", acks="all") as producer:
+        delivery = await producer.send("topic", b"value", key=b"key")
+        print((await delivery.wait()).offset)
+
+Rules: order is kept per partition, also over retries; sending waits only for memory and for the topic's layout, both
+bounded by `max_block_ms`; every accepted record is settled within `delivery_timeout_ms`. Memory and batches are in
+`accumulator`, decisions in `sender`. Without idempotence a batch whose answer was lost is sent again and may stand
+twice: `retried` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from strandline.client.accumulator import Accumulator, Header, KeyAndValue, PartitionQueue
+from strandline.client.delivery import (
+    DeliveredBatch,
+    Delivery,
+    DeliverySink,
+    FailedBatch,
+    ManyDelivery,
+    RecordMetadata,
+)
+from strandline.client.errors import (
+    BufferFull,
+    ClientClosed,
+    ClientError,
+    FlushTimedOut,
+    InvalidRecordValue,
+    RecordDropped,
+    RecordTooLarge,
+    UnknownTopic,
+)
+from strandline.client.links import Links
+from strandline.client.metadata import Metadata, TopicView
+from strandline.client.partitioner import partition_for_key
+from strandline.client.sender import Sender
+from strandline.client.settings import ProducerSettings, from_mapping
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+
+RECORDS_PER_CHUNK = 2_000
+"""Records taken without letting other tasks run: some 3 ms."""
+
+
+class TrioProducer:
+    """Settings: `ProducerSettings`, as keyword arguments. `on_batch` is told of every settled batch.
+
+    Either used as an async context manager, or its `run` is started in a nursery of one's own.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        environment: ClientEnvironment | None = None,
+        on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = from_mapping(ProducerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
+        self._environment = environment or production_client_environment()
+        self._wake = trio.Event()
+        self._settled = trio.Event()
+        self._closed = False
+        self._scope = trio.CancelScope()
+        self._finished = trio.Event()
+        self._metadata = Metadata(
+            self.settings, self._environment, on_change=self._wake_up, allow_auto_topic_creation=True
+        )
+        links = Links(self.settings, self._environment, self._metadata, self._wake_up)
+        self._links = links
+        self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._on_settled)
+        self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._wake_up)
+        self._partition_for_key = self.settings.partitioner or partition_for_key
+        self._sticky: dict[str, tuple[PartitionQueue, int]] = {}
+        self._since_checkpoint = 0
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+
+    # --- Sending ---
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+        callback: Callable[[RecordMetadata | None, Exception | None], None] | None = None,
+    ) -> Delivery:
+        """Accept one record; the delivery (and `callback`, in the event loop's thread) tells what became of it.
+
+        Errors, nothing accepted: BufferFull and UnknownTopic or what else hindered it after `max_block_ms`,
+        RecordTooLarge, InvalidRecordValue, ClientClosed.
+        """
+        stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
+        delivery = Delivery(stamp, callback)
+        error = await self.accept(
+            topic, [(key, value)], delivery, partition=partition, headers=headers, timestamp_ms=stamp
+        )
+        if error is not None and not isinstance(error, RecordDropped):
+            raise error
+        return delivery
+
+    async def send_many(
+        self,
+        topic: str,
+        records: Iterable[KeyAndValue],
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> ManyDelivery:
+        """Accept many (key, value) pairs, in order; one delivery settles for all of them, batch by batch. A record
+        that is not accepted counts as failed there."""
+        listed = records if isinstance(records, list | tuple) else list(records)
+        delivery = ManyDelivery(len(listed))
+        await self.accept(topic, listed, delivery, partition=partition, timestamp_ms=timestamp_ms)
+        return delivery
+
+    async def accept(
+        self,
+        topic: str,
+        records: Sequence[KeyAndValue],
+        sink: DeliverySink,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Exception | None:
+        """What `send` and `send_many` are made of: `sink` is told of every record, also of those not accepted. The
+        last error that kept a record out is returned."""
+        stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
+        deadline = trio.current_time() + self.settings.max_block_ms / 1000
+        left = len(records)
+        refused: Exception | None = None
+        try:
+            layout = await self._layout(topic, partition)
+            for begin in range(0, len(records), RECORDS_PER_CHUNK):
+                chunk = records[begin : begin + RECORDS_PER_CHUNK] if left > RECORDS_PER_CHUNK or begin else records
+                for number, group in self._grouped(layout, chunk, partition).items():
+                    queue = self._accumulator.queue(TopicPartition(topic, number))
+                    start = 0
+                    while (stop := queue.extend(stamp, group, start, sink, headers)) < len(group):
+                        left -= stop - start
+                        start = stop
+                        try:
+                            await self._make_room(queue, group[start], headers, deadline)
+                        except RecordTooLarge as error:
+                            refused = error
+                            sink.failed(error, 1)
+                            start, left = start + 1, left - 1
+                    left -= stop - start
+                await self._checkpoint(len(chunk))
+        except ClientError as error:
+            refused = error
+        except (TypeError, ValueError, OverflowError) as error:
+            refused = InvalidRecordValue(
+                f"a record for {topic!r} is refused: {error}; keys and values are bytes or None"
+            )
+        if left and refused is not None:
+            sink.failed(refused, left)
+        return refused
+
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until everything accepted before is settled, well or badly; batches no longer linger meanwhile.
+        FlushTimedOut after `timeout_ms` (default: delivery_timeout_ms)."""
+        limit_ms = self.settings.delivery_timeout_ms + 1_000 if timeout_ms is None else timeout_ms
+        number = self._accumulator.next_number()
+        deadline = trio.current_time() + limit_ms / 1000
+        self._sender.hurry += 1
+        self._wake_up()
+        try:
+            while not self._accumulator.all_settled_before(number):
+                settled = self._settled
+                with trio.move_on_at(deadline):
+                    await settled.wait()
+                if trio.current_time() >= deadline and not self._accumulator.all_settled_before(number):
+                    raise FlushTimedOut(
+                        f"{len(self._accumulator.outstanding)} batches are still under way after {limit_ms:g} ms; "
+                        f"last cause: {self._metadata.last_error or self._links.last_error() or 'brokers are slow'}"
+                    )
+        finally:
+            self._sender.hurry -= 1
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Flush for at most `timeout_ms` (default: delivery_timeout_ms), then stop; what is left fails with
+        DeliveryTimeout. Idempotent, never hangs. FlushTimedOut if something was left."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.flush(timeout_ms)
+        finally:
+            self._stop()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""
+        return sorted((await self._layout(topic, None)).partitions)
+
+    @property
+    def delivered_records(self) -> int:
+        """Records acknowledged so far."""
+        return self._accumulator.delivered_records
+
+    @property
+    def failed_records(self) -> int:
+        """Accepted records that were given up so far."""
+        return self._accumulator.failed_records
+
+    # --- Tasks ---
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until `close`; when cancelled, what is left fails."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._metadata.run)
+                    nursery.start_soon(self._links.run)
+                    task_status.started()
+                    await self._pump()
+        finally:
+            self._closed = True
+            self._sender.give_up_everything("the producer was closed")
+            self._finished.set()
+
+    async def __aenter__(self) -> TrioProducer:
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._nursery_manager is not None
+        try:
+            if error is None:
+                await self.close()
+        finally:
+            self._stop()
+            await self._nursery_manager.__aexit__(kind, error, trace)
+
+    async def _pump(self) -> None:
+        while True:
+            next_time = self._sender.pump(trio.current_time())
+            with trio.move_on_at(next_time):
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._scope.cancel()
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _on_settled(self) -> None:
+        self._settled.set()
+        self._settled = trio.Event()
+
+    # --- Accepting ---
+
+    async def _layout(self, topic: str, partition: int | None) -> TopicView:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        known = self._metadata.view.topics.get(topic)
+        if known is None or not known.partitions:
+            known = await self._metadata.topic(topic, timeout_ms=self.settings.max_block_ms, setting="max_block_ms")
+        if partition is not None and partition not in known.partitions:
+            raise UnknownTopic(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has no partition {partition}, only {len(known.partitions)} of them",
+            )
+        return known
+
+    def _grouped(
+        self, layout: TopicView, records: Sequence[KeyAndValue], partition: int | None
+    ) -> dict[int, Sequence[KeyAndValue]]:
+        """Records by partition, in order within each."""
+        if partition is not None:
+            return {partition: records}
+        groups: dict[int, list[KeyAndValue]] = {}
+        count = len(layout.partitions)
+        choose = self._partition_for_key
+        last_key: bytes | None | object = self  # equal to no key
+        for record in records:
+            key = record[0]
+            if key != last_key:
+                last_key = key
+                number = self._sticky_partition(layout) if key is None else choose(key, count)
+                append_to_group = groups.setdefault(number, []).append
+            append_to_group(record)
+        return dict(groups)
+
+    def _sticky_partition(self, layout: TopicView) -> int:
+        """For records without a key: the same partition while its batch is open, then another one (KIP-480)."""
+        sticky = self._sticky.get(layout.name)
+        if sticky is not None and sticky[0].builder is not None and sticky[0].number == sticky[1]:
+            return sticky[0].topic_partition.partition
+        led = [index for index, part in sorted(layout.partitions.items()) if part.leader != NO_BROKER]
+        chosen = self._environment.random.choice(led or sorted(layout.partitions))
+        queue = self._accumulator.queue(TopicPartition(layout.name, chosen))
+        self._sticky[layout.name] = (queue, queue.number if queue.builder else self._accumulator.next_number())
+        return chosen
+
+    async def _make_room(
+        self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], deadline: float
+    ) -> None:
+        """A batch that can take `first`, waiting for memory if the policy says so."""
+        if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
+            self._wake_up()
+            return
+        policy = self.settings.buffer_full
+        text = f"buffer_memory ({self.settings.buffer_memory} bytes) is full of records that wait for delivery"
+        if policy == "drop":
+            raise RecordDropped(f"{text}; the record was dropped (buffer_full=drop)")
+        if policy == "raise":
+            raise BufferFull(f"{text} (buffer_full=raise)")
+        self._sender.hurry += 1
+        self._wake_up()
+        try:
+            while trio.current_time() < deadline:
+                settled = self._settled
+                with trio.move_on_at(deadline):
+                    await settled.wait()
+                if self._closed:
+                    raise ClientClosed("the producer was closed while a record waited for buffer_memory")
+                if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
+                    self._wake_up()
+                    return
+        finally:
+            self._sender.hurry -= 1
+        cause = self._metadata.last_error or self._links.last_error() or "brokers are slow"
+        raise BufferFull(f"{text} for {self.settings.max_block_ms:g} ms (max_block_ms); last cause: {cause}")
+
+    async def _checkpoint(self, records_count: int) -> None:
+        self._since_checkpoint += records_count
+        if self._since_checkpoint >= RECORDS_PER_CHUNK // 4:
+            self._since_checkpoint = 0
+            await trio.lowlevel.checkpoint()

@@ -1,0 +1,298 @@
+"""From batches to brokers: decides what is sent when, and what an answer or its absence means for each batch.
+
+`pump` is a plain function, called whenever something changed and when the time it returned has come; it
+  1 gives up what is past its delivery timeout,
+  2 closes open batches that waited long enough (linger, a flush, no memory left),
+  3 sends per leader what is ready, at most one group per partition and a few requests per broker.
+
+What is known after an error decides what callers are told: an error in `APPENDED_NOTHING` leaves the log as it was;
+after any other one, or none, the batch may stand in the log (safety.md 15), and a batch sent again is marked `retried`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import trio
+
+from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
+from strandline.client.errors import DeliveryFailed, DeliveryTimeout, error_for
+from strandline.client.links import Link, Links
+from strandline.client.metadata import Metadata, backoff_ms
+from strandline.client.pipelined import PipelinedConnection
+from strandline.client.settings import ProducerSettings
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import (
+    Message,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID
+
+APPENDED_NOTHING = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+
+Group = tuple[PartitionQueue, list[Batch]]
+
+
+class Sender:
+    """One per producer. Everything runs in the event loop's thread, nothing here waits."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        metadata: Metadata,
+        links: Links,
+        wake: Callable[[], None],
+    ) -> None:
+        self.hurry = 0
+        """While above 0 (a flush, or somebody waits for memory) batches do not linger."""
+        self._settings = settings
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._links = links
+        self._wake = wake
+
+    def pump(self, now: float) -> float:
+        """Do what can be done now; the time at which there is more to do if nothing happens before."""
+        next_time = math.inf
+        sendable: dict[int, list[PartitionQueue]] = {}
+        for queue in list(self._accumulator.active.values()):
+            self._expire(queue, now)
+            next_time = min(next_time, self._close_lingering(queue, now), self._next_expiry(queue))
+            if queue.is_empty:
+                del self._accumulator.active[queue.topic_partition]
+                continue
+            if queue.in_flight or not queue.ready:
+                continue
+            if queue.retry_at > now:
+                next_time = min(next_time, queue.retry_at)
+                continue
+            partition = self._metadata.view.partition(queue.topic_partition)
+            if partition is None or partition.leader == NO_BROKER:
+                self._metadata.request_update()
+                continue
+            sendable.setdefault(partition.leader, []).append(queue)
+        for leader, queues in sendable.items():
+            self._send_to(self._links.to(leader), queues)
+        return next_time
+
+    def give_up_everything(self, why: str) -> None:
+        """The producer closes: settle what is left."""
+        for queue in list(self._accumulator.active.values()):
+            if queue.builder is not None:
+                self._accumulator.close_batch(queue)
+            for batch in queue.in_flight:
+                batch.maybe_appended = True
+            for batch in [*queue.in_flight, *queue.ready]:
+                self._accumulator.give_up(batch, self._timeout_error(batch, why))
+            queue.in_flight = []
+            queue.ready.clear()
+        self._accumulator.active.clear()
+
+    # --- 1 and 2: time ---
+
+    def _expire(self, queue: PartitionQueue, now: float) -> None:
+        for batch in queue.in_flight:
+            if batch.deadline <= now and not batch.done:
+                batch.maybe_appended = True
+                self._accumulator.give_up(batch, self._timeout_error(batch, self._timeout_reason()))
+        while queue.ready and queue.ready[0].deadline <= now:
+            self._accumulator.give_up(queue.ready[0], self._timeout_error(queue.ready[0], self._timeout_reason()))
+            del queue.ready[0]
+
+    def _close_lingering(self, queue: PartitionQueue, now: float) -> float:
+        """Close the open batch if it is time; otherwise when that will be."""
+        if queue.builder is None:
+            return math.inf
+        due = queue.opened_at + self._settings.linger_ms / 1000
+        if due <= now or self.hurry:
+            self._accumulator.close_batch(queue)
+            return math.inf
+        return due
+
+    def _next_expiry(self, queue: PartitionQueue) -> float:
+        first_open = next((batch.deadline for batch in queue.in_flight if not batch.done), math.inf)
+        return min(first_open, queue.ready[0].deadline if queue.ready else math.inf)
+
+    # --- 3: sending ---
+
+    def _send_to(self, link: Link, queues: Sequence[PartitionQueue]) -> None:
+        """As many requests as the broker may have, each with one group per partition."""
+        connection = link.want()
+        left = list(queues)
+        while left and connection is not None and self._may_send(connection):
+            groups: list[Group] = []
+            room = self._settings.max_request_size
+            while left and (not groups or room >= len(left[0].ready[0].data)):
+                queue = left.pop(0)
+                group = queue.take(room)
+                room -= sum(len(batch.data) for batch in group)
+                groups.append((queue, group))
+            self._submit(link, connection, groups)
+
+    def _may_send(self, connection: PipelinedConnection) -> bool:
+        if connection.closed or connection.sending:
+            return False
+        return connection.in_flight < self._settings.max_in_flight_requests_per_connection
+
+    def _submit(self, link: Link, connection: PipelinedConnection, groups: list[Group]) -> None:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        in_order: dict[str, list[bytes]] = {}
+        for queue, group in groups:
+            topic, partition = queue.topic_partition
+            size = sum(len(batch.data) for batch in group)
+            topics.setdefault(topic, []).append(PartitionProduceData(partition, size))
+            in_order.setdefault(topic, []).extend(batch.data for batch in group)
+            for batch in group:
+                batch.attempts += 1
+        known = self._metadata.view.topics
+        request = ProduceRequest(
+            self._settings.acks,
+            int(self._settings.request_timeout_ms),
+            [
+                TopicProduceData(name, parts, known[name].topic_id if name in known else NO_TOPIC_ID)
+                for name, parts in topics.items()
+            ],
+        )
+        attachments = [data for parts in in_order.values() for data in parts]
+        on_answer = None if self._settings.acks == 0 else self._answer_handler(link, groups)
+        try:
+            # The broker may use all of request_timeout_ms for its followers; its answer then needs a moment, too.
+            connection.submit(request, attachments, self._settings.request_timeout_ms + 1_000, on_answer)
+        except Exception as error:
+            for queue, group in groups:
+                for batch in group:
+                    batch.attempts -= 1
+                self._failed(queue, group, error, sent=False)
+            return
+        if on_answer is None:
+            for queue, group in groups:
+                queue.in_flight = []
+                for batch in group:
+                    self._accumulator.deliver(batch, -1, -1)
+            self._wake()
+
+    def _answer_handler(self, link: Link, groups: list[Group]) -> Callable[[Message | Exception, memoryview], None]:
+        def on_answer(answer: Message | Exception, _: memoryview) -> None:
+            self._wake()
+            if isinstance(answer, ProduceResponse):
+                self._answered(link, groups, answer)
+            else:
+                assert isinstance(answer, Exception)
+                for queue, group in groups:
+                    self._failed(queue, group, answer, sent=True)
+
+        return on_answer
+
+    # --- Answers ---
+
+    def _answered(self, link: Link, groups: list[Group], answer: ProduceResponse) -> None:
+        by_partition: dict[tuple[str, int], PartitionProduceResponse] = {
+            (topic.name, part.index): part for topic in answer.responses for part in topic.partition_responses
+        }
+        who = link.connection.name if link.connection is not None else f"broker {link.broker_id}"
+        for queue, group in groups:
+            part = by_partition.get(queue.topic_partition)
+            if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
+                missing = RemoteProtocolError(
+                    f"{who} did not say what became of the records for {queue.topic_partition}"
+                )
+                self._failed(queue, group, missing, sent=True)
+            elif part.error_code != ErrorCode.NONE:
+                if part.current_leader_id != NO_BROKER:
+                    self._metadata.hint_leader(queue.topic_partition, part.current_leader_id, part.current_leader_epoch)
+                error = error_for(part.error_code, f"producing to {queue.topic_partition}", who, part.error_message)
+                self._failed(queue, group, error, sent=error.code not in APPENDED_NOTHING)
+            else:
+                self._delivered(queue, group, part)
+
+    def _delivered(self, queue: PartitionQueue, group: Sequence[Batch], part: PartitionProduceResponse) -> None:
+        queue.in_flight = []
+        offset = part.base_offset
+        for batch in group:
+            self._accumulator.deliver(batch, offset, part.log_append_time_ms)
+            offset += batch.records_count
+
+    def _failed(self, queue: PartitionQueue, group: Sequence[Batch], error: Exception, *, sent: bool) -> None:
+        """An attempt failed. `sent`: the records may be in the log all the same."""
+        queue.in_flight = []
+        left = [batch for batch in group if not batch.done]
+        for batch in left:
+            batch.last_error = error
+            batch.maybe_appended = batch.maybe_appended or sent
+        retriable = isinstance(error, RemoteProtocolError) or bool(getattr(error, "retriable", False))
+        if isinstance(error, RemoteProtocolError) or getattr(error, "invalid_metadata", False):
+            self._metadata.request_update()
+        if not retriable and not sent and len(left) > 1:
+            queue.put_back(left, retry_at=0.0)
+            queue.isolated = len(left)
+            return
+        again = []
+        for batch in left:
+            if retriable and batch.attempts <= self._settings.retries:
+                again.append(batch)
+            else:
+                self._accumulator.give_up(batch, self._failure(batch, error))
+        if again:
+            wait_ms = backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment)
+            queue.put_back(again, trio.current_time() + wait_ms / 1000)
+
+    # --- Error texts ---
+
+    def _timeout_reason(self) -> str:
+        return f"not acknowledged within {self._settings.delivery_timeout_ms:g} ms (delivery_timeout_ms)"
+
+    def _timeout_error(self, batch: Batch, reason: str) -> DeliveryTimeout:
+        cause = batch.last_error or self._obstacle(batch)
+        return DeliveryTimeout(
+            f"{_records(batch)}: {reason}; last cause: {cause}; {_outcome(batch)}",
+            outcome_unknown=batch.maybe_appended,
+            cause=cause if isinstance(cause, Exception) else None,
+        )
+
+    def _obstacle(self, batch: Batch) -> Exception | str:
+        """Why a batch was not even sent."""
+        partition = self._metadata.view.partition(batch.topic_partition)
+        if partition is None or partition.leader == NO_BROKER:
+            return self._metadata.last_error or "the partition has no leader"
+        link = self._links.to(partition.leader)
+        if batch.attempts:
+            return f"no answer from broker {partition.leader}"
+        return link.last_error or f"waiting for earlier requests to broker {partition.leader}"
+
+    @staticmethod
+    def _failure(batch: Batch, error: Exception) -> DeliveryFailed:
+        return DeliveryFailed(
+            f"{_records(batch)}: {error}; {_outcome(batch)}", outcome_unknown=batch.maybe_appended, cause=error
+        )
+
+
+def _records(batch: Batch) -> str:
+    return f"{batch.records_count} record{'s' if batch.records_count != 1 else ''} for {batch.topic_partition}"
+
+
+def _outcome(batch: Batch) -> str:
+    return "they may be in the log all the same" if batch.maybe_appended else "they are not in the log"
