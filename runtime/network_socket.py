@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import cast
 
 import trio
 
@@ -46,11 +47,15 @@ _TRANSIENT_ACCEPT_ERRORS = frozenset(
 """accept(2): errors of the one connection that was about to be accepted; the next one may be fine."""
 
 
+SocketName = tuple[str, int] | tuple[str, int, int, int]
+"""What the socket module calls an address: host, port, and for IPv6 flow info and scope."""
+
+
 def _is_loopback(host: str) -> bool:
-    return host.startswith("127.") or host in ("::1", "localhost") or host.startswith("::ffff:127.")
+    return host.startswith(("127.", "::ffff:127.")) or host in ("::1", "localhost")
 
 
-def _address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+def _address_of(name: SocketName) -> Address:
     return Address(name[0], name[1])
 
 
@@ -219,14 +224,12 @@ class SocketNetwork:
         last = "the name has no address"
         for family, kind, protocol, _, name in candidates:
             try:
-                return await self._connect_to(family, kind, protocol, name)
+                return await self._connect_to(family, kind, protocol, cast(SocketName, name))
             except OSError as error:
                 last = _cause(error)
         raise CannotConnect(f"cannot connect to {address}: {last}; check that it runs and listens there")
 
-    async def _connect_to(
-        self, family: int, kind: int, protocol: int, name: tuple[str, int] | tuple[str, int, int, int]
-    ) -> SocketTransport:
+    async def _connect_to(self, family: int, kind: int, protocol: int, name: SocketName) -> SocketTransport:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
@@ -253,10 +256,9 @@ class SocketNetwork:
         host = address.host or None  # an empty host is Kafka's way to say "every interface"
         sock: socket.socket | None = None
         try:
-            found = await trio.socket.getaddrinfo(
-                host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            family, kind, protocol, _, name = found[0]
+            found = await trio.socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, found_name = found[0]
+            name = cast(SocketName, found_name)
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,7 +8,7 @@ network.cut("broker-1", "client")                                      # one-way
 ```
 Rules:
 * Deterministic: no task, no thread. A pipe holds (arrival time, bytes); who waits for bytes sleeps until the next
-  arrival on trio's clock, so a virtual clock jumps from delivery to delivery. Draws come from one seeded stream per link.
+  arrival on trio's clock, so a virtual clock jumps from delivery to delivery. Each link has its own seeded draws.
 * Bytes are ordered and never lost inside a connection, as in TCP; what can fail is the connection: dropped (both sides
   see it), cut (silence, half-open when one-way), cut off in the middle of a frame, refused, a node down.
 * A pipe holds at most the link's window of unread bytes: a peer that does not read pushes back.
@@ -228,7 +228,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """A bound address of a node. `accept_errors`: raised one by one by `accept` while a connection is pending (EMFILE)."""
+    """A bound address of a node. `accept_errors`: raised one by one by `accept` while a connection is pending."""
 
     def __init__(self, network: MemoryNetwork, node: str, address: Address, backlog: int) -> None:
         self.address = address
@@ -396,7 +396,7 @@ class MemoryNetwork:
             await trio.sleep(round_trip_s)
         listener = self._find_listener(node, address)
         if listener is None or len(listener.pending) >= listener.backlog:
-            raise CannotConnect(f"cannot connect to {address}: connection refused; check that it runs and listens there")
+            raise CannotConnect(f"cannot connect to {address}: refused; check that it runs and listens there")
         return self._join(node, address, listener)
 
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:

@@ -1,0 +1,135 @@
+"""The answer to a request that failed as a whole: the response class of its API with the code in every place where the
+client looks for one (each topic or partition that it asked about, or the response's own `error_code`).
+
+Where the request itself could not be read, nobody knows what it asked about: responses without an `error_code` of their
+own then carry one element that names no topic, so that the client still sees a typed error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from strandline.protocol import messages as m
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import Message, Request
+
+NO_TOPIC = ""
+NO_PARTITION = -1
+
+
+def error_response(request: Request, code: ErrorCode, text: str | None = None) -> Message:
+    """The response that fails `request` with `code`. `text`: one line for classes that carry an error message."""
+    return _FACTORIES[type(request)](request, int(code), text)
+
+
+def unreadable_response(request_class: type[Request], code: ErrorCode, text: str | None = None) -> Message:
+    """The same for a request whose body could not be read."""
+    return _FACTORIES[request_class](None, int(code), text)
+
+
+def _api_versions(_: object, code: int, __: str | None) -> Message:
+    return m.ApiVersionsResponse(code, [])
+
+
+def _produce(request: m.ProduceRequest | None, code: int, text: str | None) -> Message:
+    if request is None:
+        partition = m.PartitionProduceResponse(NO_PARTITION, code, error_message=text)
+        return m.ProduceResponse([m.TopicProduceResponse(NO_TOPIC, [partition])])
+    return m.ProduceResponse(
+        [
+            m.TopicProduceResponse(
+                topic.name,
+                [m.PartitionProduceResponse(part.index, code, error_message=text) for part in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: m.FetchRequest | None, code: int, _: str | None) -> Message:
+    topics = [] if request is None else request.topics
+    return m.FetchResponse(
+        [
+            m.FetchTopicResponse(
+                topic.topic, [m.FetchPartitionData(part.partition, code, -1) for part in topic.partitions]
+            )
+            for topic in topics
+        ],
+        error_code=code,
+    )
+
+
+def _list_offsets(request: m.ListOffsetsRequest | None, code: int, _: str | None) -> Message:
+    if request is None:
+        partition = m.ListOffsetsPartitionResponse(NO_PARTITION, code)
+        return m.ListOffsetsResponse([m.ListOffsetsTopicResponse(NO_TOPIC, [partition])])
+    return m.ListOffsetsResponse(
+        [
+            m.ListOffsetsTopicResponse(
+                topic.name, [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_for_leader_epoch(request: m.OffsetForLeaderEpochRequest | None, code: int, _: str | None) -> Message:
+    if request is None:
+        partition = m.OffsetForLeaderPartitionResponse(NO_PARTITION, code)
+        return m.OffsetForLeaderEpochResponse([m.OffsetForLeaderTopicResponse(NO_TOPIC, [partition])])
+    return m.OffsetForLeaderEpochResponse(
+        [
+            m.OffsetForLeaderTopicResponse(
+                topic.topic, [m.OffsetForLeaderPartitionResponse(part.partition, code) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata(request: m.MetadataRequest | None, code: int, _: str | None) -> Message:
+    names = (request.topics if request is not None else None) or [NO_TOPIC]
+    return m.MetadataResponse([], [m.MetadataTopic(code, name, []) for name in names])
+
+
+def _create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | None) -> Message:
+    names = [NO_TOPIC] if request is None else [topic.name for topic in request.topics]
+    return m.CreateTopicsResponse([m.CreatableTopicResult(name, code, text) for name in names])
+
+
+def _delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
+    names = [NO_TOPIC] if request is None else request.topic_names
+    return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names])
+
+
+def _leader_and_isr(_: object, code: int, __: str | None) -> Message:
+    return m.LeaderAndIsrResponse(code, [])
+
+
+def _stop_replica(_: object, code: int, __: str | None) -> Message:
+    return m.StopReplicaResponse(code, [])
+
+
+def _update_metadata(_: object, code: int, __: str | None) -> Message:
+    return m.UpdateMetadataResponse(code)
+
+
+def _controlled_shutdown(_: object, code: int, __: str | None) -> Message:
+    return m.ControlledShutdownResponse(code, [])
+
+
+_FACTORIES: dict[type[Request], Callable[[Any, int, str | None], Message]] = {
+    m.ApiVersionsRequest: _api_versions,
+    m.ControlledShutdownRequest: _controlled_shutdown,
+    m.CreateTopicsRequest: _create_topics,
+    m.DeleteTopicsRequest: _delete_topics,
+    m.FetchRequest: _fetch,
+    m.LeaderAndIsrRequest: _leader_and_isr,
+    m.ListOffsetsRequest: _list_offsets,
+    m.MetadataRequest: _metadata,
+    m.OffsetForLeaderEpochRequest: _offset_for_leader_epoch,
+    m.ProduceRequest: _produce,
+    m.StopReplicaRequest: _stop_replica,
+    m.UpdateMetadataRequest: _update_metadata,
+}
