@@ -1,0 +1,182 @@
+"""The work behind a read: the driver plans ranges, a task reads one of them as Arrow batches.
+
+Rules:
+* Offsets are resolved once, on the driver; the end of a range is at most the high watermark, and brokers serve no
+  consumer anything at or above it.
+* A range ends by position, never by count: compaction leaves gaps, and a batch at the edge of a range holds records of
+  its neighbours, which are dropped.
+* Offsets that are gone are an error, or with failOnDataLoss=false a warning, and reading goes on with what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from strandline.protocol.records import decode_columns, scan
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.arrow import RowBuffer
+from strandline.spark_connector.errors import DataLoss, ReadTimeout, UnknownTopic
+from strandline.spark_connector.options import Assign, SourceOptions, Subscribe, Subscription
+from strandline.spark_connector.planning import Held, OffsetRange, Resolver, asked_timestamps, check_covers, split
+
+Warn = Callable[[str], None]
+
+MAX_LOSSES = 3
+"""How often one task finds its position gone before it gives up, even where loss is allowed."""
+
+
+class OffsetGone(Exception):
+    """The position to read from lies outside what the partition holds."""
+
+
+class Cluster(Protocol):
+    """What a read needs of a cluster; `ClusterClient` is the real one. All calls wait, within the client's limits."""
+
+    def topics(self) -> list[str]:
+        """Names of all topics that are not internal."""
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partition numbers; empty for a topic that does not exist."""
+
+    def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
+        """Log start and high watermark of each."""
+
+    def offsets_at(self, timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """First offset whose record is not older; None where there is none."""
+
+    def fetch(self, partition: TopicPartition, offset: int, timeout_ms: int) -> memoryview | bytes:
+        """Whole batches, from the one that holds `offset` or follows it; empty if none came in time. The buffer is
+        good until the next call. Raises OffsetGone."""
+
+
+# --- On the driver ---------------------------------------------------------------------------------------------
+
+
+def plan(options: SourceOptions, cluster: Cluster, warn: Warn) -> list[OffsetRange]:
+    """What each task reads. Raises the errors of planning.py and UnknownTopic."""
+    partitions = wanted_partitions(options.subscription, cluster)
+    check_covers(options.starting, partitions, starting=True)
+    check_covers(options.ending, partitions, starting=False)
+    if not partitions:
+        return []
+    start_times, end_times = (
+        asked_timestamps(options.starting, partitions),
+        asked_timestamps(options.ending, partitions),
+    )
+    resolver = Resolver(
+        held=cluster.held(partitions),
+        at_start_time=cluster.offsets_at(start_times) if start_times else {},
+        at_end_time=cluster.offsets_at(end_times) if end_times else {},
+        late_start_is_latest=options.late_start_is_latest,
+        fail_on_data_loss=options.fail_on_data_loss,
+        warn=warn,
+    )
+    return split(
+        resolver.ranges(options.starting, options.ending),
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+
+
+def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[TopicPartition]:
+    """The partitions that the options name, in order. Raises UnknownTopic; a pattern may match nothing."""
+    if isinstance(subscription, Subscribe):
+        topics = list(subscription.topics)
+    elif isinstance(subscription, Assign):
+        topics = list(dict.fromkeys(partition.topic for partition in subscription.partitions))
+    else:
+        topics = [topic for topic in cluster.topics() if subscription.pattern.fullmatch(topic)]
+    existing = []
+    for topic in sorted(topics):
+        numbers = cluster.partitions(topic)
+        if not numbers and not isinstance(subscription, Subscribe | Assign):
+            continue
+        if not numbers:
+            raise UnknownTopic(
+                f"Topic {topic!r} does not exist; check the spelling ('strandline topics --list') or create it"
+            )
+        existing += [TopicPartition(topic, number) for number in sorted(numbers)]
+    if not isinstance(subscription, Assign):
+        return existing
+    if missing := sorted(set(subscription.partitions) - set(existing)):
+        raise UnknownTopic(f"Partition {missing[0]} does not exist; correct the option assign")
+    return list(subscription.partitions)
+
+
+# --- On an executor --------------------------------------------------------------------------------------------
+
+
+def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
+    """The records of one range, in order. Raises DataLoss, ReadTimeout, InvalidBatch."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    rows = RowBuffer(*partition, include_headers=options.include_headers)
+    position = wanted.start
+    losses = 0
+    while position < wanted.end:
+        try:
+            fetched = cluster.fetch(partition, position, options.poll_timeout_ms)
+        except OffsetGone:
+            losses += 1
+            position = _after_loss(options, wanted, position, losses, cluster, warn)
+            continue
+        before = position
+        for start, header in scan(fetched):
+            if header.base_offset >= wanted.end:
+                position = wanted.end
+                break
+            batch = memoryview(fetched)[start : start + header.size_bytes]
+            _add(rows, batch, header.timestamp_type, position, wanted.end)
+            position = max(position, header.next_offset)
+            if rows.is_full:
+                yield rows.take()
+        if position == before:
+            raise ReadTimeout(
+                f"Nothing of {partition} from offset {position} came within {options.poll_timeout_ms} ms, though "
+                f"everything below {wanted.end} was committed; check that the partition has a leader "
+                f"('strandline topics --describe --topic {wanted.topic}'), or raise kafkaConsumer.pollTimeoutMs"
+            )
+    if len(rows):
+        yield rows.take()
+
+
+def _add(rows: RowBuffer, batch: memoryview, timestamp_type: int, start: int, end: int) -> None:
+    """The batch's records with offsets in [start, end)."""
+    columns = decode_columns(batch)
+    offsets = columns.offsets
+    if not offsets:
+        return
+    if offsets[0] < start or offsets[-1] >= end:
+        first = sum(offset < start for offset in offsets)
+        last = len(offsets) - sum(offset >= end for offset in offsets)
+        offsets, times, keys, values, headers = (column[first:last] for column in columns)
+    else:
+        offsets, times, keys, values, headers = columns
+    rows.add(offsets, times, timestamp_type, keys, values, headers, size_bytes=_size_bytes(batch, keys, values))
+
+
+def _size_bytes(batch: memoryview, keys: list[bytes | None], values: list[bytes | None]) -> int:
+    """How large the records are; counted one by one only where the batch may be compressed to a fraction."""
+    if not batch[22] & 0x07:
+        return len(batch)
+    return sum(len(key) for key in keys if key) + sum(len(value) for value in values if value)
+
+
+def _after_loss(
+    options: SourceOptions, wanted: OffsetRange, position: int, losses: int, cluster: Cluster, warn: Warn
+) -> int:
+    """Where to go on when `position` is gone: the first offset that is left, or the end of the range."""
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    held = cluster.held([partition])[partition]
+    text = (
+        f"Offsets [{position}, {wanted.end}) of {partition} were planned to be read, but the partition holds "
+        f"[{held.earliest}, {held.latest}) now"
+    )
+    if options.fail_on_data_loss or losses > MAX_LOSSES:
+        raise DataLoss(text)
+    warn(f"{text}; reading what is left of it")
+    if held.earliest <= position <= held.latest:
+        return position
+    return min(held.earliest, wanted.end) if position < held.earliest else wanted.end

@@ -1,0 +1,174 @@
+"""Planning and reading over a cluster made of real record batches in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.protocol.records import assign_offset, build_batch, scan
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector import arrow
+from strandline.spark_connector.errors import DataLoss, ReadTimeout, UnknownTopic
+from strandline.spark_connector.options import SourceOptions, parse_options
+from strandline.spark_connector.planning import Held, OffsetRange
+from strandline.spark_connector.reader import OffsetGone, plan, read
+
+T0 = TopicPartition("t", 0)
+
+
+class MemoryCluster:
+    """Partitions as lists of batches; each fetch returns at most `batches_per_fetch`."""
+
+    def __init__(self) -> None:
+        self.batches: dict[TopicPartition, list[bytes]] = {}
+        self.log_start: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.timed: dict[TopicPartition, int | None] = {}
+        self.batches_per_fetch = 2
+        self.fetches = 0
+
+    def add(self, partition: TopicPartition, base_offset: int, values: list[Any], codec: str = "none") -> None:
+        batch = bytearray(build_batch([(1000 + index, b"k", value) for index, value in enumerate(values)], codec))
+        assign_offset(batch, base_offset, 0)
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        self.high_watermarks[partition] = base_offset + len(values)
+
+    def topics(self) -> list[str]:
+        return sorted({partition.topic for partition in self.batches})
+
+    def partitions(self, topic: str) -> list[int]:
+        return [partition.partition for partition in self.batches if partition.topic == topic]
+
+    def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
+        return {each: Held(self.log_start.get(each, 0), self.high_watermarks.get(each, 0)) for each in partitions}
+
+    def offsets_at(self, timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {partition: self.timed.get(partition) for partition in timestamps_ms}
+
+    def fetch(self, partition: TopicPartition, offset: int, timeout_ms: int) -> bytes:
+        self.fetches += 1
+        if not self.log_start.get(partition, 0) <= offset <= self.high_watermarks[partition]:
+            raise OffsetGone
+        whole = [batch for batch in self.batches[partition] if next(scan(batch))[1].next_offset > offset]
+        return b"".join(whole[: self.batches_per_fetch])
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster()
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+def options(**given: str) -> SourceOptions:
+    return parse_options({"servers": "b:1", "subscribe": "t"} | given)
+
+
+def rows(
+    cluster: MemoryCluster, wanted: OffsetRange, given: SourceOptions, warnings: list[str]
+) -> list[tuple[int, Any]]:
+    found = []
+    for batch in read(given, wanted, cluster, warnings.append):
+        assert batch.schema.equals(arrow.arrow_schema(include_headers=given.include_headers))
+        found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
+def test_a_range_is_cut_within_batches_at_both_ends(cluster: MemoryCluster, warnings: list[str], codec: str) -> None:
+    for base in (0, 4, 8):
+        cluster.add(T0, base, [b"%d" % (base + index) for index in range(4)], codec)
+    found = rows(cluster, OffsetRange("t", 0, 2, 9), options(), warnings)
+    assert found == [(offset, b"%d" % offset) for offset in range(2, 9)]
+
+
+def test_neighbouring_ranges_share_no_record_and_leave_none_out(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for base in range(0, 60, 6):
+        cluster.add(T0, base, [b"v"] * 6)
+    ranges = plan(options(minPartitions="7"), cluster, warnings.append)
+    assert len(ranges) == 7
+    found = [offset for each in ranges for offset, _ in rows(cluster, each, options(), warnings)]
+    assert found == list(range(60))
+
+
+def test_a_range_ends_by_position_where_compaction_left_gaps(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"a", b"b"])
+    cluster.add(T0, 10, [b"c"])
+    cluster.add(T0, 20, [b"d"])
+    assert rows(cluster, OffsetRange("t", 0, 5, 15), options(), warnings) == [(10, b"c")]
+    assert rows(cluster, OffsetRange("t", 0, 2, 10), options(), warnings) == []
+    assert cluster.fetches < 5
+
+
+def test_a_range_that_cannot_be_fetched_in_time_is_an_error(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"a"])
+    cluster.high_watermarks[T0] = 5
+    with pytest.raises(ReadTimeout, match=r"t-0 from offset 1.*pollTimeoutMs"):
+        rows(cluster, OffsetRange("t", 0, 0, 5), options(), warnings)
+
+
+def test_records_deleted_since_the_plan_are_an_error_or_a_warning(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"a", b"b", b"c"])
+    cluster.add(T0, 3, [b"d"])
+    cluster.log_start[T0] = 2
+    with pytest.raises(DataLoss, match="failOnDataLoss"):
+        rows(cluster, OffsetRange("t", 0, 0, 4), options(), warnings)
+    assert rows(cluster, OffsetRange("t", 0, 0, 4), options(failOnDataLoss="false"), warnings) == [(2, b"c"), (3, b"d")]
+    assert len(warnings) == 1
+    assert rows(cluster, OffsetRange("t", 0, 0, 1), options(failOnDataLoss="false"), warnings) == []
+    cluster.log_start[T0], cluster.high_watermarks[T0] = 0, 2
+    assert rows(cluster, OffsetRange("t", 0, 3, 4), options(failOnDataLoss="false"), warnings) == []
+
+
+def test_large_ranges_come_in_batches_of_about_ten_thousand_rows(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for base in range(0, 24_000, 1000):
+        cluster.add(T0, base, [b"v"] * 1000)
+    batches = list(read(options(), OffsetRange("t", 0, 0, 24_000), cluster, warnings.append))
+    assert [batch.num_rows for batch in batches] == [10_000, 10_000, 4_000]
+
+
+def test_tombstones_and_headers_arrive(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [None])
+    (batch,) = read(options(includeHeaders="true"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
+    assert batch.to_pylist()[0]["value"] is None
+    assert batch.to_pylist()[0]["headers"] is None
+
+
+# --- plan --------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_ends_at_the_high_watermark_even_if_the_log_is_longer(
+    cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    cluster.add(T0, 0, [b"a"] * 10)
+    cluster.high_watermarks[T0] = 7
+    assert plan(options(), cluster, warnings.append) == [OffsetRange("t", 0, 0, 7)]
+
+
+def test_several_topics_and_patterns(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for name in ("a1", "a2", "b1"):
+        cluster.add(TopicPartition(name, 0), 0, [b"v"])
+    found = plan(parse_options({"servers": "b:1", "subscribePattern": "a."}), cluster, warnings.append)
+    assert [each.topic for each in found] == ["a1", "a2"]
+    assert plan(parse_options({"servers": "b:1", "subscribePattern": "a"}), cluster, warnings.append) == []
+    found = plan(options(subscribe="b1,a1"), cluster, warnings.append)
+    assert [each.topic for each in found] == ["a1", "b1"]
+
+
+def test_a_misspelt_topic_or_partition_fails(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"])
+    with pytest.raises(UnknownTopic, match="'x'"):
+        plan(options(subscribe="t,x"), cluster, warnings.append)
+    with pytest.raises(UnknownTopic, match="t-7"):
+        plan(parse_options({"servers": "b:1", "assign": '{"t":[0,7]}'}), cluster, warnings.append)
+
+
+def test_times_are_looked_up_for_all_partitions(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    cluster.timed = {T0: 4}
+    assert plan(options(startingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 4, 9)]
+    assert plan(options(endingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 0, 4)]
