@@ -1,0 +1,41 @@
+"""Which topic names exist. A name becomes part of a path on disk and in ZooKeeper, so this is an allow-list.
+
+Names that differ only in "." and "_" would share the names of their metrics, so the second one is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""Characters: with "-", a partition number and a suffix it still fits a file name of 255 bytes."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Written by brokers only."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class InvalidTopicName(ValueError):
+    """A name that no topic may have; the text says why."""
+
+
+def check_topic_name(name: str) -> None:
+    """InvalidTopicName unless `name` is 1 to 249 of [a-zA-Z0-9._-] and neither "." nor ".."."""
+    if not name:
+        raise InvalidTopicName("the topic name is empty: give it 1 to 249 characters")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopicName(
+            f"topic name {name[:32]!r}… has {len(name)} characters, the limit is {MAX_TOPIC_NAME_LENGTH}: shorten it"
+        )
+    if name in (".", ".."):
+        raise InvalidTopicName(f"topic name {name!r} is a path: choose another")
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(f"topic name {name!r} may only have letters, digits, '.', '_' and '-' (ASCII)")
+
+
+def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
+    """A topic of `existing` whose name differs from `name` in "." and "_" only, or None."""
+    folded = name.replace(".", "_")
+    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)

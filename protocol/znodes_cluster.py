@@ -1,0 +1,234 @@
+"""Znodes that say what there is: brokers, topics, partition states. See `znodes` for the table and the rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from strandline.protocol.types import NO_TOPIC_ID, Int16, Int32, TopicId
+from strandline.protocol.znode_base import (
+    BROKER_IDS_PATH,
+    BROKER_INCARNATIONS_PATH,
+    DELETE_TOPICS_PATH,
+    TOPICS_PATH,
+    InvalidZnode,
+    check_version,
+    decode_uuid,
+    encode_uuid,
+    read_json,
+)
+
+# --- brokers ---------------------------------------------------------------------------------------------------
+
+
+class BrokerEndpoint(NamedTuple):
+    """Where a listener is reached: `PLAINTEXT://host:port` with its security protocol."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+_ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([^\]]*)\]|([^:/\[\]]*)):([0-9]{1,5})")
+
+
+class _BrokerJson(msgspec.Struct):
+    host: str | None
+    port: Int32
+    jmx_port: Int32 = -1
+    version: int = 1
+    timestamp: str = "-1"
+    endpoints: list[str] = []
+    listener_security_protocol_map: dict[str, str] = {}
+    features: dict[str, Any] = {}
+    rack: str | msgspec.UnsetType | None = msgspec.UNSET  # Kafka's reader refuses null: left out if there is none
+    directory_id: str = ""
+    lossy_start: bool = False
+    apis: dict[str, tuple[Int16, Int16]] = {}
+
+
+class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
+    """A live broker. host, port: of its first PLAINTEXT endpoint, for old tools (None, −1 where there is none)."""
+
+    endpoints: tuple[BrokerEndpoint, ...]
+    timestamp_ms: int = -1
+    """When it registered, wall clock, ms."""
+    rack: str | None = None
+    jmx_port: int = -1
+    directory_id: str = ""
+    """Of its data folder: tells its own stale registration from a foreign broker with the same id."""
+    lossy_start: bool = False
+    """It may have lost data at this start (safety.md 22): not to be elected unless all others may have, too."""
+    apis: Mapping[int, tuple[int, int]] = {}
+    """API key → (lowest, highest) version that it serves."""
+
+    VERSION: ClassVar[int] = 5
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        return f"{BROKER_IDS_PATH}/{broker_id}"
+
+    @property
+    def host(self) -> str | None:
+        return next((e.host for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
+
+    @property
+    def port(self) -> int:
+        return next((e.port for e in self.endpoints if e.security_protocol == "PLAINTEXT"), -1)
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(
+            _BrokerJson(
+                host=self.host,
+                port=self.port,
+                jmx_port=self.jmx_port,
+                version=self.VERSION,
+                timestamp=str(self.timestamp_ms),
+                endpoints=[str(endpoint) for endpoint in self.endpoints],
+                listener_security_protocol_map={e.listener: e.security_protocol for e in self.endpoints},
+                rack=msgspec.UNSET if self.rack is None else self.rack,
+                directory_id=self.directory_id,
+                lossy_start=self.lossy_start,
+                apis={str(key): (lowest, highest) for key, (lowest, highest) in self.apis.items()},
+            )
+        )
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> BrokerIdZnode:
+        """Registrations of version 1 have no endpoints: host and port stand for one PLAINTEXT listener."""
+        json = read_json(path, data, _BrokerJson)
+        check_version(path, json.version, cls.VERSION)
+        endpoints = tuple(_endpoint(path, text, json.listener_security_protocol_map) for text in json.endpoints)
+        if not endpoints and json.host is not None:
+            endpoints = (BrokerEndpoint("PLAINTEXT", json.host, json.port),)
+        try:
+            timestamp_ms = int(json.timestamp)
+            apis = {int(key): versions for key, versions in json.apis.items()}
+        except ValueError as error:
+            raise InvalidZnode(path, str(error)) from None
+        return cls(
+            endpoints=endpoints,
+            timestamp_ms=timestamp_ms,
+            rack=json.rack or None,
+            jmx_port=json.jmx_port,
+            directory_id=json.directory_id,
+            lossy_start=json.lossy_start,
+            apis=apis,
+        )
+
+
+def _endpoint(path: str, text: str, security_protocols: dict[str, str]) -> BrokerEndpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or int(match[4]) > 65535:
+        raise InvalidZnode(path, f"endpoint {text!r} is not LISTENER://host:port")
+    return BrokerEndpoint(match[1], match[2] or match[3], int(match[4]), security_protocols.get(match[1], match[1]))
+
+
+class BrokerIncarnationZnode:
+    """Persistent and empty: its version goes up at each start of the broker and travels in its fetches (KIP-903)."""
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        return f"{BROKER_INCARNATIONS_PATH}/{broker_id}"
+
+
+# --- topics ----------------------------------------------------------------------------------------------------
+
+
+class _TopicJson(msgspec.Struct):
+    partitions: dict[str, list[Int32]]
+    version: int = 1
+    topic_id: str | None = None
+    adding_replicas: dict[str, list[Int32]] = {}
+    removing_replicas: dict[str, list[Int32]] = {}
+
+
+class TopicZnode(msgspec.Struct, frozen=True):
+    """Partition → assigned replicas, preferred first. `topic_id` is None where another tool made the topic without."""
+
+    topic_id: TopicId | None
+    partitions: Mapping[int, list[int]]
+    adding_replicas: Mapping[int, list[int]] = {}
+    removing_replicas: Mapping[int, list[int]] = {}
+
+    VERSION: ClassVar[int] = 3
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"{TOPICS_PATH}/{topic}"
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(
+            _TopicJson(
+                partitions=_by_text(self.partitions),
+                version=self.VERSION,
+                topic_id=None if self.topic_id is None else encode_uuid(self.topic_id),
+                adding_replicas=_by_text(self.adding_replicas),
+                removing_replicas=_by_text(self.removing_replicas),
+            )
+        )
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> TopicZnode:
+        json = read_json(path, data, _TopicJson)
+        check_version(path, json.version, cls.VERSION)
+        topic_id = None if json.topic_id is None else decode_uuid(path, json.topic_id)
+        return cls(
+            None if topic_id == NO_TOPIC_ID else topic_id,
+            _by_number(path, json.partitions),
+            _by_number(path, json.adding_replicas),
+            _by_number(path, json.removing_replicas),
+        )
+
+
+def _by_text(partitions: Mapping[int, list[int]]) -> dict[str, list[int]]:
+    return {str(partition): list(replicas) for partition, replicas in partitions.items()}
+
+
+def _by_number(path: str, partitions: dict[str, list[int]]) -> dict[int, list[int]]:
+    """In order of the numbers, however the JSON had them."""
+    for text in partitions:
+        if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+            raise InvalidZnode(path, f"{text!r} is no partition number")
+    return {int(text): partitions[text] for text in sorted(partitions, key=int)}
+
+
+class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads and who is in sync. `leader` −1: nobody. Only written on condition of its version (safety.md 12)."""
+
+    controller_epoch: Int32
+    leader: Int32
+    version: int = 1
+    leader_epoch: Int32
+    isr: list[Int32]
+
+    VERSION: ClassVar[int] = 1
+
+    @staticmethod
+    def path(topic: str, partition: int) -> str:
+        return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> PartitionStateZnode:
+        state = read_json(path, data, cls)
+        check_version(path, state.version, cls.VERSION)
+        return state
+
+
+class DeleteTopicZnode:
+    """Empty; its name asks the controller to delete that topic, and stands until it is gone."""
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"{DELETE_TOPICS_PATH}/{topic}"
