@@ -14,6 +14,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
 from strandline.protocol.records import ProducedBatch
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
+from strandline.runtime.config import TopicConfig
 from strandline.storage.log import Log
 
 
@@ -23,6 +24,7 @@ class Partition:
     __slots__ = (
         "_follower_high_watermark",
         "broker_id",
+        "config",
         "controller_epoch",
         "failed",
         "is_in_sync_candidate",
@@ -43,6 +45,7 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: TopicId,
         log: Log,
+        config: TopicConfig,
         high_watermark: int,
         *,
         propose: Callable[[Partition, IsrProposal], None],
@@ -54,6 +57,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.config = config
         self.propose = propose
         self.is_in_sync_candidate = is_in_sync_candidate
         self.leadership: Leadership | None = None
@@ -148,11 +152,12 @@ class Partition:
         self.leadership.rebuild_quorum(self.log.log_end_offset, now, lag_time_max_s)
         return self._advance_and_complete()
 
-    def set_min_insync_replicas(self, count: int) -> bool:
-        """The topic's configuration changed: HW may move now. Returns whether it did."""
+    def set_config(self, config: TopicConfig) -> bool:
+        """The topic's configuration changed: HW may move under a smaller minimum. Returns whether it did."""
+        self.config = self.log.config = config
         if self.leadership is None:
             return False
-        self.leadership.min_insync_replicas = count
+        self.leadership.min_insync_replicas = config.min_insync_replicas
         return self._advance_and_complete()
 
     def _advance_and_complete(self) -> bool:
@@ -164,7 +169,7 @@ class Partition:
 
     # --- role changes ------------------------------------------------------------------------------------------
 
-    def become_leader(self, state: LeaderAndIsrPartitionState, min_insync_replicas: int, now: float) -> None:
+    def become_leader(self, state: LeaderAndIsrPartitionState, now: float) -> None:
         """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (5).
 
         Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (15).
@@ -172,7 +177,7 @@ class Partition:
         assert state.leader_epoch >= self.leader_epoch
         log = self.log
         high_watermark = self.high_watermark
-        log.begin_epoch(state.leader_epoch)
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.leadership = Leadership.begin(
             broker_id=self.broker_id,
             leader_epoch=state.leader_epoch,
@@ -182,7 +187,7 @@ class Partition:
             replicas=state.replicas,
             isr=state.isr,
             zk_version=state.partition_epoch,
-            min_insync_replicas=min_insync_replicas,
+            min_insync_replicas=self.config.min_insync_replicas,
             now=now,
         )
         self._note_role(state)

@@ -80,7 +80,7 @@ class ProduceHandler:
             return PartitionProduceResponse(index, ErrorCode.NOT_ENOUGH_REPLICAS)
         if not records:
             return PartitionProduceResponse(index, 0, partition.log.log_end_offset)
-        config = partition.log.config
+        config = partition.config
         try:
             batches = validate_produced(
                 records, max_batch_bytes=config.max_message_bytes, compacted="compact" in config.cleanup_policy

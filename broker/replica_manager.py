@@ -205,7 +205,7 @@ class ReplicaManager:
                 partition = self._host(topic_partition, topic.topic_id, topic_configs(topic.topic_name))
             was_leading = partition.leadership is not None
             if state.leader == self.broker_id:
-                partition.become_leader(state, partition.log.config.min_insync_replicas, self.now())
+                partition.become_leader(state, self.now())
             else:
                 partition.become_follower(state)
         except (LogStorageError, OSError) as error:
@@ -245,6 +245,7 @@ class ReplicaManager:
             topic_partition,
             topic_id,
             log,
+            config,
             high_watermark,
             propose=self._isr_updates.propose,
             is_in_sync_candidate=self.metadata.is_alive,

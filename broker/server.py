@@ -1,0 +1,346 @@
+"""The broker daemon: start-up, what runs while it serves, and shutdown, top to bottom.
+
+    server: coordination | log manager | handlers | ISR updates | fetchers (one per leader broker) | checkpoints
+      controller (while elected: one sender per live broker)
+      connections (get a deadline at shutdown)
+        listeners (cancelled first)
+
+One Produce request: `acceptor` takes its connection, `processor` turns bytes into requests, `request_channel` calls
+`produce`, which checks the batches and appends them through `partition` to `storage/log`; the answer waits in
+`purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order by `connection`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from uuid import UUID
+
+import trio
+
+from strandline.broker.acceptor import Acceptor, ListenerConfig
+from strandline.broker.control import ControlHandlers
+from strandline.broker.follower import Followers
+from strandline.broker.isr_updates import IsrUpdates
+from strandline.broker.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.processor import Processor
+from strandline.broker.queries import QueryHandler
+from strandline.broker.registration import BrokerIdTaken, Registration
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.request_channel import RequestChannel
+from strandline.controller.controller import Controller
+from strandline.controller.sender import connect_to_broker
+from strandline.protocol.api import ApiKey
+from strandline.protocol.messages import REQUESTS
+from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
+from strandline.runtime.config import BrokerConfig, topic_config
+from strandline.runtime.coordination import Coordination, CoordinationError
+from strandline.runtime.environment import Environment
+from strandline.runtime.logging import BrokerLogs, open_logs
+from strandline.runtime.network import Address, CannotListen
+from strandline.runtime.production import production_coordination, production_environment, tune_garbage_collection
+from strandline.storage.errors import StorageError
+from strandline.storage.log_manager import LogManager
+
+SHUTDOWN_GRACE_S = 5.0
+"""What connections get at shutdown to receive the answers that are due."""
+VERSION = "0.1.0"
+
+
+class Broker:
+    """One broker. `run` starts it, reports the bound addresses when it serves, and returns after `shut_down`."""
+
+    def __init__(
+        self, config: BrokerConfig, environment: Environment, coordination: Coordination, logs: BrokerLogs
+    ) -> None:
+        self.config = config
+        self.environment = environment
+        self.coordination = coordination
+        self.broker_id = config.broker_id
+        self.addresses: dict[str, Address] = {}
+        """Listener name → bound address."""
+        self._logs = logs
+        self._log = logs.main
+        self._stop = trio.Event()
+
+    def shut_down(self) -> None:
+        """Ask for a controlled shutdown; `run` returns when it is done. Idempotent."""
+        self._stop.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[dict[str, Address]] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start, serve, stop.
+
+        1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper; 3 build and start the data plane;
+        4 bind, register, elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
+
+        Raises StorageError, CannotListen, BrokerIdTaken, CoordinationError for what keeps it from starting.
+        """
+        # 1
+        self.log_manager = LogManager(
+            self.environment.disk,
+            self.config.log_dirs,
+            broker_id=self.broker_id,
+            topic_config_for=lambda _: topic_config(self.config, {}),
+            wall_clock=self.environment.wall_clock,
+            random=self.environment.random("segment-jitter"),
+            log=self._log,
+        )
+        await self.environment.blocking.run(self.log_manager.load)
+        clean = False
+        try:
+            # 2
+            await self.coordination.start()
+            self.registration = Registration(
+                self.broker_id, self.log_manager.directory_id, self.coordination, self._log
+            )
+            cluster_id = await self.registration.prepare(
+                UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4),
+                may_have_lost_data=self.log_manager.may_have_lost_data,
+            )
+            await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
+            # 3
+            self._build(cluster_id)
+            async with trio.open_nursery() as nursery:
+                await self._start_data_plane(nursery)
+                # 4
+                await self._open_for_business(nursery)
+                task_status.started(self.addresses)
+                # 5
+                await self._stop.wait()
+                # 6
+                await self._leave(nursery)
+            await self.environment.blocking.run(
+                self.log_manager.checkpoint_high_watermarks, self.replicas.high_watermarks()
+            )
+            clean = True
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
+                with trio.move_on_after(SHUTDOWN_GRACE_S):
+                    await self.coordination.close()
+
+    # --- 3: the data plane -------------------------------------------------------------------------------------
+
+    def _build(self, cluster_id: str) -> None:
+        config, environment, log = self.config, self.environment, self._log
+        self.metadata = MetadataCache()
+        self.isr_updates = IsrUpdates(self.broker_id, self.coordination, self._logs.state_change)
+        self.followers = Followers(self.broker_id, config, environment, log)
+        self.followers.incarnation = self.registration.incarnation
+        self.replicas = ReplicaManager(
+            self.broker_id,
+            config,
+            environment,
+            self.log_manager,
+            self.metadata,
+            self.isr_updates,
+            self.followers,
+            self._logs.state_change,
+        )
+        self.controller = Controller(
+            self.broker_id,
+            config,
+            self.coordination,
+            partial(connect_to_broker, environment.network, timeout_ms=config.controller_socket_timeout_ms),
+            environment.random("controller"),
+            self._logs.controller,
+            state_change_log=self._logs.state_change,
+        )
+        self.control = ControlHandlers(
+            config, environment, self.coordination, self.replicas, self.registration, self.controller, log
+        )
+        queries = QueryHandler(
+            self.replicas,
+            cluster_id=cluster_id,
+            software_version=VERSION,
+            create_topic=self.control.create_topic_automatically,
+        )
+        self.channel = RequestChannel(
+            inline={
+                ApiKey.PRODUCE: self.replicas.produce.handle,
+                ApiKey.FETCH: self.replicas.fetch.handle,
+                ApiKey.API_VERSIONS: queries.api_versions,
+                ApiKey.METADATA: queries.metadata,
+                ApiKey.LIST_OFFSETS: queries.list_offsets,
+                ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
+            },
+            queued={
+                ApiKey.CREATE_TOPICS: self.control.create_topics,
+                ApiKey.DELETE_TOPICS: self.control.delete_topics,
+                # Not among the controller's orders: it waits for them, and its own broker must be able to obey.
+                ApiKey.CONTROLLED_SHUTDOWN: self.control.controlled_shutdown,
+            },
+            control={
+                ApiKey.LEADER_AND_ISR: self.control.leader_and_isr,
+                ApiKey.STOP_REPLICA: self.control.stop_replica,
+                ApiKey.UPDATE_METADATA: self.control.update_metadata,
+            },
+            end_of_burst=self.replicas.end_of_burst,
+            max_queued_requests=config.queued_max_requests,
+            max_queued_bytes=config.queued_max_request_bytes,
+            num_handlers=config.num_io_threads,
+            log=log,
+        )
+        assert self.channel.routes.keys() == REQUESTS.keys()
+        self.replicas.submit = self.channel.submit
+        self.replicas.flush_responses = self.channel.flush_responses
+        limits = ConnectionLimits(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            max_idle_ms=config.connections_max_idle_ms,
+            frame_deadline_ms=config.frame_timeout_ms,
+            send_timeout_ms=config.socket_send_timeout_ms,
+        )
+        self.processors = [
+            Processor(number, self.channel, limits, log) for number in range(config.num_network_threads)
+        ]
+        quota = ConnectionQuota(
+            config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
+        )
+        self.acceptors = [
+            Acceptor(
+                ListenerConfig(
+                    listener.name,
+                    Address(listener.host, listener.port),
+                    listener.name == config.inter_broker_listener_name,
+                    config.socket_listen_backlog_size,
+                ),
+                environment.network,
+                self.processors,
+                quota,
+                log,
+            )
+            for listener in config.listeners
+        ]
+
+    async def _start_data_plane(self, nursery: trio.Nursery) -> None:
+        await nursery.start(self.channel.run)
+        await nursery.start(self.followers.run)
+        for processor in self.processors:
+            await nursery.start(processor.run)
+        background: list[Callable[[], Awaitable[None]]] = [
+            self.isr_updates.run,
+            self.replicas.run_deadlines,
+            self.replicas.run_isr_checks,
+            self.replicas.run_high_watermark_checkpoints,
+            self.replicas.run_flushes,
+            self.registration.run,
+        ]
+        for task in background:
+            nursery.start_soon(task)
+
+    # --- 4: others learn of this broker ------------------------------------------------------------------------
+
+    async def _open_for_business(self, nursery: trio.Nursery) -> None:
+        """Bind first, so that the registration names real ports; register; then stand for election."""
+        for acceptor in self.acceptors:
+            self.addresses[acceptor.config.name] = await acceptor.bind()
+        for acceptor in self.acceptors:
+            await nursery.start(acceptor.run)
+        await self.registration.register(self._registration_znode())
+        await nursery.start(self.controller.run)
+        for endpoint in self._advertised():
+            bound = self.addresses[endpoint.listener]
+            self._log.info("listening", bound=str(bound), advertised=str(endpoint))
+
+    def _advertised(self) -> tuple[BrokerEndpoint, ...]:
+        """Where clients shall reach each listener; port 0 becomes the bound one."""
+        return tuple(
+            BrokerEndpoint(e.name, e.host, e.port or self.addresses[e.name].port, e.security_protocol)
+            for e in self.config.advertised_listeners
+        )
+
+    def _registration_znode(self) -> BrokerIdZnode:
+        return BrokerIdZnode(
+            endpoints=self._advertised(),
+            timestamp_ms=self.environment.wall_clock.now_ms(),
+            rack=self.config.broker_rack,
+            directory_id=self.log_manager.directory_id,
+            lossy_start=self.log_manager.may_have_lost_data,
+            apis={int(key): cls.VERSIONS for key, cls in REQUESTS.items()},
+        )
+
+    # --- 6: leaving --------------------------------------------------------------------------------------------
+
+    async def _leave(self, nursery: trio.Nursery) -> None:
+        """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 answers that are due leave;
+        4 the rest ends; the logs are closed and the clean marker written by the caller, last."""
+        # 1
+        if self.config.controlled_shutdown_enable:
+            with trio.move_on_after(self.config.controller_socket_timeout_ms / 1000):
+                await self.control.leave_cluster()
+        # 2
+        for acceptor in self.acceptors:
+            acceptor.close()
+        # 3
+        deadline_s = trio.current_time() + SHUTDOWN_GRACE_S
+        async with trio.open_nursery() as closing:
+            for processor in self.processors:
+                closing.start_soon(processor.stop, deadline_s)
+        # 4
+        nursery.cancel_scope.cancel()
+
+
+# --- the process ------------------------------------------------------------------------------------------------
+
+
+def run_broker(config: BrokerConfig) -> int:
+    """Run one broker with the production seams until SIGTERM or SIGINT; returns the exit code.
+
+    0 after a clean stop, 1 when it could not start or a fault ended it. A second signal ends it at once."""
+    logs = open_logs(directory=config.log_folder, broker_id=config.broker_id)
+    try:
+        return trio.run(_run_until_signalled, config, logs)
+    finally:
+        logs.close()
+
+
+async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
+    environment = production_environment()
+    coordination = production_coordination(config, logs.main)
+    broker = Broker(config, environment, coordination, logs)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_signals, broker, nursery.cancel_scope, logs)
+            await broker.run(task_status=_Serving(config, logs))
+            nursery.cancel_scope.cancel()
+            return 0
+    except* (StorageError, CannotListen, BrokerIdTaken, CoordinationError) as failures:
+        sys.stderr.write(f"strandline broker: {_first(failures)}\n")
+    return 1
+
+
+class _Serving(trio.TaskStatus[dict[str, Address]]):
+    """Told by the broker that it serves."""
+
+    def __init__(self, config: BrokerConfig, logs: BrokerLogs) -> None:
+        self._config = config
+        self._logs = logs
+
+    def started(self, value: dict[str, Address] | None = None) -> None:
+        tune_garbage_collection()
+        self._logs.main.info("serving", broker_id=self._config.broker_id)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _watch_signals(broker: Broker, scope: trio.CancelScope, logs: BrokerLogs) -> None:
+    """SIGTERM or SIGINT: controlled shutdown; a second one: stop now, as unclean as it is."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        count = 0
+        async for number in signals:
+            count += 1
+            if count > 1:
+                logs.main.warning("stopping-at-once", signal=signal.Signals(number).name)
+                scope.cancel()
+                return
+            logs.main.info("shutting-down", signal=signal.Signals(number).name)
+            broker.shut_down()

@@ -1,0 +1,44 @@
+"""The production seams, put together: real disk, sockets, threads, clock, ZooKeeper. Used by the broker's process only."""
+
+from __future__ import annotations
+
+import gc
+
+from strandline.runtime.blocking import ThreadBlocking
+from strandline.runtime.clock import SystemWallClock
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.coordination import Coordination
+from strandline.runtime.coordination_kazoo import KazooCoordination
+from strandline.runtime.disk_posix import PosixDisk
+from strandline.runtime.environment import Environment
+from strandline.runtime.logging import Logger
+from strandline.runtime.network_socket import SocketNetwork
+from strandline.runtime.randomness import system_random
+
+
+def production_environment() -> Environment:
+    return Environment(
+        disk=PosixDisk(),
+        network=SocketNetwork(),
+        blocking=ThreadBlocking(),
+        wall_clock=SystemWallClock(),
+        random=system_random,
+    )
+
+
+def production_coordination(config: BrokerConfig, log: Logger) -> Coordination:
+    """Not connected yet. CoordinationError when `zookeeper.connect` names no server."""
+    return KazooCoordination(
+        config.zookeeper_connect,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms,
+        log=log,
+    )
+
+
+def tune_garbage_collection() -> None:
+    """After start-up: what lives now lives for ever, and collections become rare (performance.md: the default
+    thresholds cost a full collection every few thousand requests)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
