@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -40,10 +41,10 @@ class Session:
         return _made(Admin, bootstrap_servers, settings)
 
     def running_bootstrap(self) -> str | None:
-        """Address of the embedded cluster of the default data folder, None unless it is up."""
-        from strandline.cli.cluster import running_bootstrap
+        """Address of the embedded cluster of $STRANDLINE_DATA or the default folder, None unless it is up."""
+        from strandline.cli.cluster import DEFAULT_DATA_DIR, running_bootstrap
 
-        return running_bootstrap()
+        return running_bootstrap(Path(os.environ.get("STRANDLINE_DATA") or DEFAULT_DATA_DIR))
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970: for offsets given as `@-1h`."""

@@ -10,12 +10,13 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 
-from strandline.protocol.records import decode_columns, scan
+from strandline.protocol.records import Columns, decode_columns, scan
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.arrow import RowBuffer
 from strandline.spark_connector.errors import DataLoss, ReadTimeout, UnknownTopic
@@ -144,17 +145,16 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
 
 def _add(rows: RowBuffer, batch: memoryview, timestamp_type: int, start: int, end: int) -> None:
     """The batch's records with offsets in [start, end)."""
-    columns = decode_columns(batch)
-    offsets = columns.offsets
+    offsets, timestamps_ms, keys, values, headers = decode_columns(batch)
     if not offsets:
         return
     if offsets[0] < start or offsets[-1] >= end:
-        first = sum(offset < start for offset in offsets)
-        last = len(offsets) - sum(offset >= end for offset in offsets)
-        offsets, times, keys, values, headers = (column[first:last] for column in columns)
-    else:
-        offsets, times, keys, values, headers = columns
-    rows.add(offsets, times, timestamp_type, keys, values, headers, size_bytes=_size_bytes(batch, keys, values))
+        kept = slice(bisect_left(offsets, start), bisect_left(offsets, end))
+        offsets, timestamps_ms, keys, values, headers = Columns(
+            offsets[kept], timestamps_ms[kept], keys[kept], values[kept], headers[kept]
+        )
+    size_bytes = _size_bytes(batch, keys, values)
+    rows.add(offsets, timestamps_ms, timestamp_type, keys, values, headers, size_bytes)
 
 
 def _size_bytes(batch: memoryview, keys: list[bytes | None], values: list[bytes | None]) -> int:

@@ -55,7 +55,7 @@ def fixed_schema(*, include_headers: bool) -> StructType:
     return StructType(fields)
 
 
-class StrandlineDataSource(DataSource):
+class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no types
     """`spark.read.format("strandline")`; options as in Spark's Kafka source (options.py)."""
 
     @classmethod
@@ -76,7 +76,7 @@ class StrandlineDataSource(DataSource):
         return StrandlineReader(options)
 
 
-class RangePartition(InputPartition):
+class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark has no types
     """The range of offsets that one task reads."""
 
     def __init__(self, wanted: OffsetRange) -> None:
@@ -87,7 +87,7 @@ class RangePartition(InputPartition):
         return OffsetRange(*self.value)
 
 
-class StrandlineReader(DataSourceReader):
+class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has no types
     """One batch query: the driver asks once what there is, tasks read ranges."""
 
     def __init__(self, options: SourceOptions) -> None:
