@@ -20,211 +20,15 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import trio
 
-from strandline.runtime.disk import Buffer, File
 from strandline.runtime.network import Address, CannotConnect, CannotListen, TransportClosed
+from strandline.testkit.network_pipes import DEFAULT_WINDOW_BYTES, MemoryLink, MemoryTransport, Pipe
 
-DEFAULT_WINDOW_BYTES = 256 * 1024
 FIRST_EPHEMERAL_PORT = 40_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WILDCARD = ("", "0.0.0.0", "::")
-_FOREVER = float("inf")
-
-
-@dataclass(slots=True)
-class MemoryLink:
-    """One direction between two nodes; change the fields at any time (then call `MemoryNetwork.changed`, which `cut`
-    and `heal` do by themselves).
-
-    latency_s, jitter_s: each piece arrives after the latency plus a draw from [0, jitter], never before an earlier one.
-    bytes_per_s: None is unlimited. window_bytes: unread bytes a connection may hold. max_piece_bytes: sends and reads
-    are cut into random pieces up to this size (None: as they come). drop_after_bytes: so many bytes pass, then the
-    connection that carries the last of them breaks, once.
-    """
-
-    random: random.Random
-    latency_s: float = 0.0
-    jitter_s: float = 0.0
-    bytes_per_s: float | None = None
-    window_bytes: int = DEFAULT_WINDOW_BYTES
-    max_piece_bytes: int | None = None
-    drop_after_bytes: int | None = None
-    blocked: bool = False
-
-    def arrival(self, now: float, length: int, not_before: float) -> float:
-        start = max(now, not_before)
-        if self.bytes_per_s is not None:
-            start += length / self.bytes_per_s
-        jitter = self.random.uniform(0.0, self.jitter_s) if self.jitter_s else 0.0
-        return max(start, now + self.latency_s + jitter)
-
-    def piece(self, length: int) -> int:
-        if self.max_piece_bytes is None or length <= 1:
-            return length
-        return self.random.randint(1, min(length, self.max_piece_bytes))
-
-
-@dataclass(slots=True)
-class _Pipe:
-    """One direction of one connection: pieces in flight or unread, in order."""
-
-    link: MemoryLink
-    pieces: deque[tuple[float, bytes]] = field(default_factory=deque)
-    unread_bytes: int = 0
-    last_arrival: float = 0.0
-    ends_at: float | None = None
-    """When the writer's close arrives; the stream ends after the pieces before it."""
-    breaks_after_pieces: bool = False
-    """The connection breaks once everything in flight has been read (a cut in the middle of a frame)."""
-    reader_gone_at: float | None = None
-    """When the writer learns that the reader has closed."""
-
-    def put(self, data: bytes, now: float) -> None:
-        self.last_arrival = self.link.arrival(now, len(data), self.last_arrival)
-        self.pieces.append((self.last_arrival, data))
-        self.unread_bytes += len(data)
-
-    def next_event(self) -> float:
-        if self.link.blocked:
-            return _FOREVER
-        if self.pieces:
-            return self.pieces[0][0]
-        return self.ends_at if self.ends_at is not None else _FOREVER
-
-
-class MemoryTransport:
-    """One end of a connection."""
-
-    def __init__(self, network: MemoryNetwork, node: str, peer: Address, incoming: _Pipe, outgoing: _Pipe) -> None:
-        self.peer = peer
-        self.node = node
-        self.other: MemoryTransport | None = None
-        self._network = network
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self._dead_because: str | None = None
-        self._changed = trio.lowlevel.ParkingLot()
-
-    def recv_into_nowait(self, buffer: memoryview) -> int:
-        self._check()
-        pipe, now = self._incoming, trio.current_time()
-        if pipe.next_event() > now:
-            raise trio.WouldBlock
-        if not pipe.pieces:
-            return 0
-        taken = 0
-        limit = pipe.link.piece(len(buffer))
-        while pipe.pieces and taken < limit and pipe.pieces[0][0] <= now:
-            arrival, data = pipe.pieces[0]
-            part = data[: limit - taken]
-            buffer[taken : taken + len(part)] = part
-            taken += len(part)
-            if len(part) == len(data):
-                pipe.pieces.popleft()
-            else:
-                pipe.pieces[0] = (arrival, data[len(part) :])
-        pipe.unread_bytes -= taken
-        if self.other is not None:
-            self.other.wake()  # the window opened
-        if pipe.breaks_after_pieces and not pipe.pieces:
-            self._network.break_connection(self, "dropped in the middle of the stream")
-        return taken
-
-    def send_nowait(self, buffers: Sequence[Buffer], more: bool = False) -> int:
-        self._check()
-        pipe, now = self._outgoing, trio.current_time()
-        if self._is_reader_gone(now):
-            raise TransportClosed(f"connection with {self.peer} failed: closed by the peer")
-        link = pipe.link
-        room = link.window_bytes - pipe.unread_bytes
-        total = sum(memoryview(buffer).nbytes for buffer in buffers)
-        if room <= 0 and total:
-            raise trio.WouldBlock
-        taken = link.piece(min(room, total))
-        data = b"".join(buffers)[:taken]
-        if pipe.breaks_after_pieces:
-            return taken  # lost on the way
-        if link.drop_after_bytes is not None and link.drop_after_bytes < len(data):
-            data, pipe.breaks_after_pieces = data[: link.drop_after_bytes], True
-            link.drop_after_bytes = None
-            if not data and not pipe.pieces:
-                self._network.break_connection(self, "dropped in the middle of the stream")
-                return taken
-        elif link.drop_after_bytes is not None:
-            link.drop_after_bytes -= len(data)
-        if data:
-            pipe.put(data, now)
-        if self.other is not None:
-            self.other.wake()
-        return taken
-
-    def send_file_nowait(self, file: File, position: int, length: int) -> int:
-        room = self._outgoing.link.window_bytes - self._outgoing.unread_bytes
-        self._check()
-        if room <= 0:
-            raise trio.WouldBlock
-        piece = file.pread(min(length, room), position)
-        return self.send_nowait([piece]) if piece else 0
-
-    async def wait_readable(self) -> None:
-        await self._wait(self._incoming.next_event)
-
-    async def wait_writable(self) -> None:
-        await self._wait(self._writable_at)
-
-    def _writable_at(self) -> float:
-        pipe = self._outgoing
-        if pipe.unread_bytes < pipe.link.window_bytes:
-            return 0.0
-        if pipe.reader_gone_at is not None and not self._incoming.link.blocked:
-            return pipe.reader_gone_at
-        return _FOREVER
-
-    async def _wait(self, next_event: Callable[[], float]) -> None:
-        await trio.lowlevel.checkpoint()
-        while True:
-            self._check()
-            ready_at = next_event()
-            if ready_at <= trio.current_time():
-                return
-            with trio.move_on_at(ready_at):
-                await self._changed.park()
-
-    def close(self) -> None:
-        if self._dead_because is not None:
-            return
-        now = trio.current_time()
-        self._die(f"connection with {self.peer} was closed by this side")
-        self._outgoing.ends_at = self._outgoing.link.arrival(now, 0, self._outgoing.last_arrival)
-        self._incoming.reader_gone_at = now + self._outgoing.link.latency_s
-        self._network.forget(self)
-        if self.other is not None:
-            self.other.wake()
-
-    def fail(self, why: str) -> None:
-        """Break this end only, as a reset does. Idempotent."""
-        if self._dead_because is None:
-            self._die(f"connection with {self.peer} failed: {why}")
-            self._network.forget(self)
-
-    def wake(self) -> None:
-        self._changed.unpark_all()
-
-    def _die(self, why: str) -> None:
-        self._dead_because = why
-        self._changed.unpark_all()
-
-    def _is_reader_gone(self, now: float) -> bool:
-        gone_at = self._outgoing.reader_gone_at
-        return gone_at is not None and gone_at <= now and not self._incoming.link.blocked
-
-    def _check(self) -> None:
-        if self._dead_because is not None:
-            raise TransportClosed(self._dead_because)
 
 
 class MemoryListener:
@@ -400,8 +204,8 @@ class MemoryNetwork:
         return self._join(node, address, listener)
 
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:
-        there = _Pipe(self.link(node.name, listener.node))
-        back = _Pipe(self.link(listener.node, node.name))
+        there = Pipe(self.link(node.name, listener.node))
+        back = Pipe(self.link(listener.node, node.name))
         mine = MemoryTransport(self, node.name, address, incoming=back, outgoing=there)
         source = Address(node.host, self._take_port())
         theirs = MemoryTransport(self, listener.node, source, incoming=there, outgoing=back)
