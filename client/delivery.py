@@ -15,7 +15,7 @@ from strandline.client.errors import DeliveryFailed
 
 class RecordMetadata(NamedTuple):
     """Where a record stands. `offset` −1 with acks=0. `timestamp_ms`: the record's, or the broker's where the topic
-    uses LogAppendTime. `retried`: its batch was sent again after an attempt whose outcome stayed unknown, so it may stand
+    uses LogAppendTime. `retried`: its batch was sent again after an attempt whose outcome stayed unknown: it may stand
     in the log twice."""
 
     topic: str

@@ -291,7 +291,7 @@ class TrioProducer:
         groups: dict[int, list[KeyAndValue]] = {}
         count = len(layout.partitions)
         choose = self._partition_for_key
-        last_key: bytes | None | object = self  # equal to no key
+        last_key: bytes | object | None = self  # equal to no key
         for record in records:
             key = record[0]
             if key != last_key:

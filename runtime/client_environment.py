@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass, field
 
+from strandline.runtime.clock import SystemWallClock
 from strandline.runtime.environment import WallClock
 from strandline.runtime.network import Network
-
-
-class SystemWallClock:
-    """The machine's clock: `WallClock` in production."""
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+from strandline.runtime.network_socket import SocketNetwork
+from strandline.runtime.randomness import system_random
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +18,9 @@ class ClientEnvironment:
 
     network: Network
     wall_clock: WallClock = field(default_factory=SystemWallClock)
-    random: random.Random = field(default_factory=random.Random)
+    random: random.Random = field(default_factory=lambda: system_random("client"))
 
 
 def production_client_environment() -> ClientEnvironment:
     """Sockets, the machine's clock, a randomly seeded generator."""
-    from strandline.runtime.network_socket import SocketNetwork
-
     return ClientEnvironment(SocketNetwork())

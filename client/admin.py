@@ -1,0 +1,316 @@
+"""The admin client, trio-native: topics and the cluster.
+
+    async with TrioAdmin("localhost:9092") as admin:
+        await admin.create_topic("topic", num_partitions=6, replication_factor=3)
+
+Rules: what changes the cluster goes to the controller and is tried again when that moved (NOT_CONTROLLER) or cannot be
+reached; a request whose answer was lost is only repeated, and then "exists already" after a lost creation counts as
+done. Every call ends within its timeout with the last cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import trio
+
+from strandline.client.errors import (
+    AnsweredError,
+    CannotReachBroker,
+    ClientClosed,
+    ClientError,
+    NoBrokerReachable,
+    RequestTimedOut,
+    error_for,
+)
+from strandline.client.links import Links
+from strandline.client.lookup import BrokerCalls, is_retriable
+from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms
+from strandline.client.settings import AdminSettings, from_mapping
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+)
+from strandline.protocol.types import NO_BROKER
+from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. −1: the broker's default. `assignments`: partition → replica ids, instead of both counts."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+    assignments: Mapping[int, Sequence[int]] | None = None
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+    num_partitions: int
+    replication_factor: int
+
+
+class TrioAdmin:
+    """Settings: `AdminSettings`, as keyword arguments."""
+
+    def __init__(
+        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+    ) -> None:
+        self.settings = from_mapping(AdminSettings, {"bootstrap_servers": bootstrap_servers, **settings})
+        self._environment = environment or production_client_environment()
+        self._metadata = Metadata(self.settings, self._environment)
+        self._links = Links(self.settings, self._environment, self._metadata, lambda: None)
+        self._calls = BrokerCalls(self._links)
+        self._scope = trio.CancelScope()
+        self._closed = False
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+
+    # --- Topics ---
+
+    async def create_topic(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> CreatedTopic:
+        """Create one topic; returns when each partition has a leader. TopicAlreadyExists, InvalidTopic,
+        InvalidTopicSettings or another AnsweredError; the last cause after `timeout_ms`."""
+        topic = NewTopic(name, num_partitions, replication_factor, configs, assignments)
+        result = (await self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms))[name]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: float | None = None
+    ) -> dict[str, CreatedTopic | AnsweredError]:
+        """Create several; each has a result of its own."""
+        left = {topic.name: topic for topic in topics}
+        results: dict[str, CreatedTopic | AnsweredError] = {}
+        call = _ControllerCall(self, timeout_ms)
+        while left:
+            request = CreateTopicsRequest(
+                [_creatable(topic) for topic in left.values()], int(call.left_ms()), validate_only
+            )
+            answer = await call.attempt(request, CreateTopicsResponse)
+            if answer is None:
+                continue
+            for result in answer.topics:
+                topic = left.get(result.name)
+                if topic is None or call.must_repeat(result.error_code):
+                    continue
+                del left[result.name]
+                results[result.name] = _created(result, topic, may_have_been_us=call.outcome_was_lost)
+            await call.before_repeating(bool(left), "creating topics")
+        return results
+
+    async def delete_topic(self, name: str, *, timeout_ms: float | None = None) -> None:
+        """Delete one topic; returns when it is gone. UnknownTopic or another AnsweredError."""
+        error = (await self.delete_topics([name], timeout_ms=timeout_ms))[name]
+        if error is not None:
+            raise error
+
+    async def delete_topics(
+        self, names: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, AnsweredError | None]:
+        """Delete several; None where it went well."""
+        left = dict.fromkeys(names)
+        results: dict[str, AnsweredError | None] = {}
+        call = _ControllerCall(self, timeout_ms)
+        while left:
+            answer = await call.attempt(DeleteTopicsRequest(list(left), int(call.left_ms())), DeleteTopicsResponse)
+            if answer is None:
+                continue
+            for result in answer.responses:
+                if result.name not in left or call.must_repeat(result.error_code):
+                    continue
+                del left[result.name]
+                results[result.name] = _deleted(result, may_have_been_us=call.outcome_was_lost)
+            await call.before_repeating(bool(left), "deleting topics")
+        return results
+
+    async def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
+        """Names of all topics, sorted."""
+        return sorted(await self.describe_topics(timeout_ms=timeout_ms))
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, TopicView]:
+        """Topics with their partitions, leaders, replicas and in-sync replicas (None: all). UnknownTopic for a name
+        that does not exist."""
+        wanted = None if names is None else list(names)
+        view = await self._ask_any(MetadataRequest(wanted), timeout_ms)
+        for topic in view.topics.values():
+            if topic.error_code and wanted is not None:
+                raise error_for(topic.error_code, f"topic {topic.name!r}")
+        return dict(view.topics)
+
+    async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
+        """Cluster id, controller and live brokers; no topics."""
+        return await self._ask_any(MetadataRequest([]), timeout_ms)
+
+    # --- Tasks ---
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the cluster's layout until `close` or cancelled."""
+        try:
+            with self._scope:
+                task_status.started()
+                await self._metadata.run()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+        self._scope.cancel()
+        self._calls.close()
+
+    async def __aenter__(self) -> TrioAdmin:
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._nursery_manager is not None
+        self.close()
+        await self._nursery_manager.__aexit__(kind, error, trace)
+
+    # --- Parts ---
+
+    async def _ask_any(self, request: MetadataRequest, timeout_ms: float | None) -> ClusterView:
+        """The cluster as one live broker sees it now."""
+        call = _ControllerCall(self, timeout_ms)
+        while True:
+            brokers = list(self._metadata.view.brokers)
+            self._environment.random.shuffle(brokers)
+            for broker_id in brokers:
+                answer = await call.ask(broker_id, request, MetadataResponse)
+                if answer is not None:
+                    return ClusterView().merged(answer)
+            await call.learn()
+
+
+class _ControllerCall:
+    """One call of the admin client: its deadline, its attempts, its last cause."""
+
+    def __init__(self, admin: TrioAdmin, timeout_ms: float | None) -> None:
+        if admin._closed:
+            raise ClientClosed("the admin client is closed")
+        self._admin = admin
+        self._limit_ms = admin.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        self._deadline = trio.current_time() + self._limit_ms / 1000
+        self._attempts = 0
+        self.last_error: Exception | None = None
+        self.outcome_was_lost = False
+        """An earlier attempt may have been carried out without our learning it."""
+
+    def left_ms(self) -> float:
+        return max(1.0, (self._deadline - trio.current_time()) * 1000)
+
+    def must_repeat(self, number: int) -> bool:
+        """The asked broker could not do it, another one (or the same, later) can."""
+        if number != ErrorCode.NOT_CONTROLLER:
+            return False
+        self.last_error = error_for(number, "asking the controller")
+        return True
+
+    async def attempt(self, request: Request, answer: type[R]) -> R | None:
+        """Ask the controller; None: try again. The last cause once the time is over."""
+        view = self._admin._metadata.view
+        if view.controller_id != NO_BROKER and (result := await self.ask(view.controller_id, request, answer)):
+            return result
+        if view.controller_id == NO_BROKER and view.brokers:
+            self.last_error = error_for(ErrorCode.NOT_CONTROLLER, "looking for the controller: none is known")
+        await self.learn()
+        return None
+
+    async def ask(self, broker_id: int, request: Request, answer: type[R]) -> R | None:
+        """Ask that broker; None if that failed in a way that another attempt may mend."""
+        try:
+            with trio.fail_after(self.left_ms() / 1000):
+                return await self._admin._calls.call(broker_id, request, answer)
+        except trio.TooSlowError:
+            self.outcome_was_lost = True
+            self._give_up(RequestTimedOut(f"broker {broker_id} did not answer {type(request).__name__} in time"))
+        except (ClientError, RemoteProtocolError) as error:
+            if not is_retriable(error):
+                raise
+            self.outcome_was_lost = self.outcome_was_lost or not isinstance(error, CannotReachBroker)
+            self.last_error = error
+        return None
+
+    async def learn(self) -> None:
+        """Refresh what is known of the cluster, then wait a moment. The last cause once the time is over."""
+        metadata = self._admin._metadata
+        self._attempts += 1
+        in_time = await metadata.wait_for_answer(self._deadline)
+        if metadata.last_error is not None:
+            self.last_error = metadata.last_error
+        if not in_time:
+            self._give_up(self.last_error)
+        if self._attempts > 1:
+            await trio.sleep(backoff_ms(self._admin.settings, self._attempts - 1, self._admin._environment) / 1000)
+
+    async def before_repeating(self, repeat: bool, what: str) -> None:
+        if repeat:
+            self.last_error = self.last_error or RemoteProtocolError(f"{what}: the controller's answer is incomplete")
+            await self.learn()
+
+    def _give_up(self, cause: Exception | None) -> None:
+        text = f"not done within {self._limit_ms:g} ms (default_api_timeout_ms)"
+        if isinstance(cause, NoBrokerReachable):
+            raise NoBrokerReachable(f"{cause}; {text}") from cause
+        raise RequestTimedOut(f"{text}; last cause: {cause or 'the brokers are slow'}") from cause
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        topic.name,
+        topic.num_partitions if topic.assignments is None else -1,
+        topic.replication_factor if topic.assignments is None else -1,
+        {index: list(replicas) for index, replicas in (topic.assignments or {}).items()},
+        {key: str(value) for key, value in (topic.configs or {}).items()},
+    )
+
+
+def _created(result: CreatableTopicResult, topic: NewTopic, *, may_have_been_us: bool) -> CreatedTopic | AnsweredError:
+    if result.error_code == ErrorCode.NONE:
+        return CreatedTopic(result.name, result.topic_id, result.num_partitions, result.replication_factor)
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and may_have_been_us:
+        return CreatedTopic(topic.name, result.topic_id, topic.num_partitions, topic.replication_factor)
+    return error_for(result.error_code, f"creating topic {result.name!r}", detail=result.error_message)
+
+
+def _deleted(result: DeletableTopicResult, *, may_have_been_us: bool) -> AnsweredError | None:
+    gone = result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and may_have_been_us
+    if result.error_code == ErrorCode.NONE or gone:
+        return None
+    return error_for(result.error_code, f"deleting topic {result.name!r}", detail=result.error_message)

@@ -1,0 +1,223 @@
+"""One assigned partition of a consumer: where it is, what is fetched and not handed out yet.
+
+Rules: plain data and plain functions. `position` is the next offset to hand out, `fetch_offset` the next one to ask
+for; between them lie the buffered chunks. `generation` changes whenever the position is set from outside, so that an
+answer to an older question is recognised. A batch below `position` in part is handed out in part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.client.errors import CorruptRecords
+from strandline.protocol.errors import RemoteProtocolError
+from strandline.protocol.records import BatchHeader, InvalidBatch, decode_batch, scan
+from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
+
+
+class ConsumerRecord(NamedTuple):
+    """One consumed record. `timestamp_type` 0: CreateTime, 1: LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class FetchedBatches(NamedTuple):
+    """Whole record batches as they are in the log; the first one may begin below `position`: skip those records.
+    `next_offset` is where the next fetch goes on. Decode with `protocol.records.decode_columns` or `decode_records`."""
+
+    topic: str
+    partition: int
+    position: int
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The records of one fetch answer for one partition; `cursor` is where the first batch not yet decoded begins."""
+
+    data: memoryview
+    headers: deque[tuple[int, BatchHeader]]
+    high_watermark: int
+
+    @classmethod
+    def cut(cls, records: memoryview, fetch_offset: int, high_watermark: int) -> Chunk:
+        """Copy whole batches out of the receive buffer. RemoteProtocolError unless they continue at `fetch_offset`, in
+        order, and end at the high watermark at the latest."""
+        try:
+            headers = deque(scan(records))
+        except InvalidBatch as error:
+            raise RemoteProtocolError(f"fetched records are no batches: {error}") from None
+        if not headers:
+            raise RemoteProtocolError(f"{len(records)} bytes of records without a whole batch")
+        next_offset = NO_OFFSET
+        for _, header in headers:
+            if header.last_offset_delta < 0 or header.base_offset < max(0, next_offset):
+                raise RemoteProtocolError(f"batch at offset {header.base_offset} after offset {next_offset - 1}")
+            next_offset = header.next_offset
+        if next_offset <= fetch_offset or next_offset > high_watermark:
+            raise RemoteProtocolError(
+                f"records up to offset {next_offset} for a fetch from {fetch_offset} with high watermark "
+                f"{high_watermark}"
+            )
+        end = headers[-1][0] + headers[-1][1].size_bytes
+        return cls(memoryview(bytes(records[:end])), headers, high_watermark)
+
+    @property
+    def next_offset(self) -> int:
+        return self.headers[-1][1].next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.headers[-1][1].partition_leader_epoch
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """The state of one partition. Times are those of the event loop, in seconds."""
+
+    topic_partition: TopicPartition
+    position: int = NO_OFFSET
+    """NO_OFFSET: not known yet, `reset_to` says how it will be found."""
+    fetch_offset: int = NO_OFFSET
+    reset_to: int | None = None
+    """A ListOffsets timestamp (EARLIEST, LATEST) while the position is to be looked up."""
+    last_epoch: int = NO_EPOCH
+    """Leader epoch of the last fetched batch."""
+    checked_epoch: int = NO_EPOCH
+    """The leader epoch under which `fetch_offset` is known to continue the same log."""
+    paused: bool = False
+    in_flight: bool = False
+    retry_at: float = 0.0
+    failures: int = 0
+    generation: int = 0
+    high_watermark: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    error: Exception | None = None
+    """Raised by the next poll that has nothing to hand out."""
+    out_of_range: bool = False
+    last_error: Exception | None = None
+    """For messages: why nothing comes."""
+    chunks: deque[Chunk] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    _records: list[ConsumerRecord] = field(default_factory=list)
+    _handed_out: int = 0
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self.chunks) or self._handed_out < len(self._records)
+
+    def set_position(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """Go on at `offset`; what was fetched is forgotten."""
+        self.position = self.fetch_offset = offset
+        self.reset_to = None
+        self.last_epoch, self.checked_epoch = leader_epoch, NO_EPOCH
+        self._forget()
+
+    def ask_reset(self, timestamp: int) -> None:
+        """Look the position up (EARLIEST or LATEST)."""
+        self.position = self.fetch_offset = NO_OFFSET
+        self.reset_to = timestamp
+        self.last_epoch = self.checked_epoch = NO_EPOCH
+        self._forget()
+
+    def refetch(self) -> None:
+        """Forget what is buffered, keep the position."""
+        self.fetch_offset = self.position
+        self._forget()
+
+    def _forget(self) -> None:
+        self.generation += 1
+        self.chunks.clear()
+        self.buffered_bytes = 0
+        self._records = []
+        self._handed_out = 0
+        self.error = None
+        self.out_of_range = False
+        self.retry_at, self.failures = 0.0, 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        self.buffered_bytes += len(chunk.data)
+        self.fetch_offset = chunk.next_offset
+        self.last_epoch = chunk.leader_epoch
+
+    def take_records(self, limit: int, check_crcs: bool) -> list[ConsumerRecord]:
+        """Up to `limit` records from `position` on. CorruptRecords: the batch at `position` cannot be read."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit:
+            if self._handed_out >= len(self._records):
+                if not self.chunks:
+                    break
+                try:
+                    self._decode_next(check_crcs)
+                except CorruptRecords:
+                    if taken:
+                        break  # met again by the next call
+                    raise
+                continue
+            part = self._records[self._handed_out : self._handed_out + limit - len(taken)]
+            self._handed_out += len(part)
+            taken = taken + part if taken else part
+            self.position = part[-1].offset + 1
+        if self._handed_out >= len(self._records) and self.chunks:
+            self.position = max(self.position, self.chunks[0].headers[0][1].base_offset)
+        elif not self.has_records and self.fetch_offset > self.position:
+            self.position = self.fetch_offset  # the end of a batch may be compacted away
+        return taken
+
+    def take_batches(self) -> FetchedBatches | None:
+        """The next chunk undecoded, or what is left of it; None if nothing is buffered."""
+        if self._handed_out < len(self._records):
+            self.refetch()  # somebody mixes both ways of reading: the rest of that batch comes again
+            return None
+        if not self.chunks:
+            return None
+        chunk = self.chunks.popleft()
+        self.buffered_bytes -= len(chunk.data)
+        start, position = chunk.headers[0][0], self.position
+        self.position = chunk.next_offset
+        topic, partition = self.topic_partition
+        return FetchedBatches(
+            topic,
+            partition,
+            position,
+            chunk.next_offset,
+            chunk.high_watermark,
+            self.log_start_offset,
+            chunk.data[start:],
+        )
+
+    def _decode_next(self, check_crcs: bool) -> None:
+        """Decode one batch; it leaves the chunk only when that succeeded."""
+        chunk = self.chunks[0]
+        start, header = chunk.headers[0]
+        topic, partition = self.topic_partition
+        try:
+            records = decode_batch(chunk.data[start : start + header.size_bytes], check_crcs)
+        except InvalidBatch as error:
+            raise CorruptRecords(
+                f"the records of {self.topic_partition} at offset {header.base_offset} are damaged: {error}; seek to "
+                f"{header.next_offset} to go on behind them"
+            ) from error
+        new, position = tuple.__new__, self.position
+        self._records = [new(ConsumerRecord, (topic, partition, *record)) for record in records]
+        if header.base_offset < position:
+            self._records = [record for record in self._records if record.offset >= position]
+        self._handed_out = 0
+        if len(chunk.headers) == 1:
+            self.chunks.popleft()
+            self.buffered_bytes -= len(chunk.data)
+        else:
+            chunk.headers.popleft()

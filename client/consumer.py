@@ -1,0 +1,367 @@
+"""The consumer, trio-native and low level: partitions are assigned, positions are the program's business.
+
+    async with TrioConsumer("localhost:9092", auto_offset_reset="earliest") as consumer:
+        await consumer.assign([TopicPartition("topic", 0)])
+        for records in (await consumer.poll(timeout_ms=1000)).values(): ...
+
+Rules: nothing at or above the high watermark is ever handed out; leader changes and lost connections are followed
+without the program's help; what it must decide about (no valid position, a truncated log, damaged records) is raised by
+`poll`. Fetching is in `fetcher`, finding positions in `positions`, one partition's state in `assignment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches
+from strandline.client.errors import (
+    ClientClosed,
+    LeaderNotAvailable,
+    LogTruncated,
+    NotAssigned,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownTopic,
+)
+from strandline.client.fetcher import RESET_TIMESTAMPS, Fetcher
+from strandline.client.links import Links
+from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
+from strandline.client.metadata import Metadata, TopicView
+from strandline.client.positions import Positions
+from strandline.client.settings import ConsumerSettings, from_mapping
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from strandline.protocol.types import NO_OFFSET, TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+
+
+class TrioConsumer:
+    """Settings: `ConsumerSettings`, as keyword arguments. One task at a time may poll.
+
+    Either used as an async context manager, or its `run` is started in a nursery of one's own.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+    ) -> None:
+        self.settings = from_mapping(ConsumerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
+        environment = environment or production_client_environment()
+        self._wake = trio.Event()
+        self._news = trio.Event()
+        self._closed = False
+        self._scope = trio.CancelScope()
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._first = 0
+        self._metadata = Metadata(self.settings, environment, on_change=self._wake_up)
+        self._links = Links(self.settings, environment, self._metadata, self._wake_up)
+        self._calls = BrokerCalls(self._links)
+        self._lookup = OffsetLookup(self.settings, environment, self._metadata, self._calls)
+        self._positions = Positions(self.settings, environment, self._metadata, self._lookup, self._on_positions_found)
+        self._fetcher = Fetcher(
+            self.settings,
+            self._metadata,
+            self._links,
+            wake=self._wake_up,
+            on_news=self._tell,
+            on_positions=self._positions.want,
+        )
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+
+    # --- What to read ---
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions from now on, and no others; those that stay keep their position, new ones start where
+        `auto_offset_reset` says unless `seek` comes first. UnknownTopic or what hindered it after
+        `default_api_timeout_ms`."""
+        wanted = [TopicPartition(*item) for item in partitions]
+        for topic in dict.fromkeys(item.topic for item in wanted):
+            layout = await self._layout(topic)
+            for item in wanted:
+                if item.topic == topic and item.partition not in layout.partitions:
+                    raise UnknownTopic(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"topic {topic!r} has no partition {item.partition}, only {len(layout.partitions)} of them",
+                    )
+        before = self._assigned
+        self._assigned = {}
+        for item in wanted:
+            self._assigned[item] = before.get(item) or self._fresh(item)
+        for item, state in before.items():
+            if item not in self._assigned:
+                state.refetch()  # an answer that is still under way is dropped
+        self._fetcher.assigned = self._positions.assigned = self._assigned
+        self._wake_up()
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._assigned)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`. NotAssigned; ValueError for a negative one."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {TopicPartition(*partition)} is negative; use seek_to_beginning")
+        self._state(partition).set_position(offset)
+        self._wake_up()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first offset (of all assigned partitions if none is given)."""
+        self._seek_to(EARLIEST_TIMESTAMP, partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the high watermark (of all assigned partitions if none is given)."""
+        self._seek_to(LATEST_TIMESTAMP, partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these partitions until `resume`; their positions stay."""
+        for item in partitions:
+            self._state(item).paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for item in partitions:
+            self._state(item).paused = False
+        self._wake_up()
+        self._tell()
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The next offset that `poll` hands out. The last cause if it cannot be found in time."""
+        state = self._state(partition)
+        deadline = self._deadline(timeout_ms)
+        while state.position == NO_OFFSET:
+            self._raise_error(state)
+            if not await self._wait_for_news(deadline) and state.position == NO_OFFSET:
+                raise state.last_error or LeaderNotAvailable(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"the position of {state.topic_partition} could not be looked up"
+                )
+        return state.position
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """As of the last fetch, −1 before it; never goes back."""
+        return self._state(partition).high_watermark
+
+    # --- Reading ---
+
+    async def poll(
+        self, *, max_records: int | None = None, timeout_ms: float = 0
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The next records, as soon as there are any; {} after `timeout_ms`. At most `max_records` (default:
+        `max_poll_records`), partitions taking turns.
+
+        Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
+        CorruptRecords, AnsweredError.
+        """
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        deadline = trio.current_time() + timeout_ms / 1000
+        await trio.lowlevel.checkpoint()
+        while True:
+            taken = self._take(limit)
+            if taken:
+                self._wake_up()
+                return taken
+            self._raise_errors()
+            if not await self._wait_for_news(deadline):
+                return {}
+
+    async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
+        """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
+        partition. Positions move behind them; CRCs are left to whoever decodes."""
+        deadline = trio.current_time() + timeout_ms / 1000
+        await trio.lowlevel.checkpoint()
+        while True:
+            taken: list[FetchedBatches] = []
+            for state in self._assigned.values():
+                while not state.paused and (batches := state.take_batches()) is not None:
+                    taken.append(batches)
+                self._fetcher.reset_when_drained(state)
+            if taken:
+                self._wake_up()
+                return taken
+            self._raise_errors()
+            if not await self._wait_for_news(deadline):
+                return []
+
+    # --- Offsets and layout ---
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each. The last cause if a leader does not answer in time."""
+        found = await self._find(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        return {key: item.offset for key, item in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The high watermark of each: the offset after the last record that can be read."""
+        found = await self._find(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        return {key: item.offset for key, item in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The first record of each partition with at least that timestamp; None where there is none."""
+        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
+            raise ValueError("timestamps are milliseconds since 1970, not negative; use beginning_offsets, end_offsets")
+        found = await self._find(timestamps_ms, timeout_ms)
+        return {key: item if item.offset >= 0 else None for key, item in found.items()}
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
+        """The topic's partitions. UnknownTopic or what hindered it after `timeout_ms`."""
+        return sorted((await self._layout(topic, timeout_ms)).partitions)
+
+    # --- Tasks ---
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch until `close` or cancelled."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._metadata.run)
+                    nursery.start_soon(self._links.run)
+                    nursery.start_soon(self._positions.run)
+                    task_status.started()
+                    await self._pump()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop; a waiting `poll` ends with ClientClosed. Idempotent."""
+        self._closed = True
+        self._scope.cancel()
+        self._calls.close()
+        self._tell()
+
+    async def __aenter__(self) -> TrioConsumer:
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._nursery_manager is not None
+        self.close()
+        await self._nursery_manager.__aexit__(kind, error, trace)
+
+    async def _pump(self) -> None:
+        while True:
+            next_time = self._fetcher.pump(trio.current_time())
+            with trio.move_on_at(next_time):
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _tell(self) -> None:
+        """Wake polls."""
+        self._news.set()
+        self._news = trio.Event()
+
+    def _on_positions_found(self) -> None:
+        self._wake_up()
+        self._tell()
+
+    # --- Parts ---
+
+    def _fresh(self, partition: TopicPartition) -> Assigned:
+        state = Assigned(partition)
+        timestamp = RESET_TIMESTAMPS.get(self.settings.auto_offset_reset)
+        if timestamp is not None:
+            state.ask_reset(timestamp)
+        else:
+            state.error = OffsetOutOfRange(
+                f"{partition} has no position and auto_offset_reset is none; seek first", NO_OFFSET
+            )
+            state.out_of_range = True
+        return state
+
+    def _state(self, partition: TopicPartition) -> Assigned:
+        state = self._assigned.get(TopicPartition(*partition))
+        if state is None:
+            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; call assign first")
+        return state
+
+    def _seek_to(self, timestamp: int, partitions: Iterable[TopicPartition]) -> None:
+        for item in list(partitions) or list(self._assigned):
+            self._state(item).ask_reset(timestamp)
+        self._positions.want()
+        self._wake_up()
+
+    def _take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records that are here, beginning with another partition each time."""
+        states = list(self._assigned.values())
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        left = limit
+        self._first = (self._first + 1) % max(1, len(states))
+        for state in states[self._first :] + states[: self._first]:
+            if left <= 0:
+                break
+            if state.paused:
+                continue
+            if state.has_records:
+                try:
+                    records = state.take_records(left, self.settings.check_crcs)
+                except Exception:
+                    if taken:
+                        continue  # met again by the next poll
+                    raise
+                if records:
+                    taken[state.topic_partition] = records
+                    left -= len(records)
+            self._fetcher.reset_when_drained(state)
+        return taken
+
+    def _raise_errors(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        for state in self._assigned.values():
+            if not state.paused:
+                self._raise_error(state)
+
+    def _raise_error(self, state: Assigned) -> None:
+        error = state.error
+        if error is None:
+            return
+        if not isinstance(error, OffsetOutOfRange | LogTruncated):
+            state.error = None  # fetching goes on: it may have been repaired
+            self._wake_up()
+        raise error
+
+    async def _wait_for_news(self, deadline: float) -> bool:
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        news = self._news
+        with trio.move_on_at(deadline):
+            await news.wait()
+        return trio.current_time() < deadline
+
+    def _deadline(self, timeout_ms: float | None) -> float:
+        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return trio.current_time() + limit_ms / 1000
+
+    async def _layout(self, topic: str, timeout_ms: float | None = None) -> TopicView:
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return await self._metadata.topic(topic, timeout_ms=limit_ms, setting="default_api_timeout_ms")
+
+    async def _find(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, FoundOffset]:
+        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        wanted = {TopicPartition(*key): value for key, value in timestamps.items()}
+        started = trio.current_time()
+        for topic in dict.fromkeys(key.topic for key in wanted):
+            await self._layout(topic, limit_ms)
+        spent_ms = (trio.current_time() - started) * 1000
+        with trio.move_on_after(limit_ms / 1000):
+            return await self._lookup.until_found(wanted, max(1.0, limit_ms - spent_ms))
+        raise RequestTimedOut(
+            f"no offsets of {', '.join(map(str, wanted))} within {limit_ms:g} ms (default_api_timeout_ms)"
+        )

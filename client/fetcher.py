@@ -1,0 +1,219 @@
+"""Fetching for a consumer: one request per leader under way, its answer read ahead of what is polled.
+
+`pump` is a plain function, called whenever something changed and when the time it returned has come. A leader gets the
+next fetch when the last one is answered and none of its partitions holds more than `max_partition_fetch_bytes` of
+records that nobody polled: a long poll without such a partition would keep it waiting for `fetch_max_wait_ms`.
+Leader changes, fencing and lost connections only cost time here; what the program must know becomes `Assigned.error`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import trio
+
+from strandline.client.assignment import Assigned, Chunk
+from strandline.client.errors import OffsetOutOfRange, error_for
+from strandline.client.links import Link, Links
+from strandline.client.lookup import is_retriable
+from strandline.client.metadata import Metadata, PartitionView, backoff_ms
+from strandline.client.settings import ConsumerSettings
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.frame import split_attachments
+from strandline.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    Message,
+)
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
+
+Asked = dict[TopicPartition, tuple[Assigned, int, int]]
+"""Partition → (its state, its generation, the offset asked for)."""
+
+RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+
+
+class Fetcher:
+    """Fills the chunks of `assigned`; calls `on_news` when there is something for a poll, `on_positions` when a
+    position must be looked up or checked."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        metadata: Metadata,
+        links: Links,
+        *,
+        wake: Callable[[], None],
+        on_news: Callable[[], None],
+        on_positions: Callable[[], None],
+    ) -> None:
+        self.assigned: Mapping[TopicPartition, Assigned] = {}
+        self._settings = settings
+        self._metadata = metadata
+        self._links = links
+        self._wake = wake
+        self._on_news = on_news
+        self._on_positions = on_positions
+        self._busy: set[int] = set()
+
+    def pump(self, now: float) -> float:
+        """Send what fetches can be sent now; when there is more to do if nothing happens before."""
+        next_time = math.inf
+        by_leader: dict[int, list[tuple[Assigned, PartitionView]]] = {}
+        full: set[int] = set()
+        for state in self.assigned.values():
+            if state.paused or state.error is not None or state.out_of_range:
+                continue
+            partition = self._metadata.view.partition(state.topic_partition)
+            if partition is None or partition.leader == NO_BROKER:
+                self._metadata.request_update()
+                continue
+            if state.reset_to is not None or self._must_check(state, partition):
+                self._on_positions()
+                continue
+            if state.retry_at > now:
+                next_time = min(next_time, state.retry_at)
+                continue
+            if state.buffered_bytes > self._settings.max_partition_fetch_bytes:
+                full.add(partition.leader)
+            by_leader.setdefault(partition.leader, []).append((state, partition))
+        for leader, states in by_leader.items():
+            if leader not in self._busy and leader not in full:
+                self._send(self._links.to(leader), states)
+        return next_time
+
+    @staticmethod
+    def _must_check(state: Assigned, partition: PartitionView) -> bool:
+        """After a leader change the new leader's log may differ from what was read (KIP-320)."""
+        if state.checked_epoch == partition.leader_epoch:
+            return False
+        if state.last_epoch < 0 or partition.leader_epoch < 0:
+            state.checked_epoch = partition.leader_epoch
+            return False
+        return True
+
+    def _send(self, link: Link, states: list[tuple[Assigned, PartitionView]]) -> None:
+        connection = link.want()
+        if connection is None:
+            for state, _ in states:
+                state.last_error = link.last_error or state.last_error
+            return
+        settings, known = self._settings, self._metadata.view.topics
+        topics: dict[str, list[FetchPartition]] = {}
+        asked: Asked = {}
+        for state, partition in states:
+            topic, index = state.topic_partition
+            topics.setdefault(topic, []).append(
+                FetchPartition(index, state.fetch_offset, settings.max_partition_fetch_bytes, partition.leader_epoch)
+            )
+            asked[state.topic_partition] = (state, state.generation, state.fetch_offset)
+        request = FetchRequest(
+            settings.fetch_max_wait_ms,
+            settings.fetch_min_bytes,
+            settings.fetch_max_bytes,
+            [
+                FetchTopic(name, parts, known[name].topic_id if name in known else NO_TOPIC_ID)
+                for name, parts in topics.items()
+            ],
+            rack_id=settings.client_rack,
+        )
+
+        def on_answer(answer: Message | Exception, attachments: memoryview) -> None:
+            self._busy.discard(link.broker_id)
+            self._wake()
+            if isinstance(answer, FetchResponse):
+                self._answered(connection.name, asked, answer, attachments)
+            else:
+                assert isinstance(answer, Exception)
+                self._all_failed(asked, answer)
+
+        try:
+            connection.submit(request, (), settings.fetch_max_wait_ms + settings.request_timeout_ms, on_answer)
+        except Exception as error:
+            self._all_failed(asked, error)
+        else:
+            self._busy.add(link.broker_id)
+
+    # --- Answers ---
+
+    def _answered(self, who: str, asked: Asked, answer: FetchResponse, attachments: memoryview) -> None:
+        if answer.error_code:
+            self._all_failed(asked, error_for(answer.error_code, "fetching", who))
+            return
+        parts = [(topic.topic, part) for topic in answer.responses for part in topic.partitions]
+        try:
+            pieces = split_attachments((part.records_size for _, part in parts), attachments)
+            for (topic, part), records in zip(parts, pieces, strict=True):
+                question = asked.pop(TopicPartition(topic, part.partition_index), None)
+                if question is None:
+                    raise RemoteProtocolError(f"records of {topic}-{part.partition_index}, which nobody asked for")
+                state, generation, offset = question
+                if state.generation == generation:
+                    self._one_answered(who, state, offset, part, records)
+        except RemoteProtocolError as error:
+            self._all_failed(asked, error)
+            raise  # ends the connection
+
+    def _one_answered(
+        self, who: str, state: Assigned, offset: int, part: FetchPartitionData, records: memoryview | None
+    ) -> None:
+        code = part.error_code
+        if code == ErrorCode.NONE:
+            if records:
+                try:
+                    state.add(Chunk.cut(records, offset, part.high_watermark))
+                except RemoteProtocolError as error:
+                    self._failed(state, error)
+                    raise
+                self._on_news()
+            # A high watermark that goes back is a broker's mistake or an old leader's: never shown (safety.md 8).
+            state.high_watermark = max(state.high_watermark, part.high_watermark)
+            state.log_start_offset = max(state.log_start_offset, part.log_start_offset)
+            state.failures, state.last_error = 0, None
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            state.out_of_range = True
+            self.reset_when_drained(state)
+        else:
+            if part.current_leader_id != NO_BROKER:
+                self._metadata.hint_leader(state.topic_partition, part.current_leader_id, part.current_leader_epoch)
+            self._failed(state, error_for(code, f"fetching from {state.topic_partition}", who))
+
+    def reset_when_drained(self, state: Assigned) -> None:
+        """The fetch offset is outside the log: once everything before it is handed out, the reset policy decides."""
+        if not state.out_of_range or state.has_records:
+            return
+        policy = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
+        if policy is None:
+            state.error = OffsetOutOfRange(
+                f"offset {state.fetch_offset} of {state.topic_partition} is outside the log, whose last known limits "
+                f"are [{max(0, state.log_start_offset)}, {max(0, state.high_watermark)}]; seek, or set "
+                f"auto_offset_reset",
+                state.fetch_offset,
+            )
+        else:
+            state.ask_reset(policy)
+            self._on_positions()
+        self._on_news()
+
+    def _all_failed(self, asked: Asked, error: Exception) -> None:
+        for state, generation, _ in asked.values():
+            if state.generation == generation:
+                self._failed(state, error)
+
+    def _failed(self, state: Assigned, error: Exception) -> None:
+        state.last_error = error
+        if isinstance(error, RemoteProtocolError) or getattr(error, "invalid_metadata", False):
+            self._metadata.request_update()
+        if is_retriable(error):
+            state.failures += 1
+            wait_ms = backoff_ms(self._settings, state.failures, self._links.environment)
+            state.retry_at = trio.current_time() + wait_ms / 1000
+        else:
+            state.error = error
+            self._on_news()
