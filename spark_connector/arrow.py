@@ -106,7 +106,7 @@ class RowBuffer:
 def timestamps(milliseconds: Sequence[int]) -> pa.Array:
     """Milliseconds as microseconds in UTC; a time beyond what 64 bits of microseconds hold becomes the last one."""
     try:
-        return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP)
+        return pa.array(milliseconds, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP)
     except pa.ArrowInvalid:
         clipped = [max(-_MAX_MS, min(_MAX_MS, moment)) * 1000 for moment in milliseconds]
         return pa.array(clipped, pa.int64()).cast(_TIMESTAMP)
