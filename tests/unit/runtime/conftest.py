@@ -1,0 +1,43 @@
+"""The two sites of the suite for the coordination seam: in memory on a virtual clock, and the real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from strandline.cli.zookeeper import EmbeddedZooKeeper
+from strandline.testkit.coordination_sites import MemorySite, RealSite, Site
+from strandline.testkit.zookeeper import MemoryZooKeeper
+
+
+@pytest.fixture(scope="session")
+def real_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(Path(tmp_path_factory.mktemp("zookeeper"))) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def site_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def site_clock(site_kind: str) -> trio.abc.Clock | None:
+    """pytest-trio runs a test on the clock among its own arguments; None is the real one."""
+    return trio.testing.MockClock(autojump_threshold=0) if site_kind == "memory" else None
+
+
+@pytest.fixture
+async def site(site_kind: str, request: pytest.FixtureRequest, nursery: trio.Nursery) -> AsyncIterator[Site]:
+    if site_kind == "memory":
+        server = MemoryZooKeeper(latency_s=0.002)
+        await nursery.start(server.run)
+        yield MemorySite(server)
+        return
+    real = RealSite(request.getfixturevalue("real_zookeeper"), f"/{request.node.originalname}")
+    yield real
+    await real.close()
