@@ -1,0 +1,97 @@
+"""Which brokers hold a new partition's replicas, and whether an assignment made by hand can be used.
+
+Rule (reference text 000): brokers sorted, replica j of partition i on broker (i + j) mod n, so leaders and replicas are
+spread evenly and the load of a failed broker over all others. With racks, brokers are dealt out rack by rack, and a
+partition takes a second replica on a rack only when it has one on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from strandline.protocol.errors import BrokerError, ErrorCode
+
+
+def assign_replicas(
+    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0
+) -> dict[int, tuple[int, ...]]:
+    """partition → replica ids, preferred first. `brokers`: id → rack. `start_index` shifts partition 0's preferred
+    broker along the sorted list. 1 ≤ replication_factor ≤ len(brokers)."""
+    assert 1 <= replication_factor <= len(brokers), f"{replication_factor} replicas on {len(brokers)} brokers"
+    ordered = order_brokers(brokers)
+    racks = brokers if _is_rack_aware(brokers) else dict.fromkeys(brokers)
+    return {
+        partition: _replicas_of(ordered, racks, start_index + partition, replication_factor)
+        for partition in range(partitions)
+    }
+
+
+def _is_rack_aware(brokers: Mapping[int, str | None]) -> bool:
+    """Racks count when every broker has one; a rack for some only would push data onto the others."""
+    return None not in brokers.values()
+
+
+def order_brokers(brokers: Mapping[int, str | None]) -> list[int]:
+    """Sorted; with racks, one broker of each rack in turn."""
+    if not _is_rack_aware(brokers):
+        return sorted(brokers)
+    by_rack: dict[str | None, list[int]] = {}
+    for broker_id in sorted(brokers):
+        by_rack.setdefault(brokers[broker_id], []).append(broker_id)
+    rows = [by_rack[rack] for rack in sorted(by_rack, key=str)]
+    return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]
+
+
+def _replicas_of(
+    ordered: Sequence[int], racks: Mapping[int, str | None], index: int, replication_factor: int
+) -> tuple[int, ...]:
+    candidates = [ordered[(index + j) % len(ordered)] for j in range(len(ordered))]
+    chosen: list[int] = []
+    while len(chosen) < replication_factor:
+        used: set[str] = set()
+        for broker_id in candidates:  # one round: at most one more replica per rack
+            rack = racks[broker_id]
+            if len(chosen) < replication_factor and broker_id not in chosen and (rack is None or rack not in used):
+                chosen.append(broker_id)
+                used |= set() if rack is None else {rack}
+    return tuple(chosen)
+
+
+def least_preferred_start(brokers: Mapping[int, str | None], assignments: Iterable[Mapping[int, Sequence[int]]]) -> int:
+    """Where to start so that many small topics do not all prefer the first broker: the position, in the order of
+    `order_brokers`, of the broker that is preferred least often so far (the first among equals)."""
+    ordered = order_brokers(brokers)
+    preferred = dict.fromkeys(ordered, 0)
+    for assignment in assignments:
+        for replicas in assignment.values():
+            if replicas and replicas[0] in preferred:
+                preferred[replicas[0]] += 1
+    return min(range(len(ordered)), key=lambda i: preferred[ordered[i]], default=0)
+
+
+def check_manual_assignment(
+    assignment: Mapping[int, Sequence[int]], live_brokers: Iterable[int]
+) -> dict[int, tuple[int, ...]]:
+    """An assignment made by hand, in the order of its partitions. BrokerError INVALID_REPLICA_ASSIGNMENT unless it
+    numbers its partitions from 0 without gaps and gives each the same number of different live brokers."""
+
+    def refuse(why: str) -> BrokerError:
+        return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+
+    live = set(live_brokers)
+    if sorted(assignment) != list(range(len(assignment))):
+        first = sorted(assignment)[:20]
+        raise refuse(f"partitions must be numbered 0 to {len(assignment) - 1} without gaps, not {first}")
+    sizes = {len(replicas) for replicas in assignment.values()}
+    if 0 in sizes:
+        raise refuse("a partition has no replica; name at least one broker for each")
+    if len(sizes) > 1:
+        raise refuse(f"partitions have different replication factors ({', '.join(map(str, sorted(sizes)))})")
+    for partition in sorted(assignment):
+        replicas = assignment[partition]
+        if len(set(replicas)) != len(replicas):
+            raise refuse(f"partition {partition} names a broker twice: {list(replicas)}")
+        unknown = sorted(set(replicas) - live)
+        if unknown:
+            raise refuse(f"partition {partition} names brokers that are not registered: {unknown}")
+    return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}

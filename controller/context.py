@@ -1,0 +1,143 @@
+"""What the acting controller knows of the cluster: a picture of ZooKeeper, rebuilt from it at every fail-over.
+
+Rules: values are immutable and replaced whole; the context changes only after ZooKeeper did (architecture §5), from
+plain functions of the event loop; whatever can be derived (which replicas are online, which partitions are offline) is
+derived. Planners read it and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
+from strandline.protocol.znodes import BrokerEndpoint
+from strandline.runtime.network import Address
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker. `epoch` is the czxid of its registration: another one is another life (KIP-380).
+
+    inter_broker: where the controller and the followers reach it.
+    lossy_start: this life began with a log that may lack a suffix it had acknowledged (safety.md 22).
+    """
+
+    broker_id: int
+    epoch: int
+    endpoints: tuple[BrokerEndpoint, ...]
+    inter_broker: Address
+    rack: str | None = None
+    lossy_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`assignment`: partition → replica ids, preferred first."""
+
+    name: str
+    topic_id: TopicId
+    assignment: dict[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """One partition-state znode. `zk_version` is the compare-and-set token, `mzxid` the transaction that wrote it
+    (0 when this controller wrote it and has not read it since)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    zk_version: int
+    mzxid: int = 0
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader >= 0
+
+
+@dataclass(slots=True)
+class ControllerContext:
+    """The picture. `brokers` holds every registered broker, also those that are shutting down.
+
+    shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
+    offline_replicas: (broker, partition) whose log failed on a live broker.
+    suspects: (broker, partition): in the ISR since before a life of that broker which may have lost data.
+    """
+
+    epoch: int = 0
+    epoch_zk_version: int = -1
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    shutting_down: set[int] = field(default_factory=set)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    deleting: dict[str, None] = field(default_factory=dict)
+    offline_replicas: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    suspects: set[tuple[int, TopicPartition]] = field(default_factory=set)
+
+    def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
+        """Assigned replicas, preferred first; empty for a partition that does not exist."""
+        topic = self.topics.get(topic_partition.topic)
+        return () if topic is None else topic.assignment.get(topic_partition.partition, ())
+
+    def partitions(self, topics: Iterable[str] | None = None) -> Iterator[TopicPartition]:
+        """Every assigned partition (of `topics`), in the order of topic and partition."""
+        for name in self.topics if topics is None else topics:
+            topic = self.topics.get(name)
+            if topic is not None:
+                for partition in topic.assignment:
+                    yield TopicPartition(name, partition)
+
+    def partitions_on(self, broker_id: int) -> list[TopicPartition]:
+        """Partitions that have a replica on this broker."""
+        return [tp for tp in self.partitions() if broker_id in self.replicas(tp)]
+
+    def is_online(self, broker_id: int, topic_partition: TopicPartition) -> bool:
+        """Its broker lives (or is shutting down) and its log works."""
+        return broker_id in self.brokers and (broker_id, topic_partition) not in self.offline_replicas
+
+    def may_lead(self, broker_id: int, topic_partition: TopicPartition) -> bool:
+        """Online, staying, and not suspected of having lost what it acknowledged."""
+        return (
+            self.is_online(broker_id, topic_partition)
+            and broker_id not in self.shutting_down
+            and (broker_id, topic_partition) not in self.suspects
+        )
+
+    def offline_replicas_of(self, topic_partition: TopicPartition) -> list[int]:
+        return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]
+
+    def has_live_leader(self, topic_partition: TopicPartition) -> bool:
+        """Its leader lives, with its data: one that may have lost some does not lead until that is resolved."""
+        state = self.states.get(topic_partition)
+        return (
+            state is not None
+            and state.has_leader
+            and self.is_online(state.leader, topic_partition)
+            and (state.leader, topic_partition) not in self.suspects
+        )
+
+    def offline_partitions(self) -> list[TopicPartition]:
+        """Partitions without a live leader that are not being deleted."""
+        return [tp for tp in self.partitions() if tp.topic not in self.deleting and not self.has_live_leader(tp)]
+
+    def leads(self, broker_id: int) -> list[TopicPartition]:
+        """Partitions that this broker leads."""
+        return [tp for tp, state in self.states.items() if state.leader == broker_id and broker_id != NO_BROKER]
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic with all that hangs on it."""
+        self.topics.pop(name, None)
+        self.deleting.pop(name, None)
+        for gone in [tp for tp in self.states if tp.topic == name]:
+            del self.states[gone]
+        self.suspects = {entry for entry in self.suspects if entry[1].topic != name}
+        self.offline_replicas = {entry for entry in self.offline_replicas if entry[1].topic != name}
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Forget one life of a broker: what was said of it does not hold for its next one."""
+        self.brokers.pop(broker_id, None)
+        self.shutting_down.discard(broker_id)
+        self.offline_replicas = {entry for entry in self.offline_replicas if entry[0] != broker_id}
+        self.suspects = {entry for entry in self.suspects if entry[0] != broker_id}
