@@ -1,0 +1,251 @@
+"""Which broker is told what: requests as values, derived from the context after ZooKeeper was written.
+
+A `Batch` is what one broker still has to be told, by partition: a newer word on a partition replaces an older one, so
+what waits for a slow broker is bounded by the number of partitions. The order on the wire: a broker that is told
+something for the first time learns the metadata first (safety.md 37: it must know where leaders live before it follows
+them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+
+from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
+from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    LEADER_EPOCH_TOPIC_DELETED,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    LiveLeader,
+    Request,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
+
+MAX_PARTITIONS_PER_REQUEST = 2000
+"""Bounds the time that encoding, and handling on the other side, keeps an event loop."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one broker is to be told; `live_brokers` is the complete list, None while it need not be said again."""
+
+    leader_and_isr: dict[TopicPartition, tuple[TopicId, LeaderAndIsrPartitionState]] = field(default_factory=dict)
+    metadata: dict[TopicPartition, tuple[TopicId, UpdateMetadataPartitionState]] = field(default_factory=dict)
+    stop: dict[TopicPartition, StopReplicaPartitionState] = field(default_factory=dict)
+    live_brokers: tuple[LiveBroker, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.leader_and_isr or self.metadata or self.stop or self.live_brokers is not None)
+
+    @property
+    def tells_metadata(self) -> bool:
+        return bool(self.metadata) or self.live_brokers is not None
+
+    def add(self, newer: Batch) -> None:
+        """Merge what came later. The last word on a partition holds; that a replica is new is not forgotten."""
+        for topic_partition, (topic_id, state) in newer.leader_and_isr.items():
+            waiting = self.leader_and_isr.get(topic_partition)
+            if waiting is not None and waiting[0] == topic_id and waiting[1].is_new and not state.is_new:
+                state = _as_new(state)
+            self.leader_and_isr[topic_partition] = (topic_id, state)
+            self.stop.pop(topic_partition, None)
+        for topic_partition, stop in newer.stop.items():
+            if topic_partition not in newer.leader_and_isr:
+                self.leader_and_isr.pop(topic_partition, None)
+            self.stop[topic_partition] = stop
+        self.metadata.update(newer.metadata)
+        if newer.live_brokers is not None:
+            self.live_brokers = newer.live_brokers
+
+
+def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
+    return leader_and_isr_state(
+        state.partition_index,
+        LeaderAndIsr(state.leader, state.leader_epoch, tuple(state.isr), state.controller_epoch, state.partition_epoch),
+        tuple(state.replicas),
+        is_new=True,
+    )
+
+
+def leader_and_isr_state(
+    partition: int, state: LeaderAndIsr, replicas: tuple[int, ...], *, is_new: bool = False
+) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=partition,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=state.zk_version,
+        replicas=list(replicas),
+        is_new=is_new,
+    )
+
+
+class BatchBuilder:
+    """Collects, broker by broker, what follows from changes that ZooKeeper has taken."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self.live = tuple(context.brokers[broker_id] for broker_id in sorted(context.brokers))
+        self.batches: dict[int, Batch] = {}
+
+    def _batch(self, broker_id: int) -> Batch:
+        return self.batches.setdefault(broker_id, Batch())
+
+    def leadership(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        new: Mapping[TopicPartition, bool] = MappingProxyType({}),
+        only: int | None = None,
+    ) -> None:
+        """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given). `new`: which have just got
+        their first leader."""
+        for topic_partition in partitions:
+            state = self._context.states.get(topic_partition)
+            topic = self._context.topics.get(topic_partition.topic)
+            if state is None or topic is None or topic.name in self._context.deleting:
+                continue
+            if (state.leader, topic_partition) in self._context.suspects:
+                continue  # it must not lead with what it may have lost
+            replicas = self._context.replicas(topic_partition)
+            is_new = new.get(topic_partition, False)
+            word = topic.topic_id, leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)
+            for replica in replicas:
+                if replica in self._context.brokers and only in (None, replica):
+                    self._batch(replica).leader_and_isr[topic_partition] = word
+
+    def metadata(self, partitions: Iterable[TopicPartition], *, only: int | None = None) -> None:
+        """UpdateMetadata to every live broker (to broker `only`, if given)."""
+        words = {}
+        for topic_partition in partitions:
+            word = self._metadata_word(topic_partition)
+            if word is not None:
+                words[topic_partition] = word
+        for broker in self.live:
+            if only in (None, broker.broker_id) and words:
+                self._batch(broker.broker_id).metadata.update(words)
+
+    def live_brokers(self, *, only: int | None = None) -> None:
+        """The list of live brokers to every one of them (to broker `only`, if given)."""
+        for broker in self.live:
+            if only in (None, broker.broker_id):
+                self._batch(broker.broker_id).live_brokers = self.live
+
+    def stop(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """StopReplica without deletion: this broker follows no more, it is about to leave."""
+        for topic_partition in partitions:
+            state = self._context.states.get(topic_partition)
+            topic = self._context.topics.get(topic_partition.topic)
+            if state is None or topic is None or broker_id not in self._context.brokers:
+                continue
+            batch = self._batch(broker_id)
+            batch.leader_and_isr.pop(topic_partition, None)
+            batch.stop[topic_partition] = StopReplicaPartitionState(
+                topic_partition.topic, topic.topic_id, topic_partition.partition, state.leader_epoch, False
+            )
+
+    def delete(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """StopReplica with deletion: the topic goes, whatever epoch the broker knows (KIP-570)."""
+        for topic_partition in partitions:
+            topic = self._context.topics[topic_partition.topic]
+            self._batch(broker_id).stop[topic_partition] = StopReplicaPartitionState(
+                topic_partition.topic, topic.topic_id, topic_partition.partition, LEADER_EPOCH_TOPIC_DELETED, True
+            )
+
+    def _metadata_word(self, topic_partition: TopicPartition) -> tuple[TopicId, UpdateMetadataPartitionState] | None:
+        context = self._context
+        topic = context.topics.get(topic_partition.topic)
+        state = context.states.get(topic_partition)
+        if topic is None:
+            return None
+        if topic.name in context.deleting:
+            leader = LEADER_DURING_DELETE
+            state = state or LeaderAndIsr(leader, LEADER_EPOCH_TOPIC_DELETED, (), context.epoch, 0)
+        elif state is None:
+            return None  # nobody leads it yet and no znode says who does
+        else:
+            leader = state.leader if context.has_live_leader(topic_partition) else NO_BROKER
+        return topic.topic_id, UpdateMetadataPartitionState(
+            partition_index=topic_partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.zk_version,
+            replicas=list(context.replicas(topic_partition)),
+            offline_replicas=context.offline_replicas_of(topic_partition),
+        )
+
+
+def requests_of(
+    batch: Batch,
+    *,
+    controller_id: int,
+    controller_epoch: int,
+    broker_epoch: int,
+    live: tuple[LiveBroker, ...],
+    metadata_first: bool,
+) -> Iterator[Request]:
+    """The requests that say what the batch holds, in the order in which they have to go."""
+    sender = (controller_id, controller_epoch, broker_epoch)
+    if metadata_first:
+        yield from _update_metadata(batch, sender, live)
+        yield from _leader_and_isr(batch, sender, live)
+    else:
+        yield from _leader_and_isr(batch, sender, live)
+        yield from _update_metadata(batch, sender, live)
+    for part in _slices(batch.stop):
+        yield StopReplicaRequest(*sender, partition_states=list(part.values()))
+
+
+def _leader_and_isr(batch: Batch, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]) -> Iterator[Request]:
+    addresses = {b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port) for b in live}
+    for part in _slices(batch.leader_and_isr):
+        topics: dict[tuple[str, TopicId], LeaderAndIsrTopicState] = {}
+        for (name, _), (topic_id, state) in part.items():
+            topic = topics.setdefault((name, topic_id), LeaderAndIsrTopicState(name, topic_id, []))
+            topic.partition_states.append(state)
+        leaders = sorted({state.leader for _, state in part.values()} & addresses.keys())
+        yield LeaderAndIsrRequest(
+            *sender, topic_states=list(topics.values()), live_leaders=[addresses[leader] for leader in leaders]
+        )
+
+
+def _update_metadata(batch: Batch, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]) -> Iterator[Request]:
+    if not batch.tells_metadata:
+        return
+    brokers = [
+        UpdateMetadataBroker(
+            b.broker_id,
+            [UpdateMetadataEndpoint(e.listener, e.host, e.port, e.security_protocol) for e in b.endpoints],
+            b.rack,
+        )
+        for b in live
+    ]
+    for part in _slices(batch.metadata) if batch.metadata else ({},):
+        topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
+        for (name, _), (topic_id, state) in part.items():
+            topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
+            topic.partition_states.append(state)
+        yield UpdateMetadataRequest(*sender, topic_states=list(topics.values()), live_brokers=brokers)
+
+
+def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:
+    items = list(mapping.items())
+    for start in range(0, len(items), MAX_PARTITIONS_PER_REQUEST):
+        yield dict(items[start : start + MAX_PARTITIONS_PER_REQUEST])
