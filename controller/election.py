@@ -1,0 +1,86 @@
+"""Becoming controller: one transaction creates the ephemeral `/controller` and raises `/controller_epoch`.
+
+The epoch's version is read first, so everything rests on it: whoever was elected in between makes the transaction fail.
+A `/controller` of this very broker is left over from an earlier session of it (or from an election whose answer was
+lost): it is replaced in the same transaction, so it need not time out first. Nobody else can hold this broker's id
+while this broker is registered under it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import structlog
+
+from strandline.protocol import znodes
+from strandline.runtime.coordination import (
+    Coordination,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+    TransactionFailed,
+    Watch,
+    ZnodeStat,
+)
+
+
+class Won(NamedTuple):
+    """An election: the new controller epoch and the version that `/controller_epoch` has because of it."""
+
+    epoch: int
+    epoch_zk_version: int
+
+
+async def try_to_be_elected(
+    coordination: Coordination,
+    broker_id: int,
+    timestamp_ms: int,
+    watch: Watch,
+    log: structlog.typing.FilteringBoundLogger,
+) -> Won | None:
+    """One attempt. None: somebody else is, or may be, controller; `watch` fires when `/controller` changes."""
+    epoch, epoch_zk_version = await _read_epoch(coordination)
+    operations: list[Operation] = []
+    if await coordination.exists(znodes.CONTROLLER_PATH, watch) is not None:
+        if await _holder(coordination, log) != broker_id:
+            return None
+        operations.append(Delete(znodes.CONTROLLER_PATH))
+    mine = znodes.ControllerZnode(broker_id, timestamp_ms).encode()
+    operations.append(Create(znodes.CONTROLLER_PATH, mine, ephemeral=True))
+    operations.append(
+        SetData(znodes.CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(epoch + 1).encode(), epoch_zk_version)
+    )
+    try:
+        results = await coordination.multi(operations)
+    except TransactionFailed as error:
+        log.info("another broker was faster in the election", cause=str(error.cause))
+        return None
+    stat = results[-1]
+    assert isinstance(stat, ZnodeStat)
+    return Won(epoch + 1, stat.version)
+
+
+async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
+    """(controller epoch, znode version); creates the znode in a new cluster."""
+    try:
+        await coordination.create(znodes.CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(0).encode(), parents=True)
+    except NodeExists:
+        pass
+    znode = await coordination.get(znodes.CONTROLLER_EPOCH_PATH)
+    return znodes.ControllerEpochZnode.decode(znodes.CONTROLLER_EPOCH_PATH, znode.data).epoch, znode.stat.version
+
+
+async def _holder(coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> int | None:
+    """Broker id in `/controller`, None when it is gone or cannot be read."""
+    try:
+        return znodes.ControllerZnode.decode(
+            znodes.CONTROLLER_PATH, (await coordination.get(znodes.CONTROLLER_PATH)).data
+        ).broker_id
+    except NoNode:
+        return None
+    except znodes.InvalidZnode as error:
+        log.error("cannot tell who is controller; delete the znode to start an election", cause=str(error))
+        return None

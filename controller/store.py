@@ -1,0 +1,386 @@
+"""The controller's reads and fenced writes in ZooKeeper: pipelined, by waves, typed.
+
+Rules:
+* Every write is a transaction that first checks the version of `/controller_epoch` (safety.md 26): once another
+  controller was elected, nothing of this one is applied and `ControllerFenced` is raised.
+* A partition state is written with the version that was read; a state that moved meanwhile is read again and handed
+  back (never a blind write, safety.md 12).
+* A znode that cannot be understood is reported and left out; it never stops the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import structlog
+
+from strandline.controller.context import LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.planner import PartitionChange
+from strandline.protocol import znodes
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.coordination import (
+    BadVersion,
+    Check,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    NoNode,
+    Operation,
+    OperationResult,
+    SetData,
+    TransactionFailed,
+    Watch,
+    Znode,
+    ZnodeStat,
+)
+from strandline.runtime.network import Address
+
+TRANSACTION_PARTITIONS = 100
+"""Partitions per transaction: 9–12 µs each in a multi of 100 (performance.md)."""
+MAX_ROUNDS = 20
+"""Of repeating what a competing write upset; beyond it something is at war with this controller."""
+
+
+class ControllerFenced(Exception):
+    """Another controller was elected: nothing was written, and this one has to resign."""
+
+
+class TooManyConflicts(CoordinationError):
+    """Somebody changes the same znodes over and over."""
+
+
+@dataclass(slots=True)
+class WriteResult:
+    """written: as they stand in ZooKeeper now. moved: somebody else wrote them; as read again (None: gone)."""
+
+    written: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    moved: dict[TopicPartition, LeaderAndIsr | None] = field(default_factory=dict)
+
+
+class ClusterStore:
+    """One term's door to ZooKeeper. `epoch_zk_version`: of `/controller_epoch` as this term's election left it."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        epoch_zk_version: int,
+        inter_broker_listener: str,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._coordination = coordination
+        self._fence = Check(znodes.CONTROLLER_EPOCH_PATH, epoch_zk_version)
+        self._inter_broker_listener = inter_broker_listener
+        self._log = log
+        self._unreadable: set[TopicPartition] = set()
+
+    # --- Reading -----------------------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        await self._coordination.sync()
+
+    async def children(self, path: str, watch: Watch) -> list[str]:
+        """Names below a path and a watch on them. A path that is not there has none and is watched for."""
+        try:
+            return await self._coordination.children(path, watch)
+        except NoNode:
+            if await self._coordination.exists(path, watch) is None:
+                return []
+            return await self._coordination.children(path, watch)
+
+    async def exists(self, path: str, watch: Watch) -> bool:
+        return await self._coordination.exists(path, watch) is not None
+
+    async def holds_controller(self, watch: Watch) -> bool:
+        """Does `/controller` belong to this session?"""
+        stat = await self._coordination.exists(znodes.CONTROLLER_PATH, watch)
+        return stat is not None and stat.ephemeral_owner == self._coordination.session_id
+
+    async def brokers(self, watch: Watch) -> dict[int, LiveBroker]:
+        """Registered brokers by id; the czxid of a registration is the broker's epoch."""
+        names = await self.children(znodes.BROKER_IDS_PATH, watch)
+        ids = [int(name) for name in names if name.isdecimal()]
+        found = await self._coordination.get_many([znodes.BrokerIdZnode.path(broker_id) for broker_id in ids])
+        brokers = {}
+        for broker_id, znode in zip(ids, found, strict=True):
+            broker = None if znode is None else self._broker(broker_id, znode)
+            if broker is not None:
+                brokers[broker_id] = broker
+        return brokers
+
+    def _broker(self, broker_id: int, znode: Znode) -> LiveBroker | None:
+        try:
+            registration = znodes.BrokerIdZnode.decode(znodes.BrokerIdZnode.path(broker_id), znode.data)
+        except znodes.InvalidZnode as error:
+            self._log.error("broker left out: its registration cannot be read", broker=broker_id, cause=str(error))
+            return None
+        endpoints = registration.endpoints
+        ours = [e for e in endpoints if e.listener == self._inter_broker_listener] or list(endpoints)
+        if not ours:
+            self._log.error("broker left out: its registration names no endpoint", broker=broker_id)
+            return None
+        return LiveBroker(
+            broker_id,
+            znode.stat.czxid,
+            endpoints,
+            Address(ours[0].host, ours[0].port),
+            registration.rack,
+            registration.lossy_start,
+        )
+
+    async def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+        """By name; those that are gone or cannot be read are left out. A topic without an id (made by other tools)
+        comes with `NO_TOPIC_ID`."""
+        found = await self._coordination.get_many([znodes.TopicZnode.path(name) for name in names])
+        topics = {}
+        for name, znode in zip(names, found, strict=True):
+            if znode is None:
+                continue
+            try:
+                decoded = znodes.TopicZnode.decode(znodes.TopicZnode.path(name), znode.data)
+            except znodes.InvalidZnode as error:
+                self._log.error("topic left out: its znode cannot be read", topic=name, cause=str(error))
+                continue
+            assignment = {partition: tuple(replicas) for partition, replicas in decoded.partitions.items()}
+            topics[name] = Topic(name, decoded.topic_id or NO_TOPIC_ID, assignment)
+        return topics
+
+    async def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        """Partition states that are there and can be read."""
+        found = await self._coordination.get_many(
+            [znodes.PartitionStateZnode.path(tp.topic, tp.partition) for tp in partitions]
+        )
+        states = {}
+        for tp, znode in zip(partitions, found, strict=True):
+            state = None if znode is None else self._state(tp, znode)
+            if state is not None:
+                states[tp] = state
+            elif znode is not None:
+                self._unreadable.add(tp)
+        return states
+
+    def _state(self, tp: TopicPartition, znode: Znode) -> LeaderAndIsr | None:
+        try:
+            decoded = znodes.PartitionStateZnode.decode(
+                znodes.PartitionStateZnode.path(tp.topic, tp.partition), znode.data
+            )
+        except znodes.InvalidZnode as error:
+            self._log.error("partition left out: its state cannot be read", partition=str(tp), cause=str(error))
+            return None
+        return LeaderAndIsr(
+            decoded.leader,
+            decoded.leader_epoch,
+            tuple(decoded.isr),
+            decoded.controller_epoch,
+            znode.stat.version,
+            znode.stat.mzxid,
+        )
+
+    async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Overrides of each topic; a topic without any, or with some that cannot be read, has {}."""
+        found = await self._coordination.get_many([znodes.ConfigZnode.path(name) for name in names])
+        configs: dict[str, dict[str, str]] = {}
+        for name, znode in zip(names, found, strict=True):
+            try:
+                configs[name] = (
+                    {}
+                    if znode is None
+                    else dict(znodes.ConfigZnode.decode(znodes.ConfigZnode.path(name), znode.data).config)
+                )
+            except znodes.InvalidZnode as error:
+                self._log.error("topic configuration cannot be read", topic=name, cause=str(error))
+                configs[name] = {}
+        return configs
+
+    async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition]:
+        """Partitions named by ISR change notifications."""
+        paths = [f"{znodes.ISR_CHANGE_NOTIFICATION_PATH}/{name}" for name in names]
+        changed: dict[TopicPartition, None] = {}
+        for path, znode in zip(paths, await self._coordination.get_many(paths), strict=True):
+            if znode is None:
+                continue
+            try:
+                changed.update(dict.fromkeys(znodes.IsrChangeNotificationZnode.decode(path, znode.data).partitions))
+            except znodes.InvalidZnode as error:
+                self._log.error("ISR change notification cannot be read, dropped", path=path, cause=str(error))
+        return list(changed)
+
+    # --- Writing -----------------------------------------------------------------------------------------------
+
+    async def fenced(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """One transaction under the epoch check. TransactionFailed counts `operations` from 0; ControllerFenced."""
+        try:
+            return (await self._coordination.multi([self._fence, *operations]))[1:]
+        except TransactionFailed as error:
+            raise self._unfenced(error) from error
+
+    async def check_fence(self) -> None:
+        """ControllerFenced if another controller was elected."""
+        await self.fenced([])
+
+    async def write_states(self, changes: Sequence[PartitionChange]) -> WriteResult:
+        """Write states, each on the condition that it is as it was read, in transactions of ~100. What fails for one
+        partition does not hold up the others."""
+        result = WriteResult()
+        pending = list(changes)
+        directories = await self._directories(change for change in changes if change.expected_version is None)
+        for _ in range(MAX_ROUNDS):
+            if not pending:
+                return result
+            failed = await self._write_wave(pending, directories, result)
+            if not failed:
+                return result
+            await self._coordination.sync()
+            directories = await self._directories(change for change in failed if change.expected_version is None)
+            now = await self.states([change.topic_partition for change in failed])
+            pending = []
+            for change in failed:
+                found = now.get(change.topic_partition)
+                if change.topic_partition in self._unreadable:
+                    continue  # reported when it was read; an operator has to mend it
+                if (None if found is None else found.zk_version) == change.expected_version:
+                    pending.append(change)
+                else:
+                    result.moved[change.topic_partition] = found
+        raise TooManyConflicts(
+            f"{len(pending)} partition states could not be written, first {pending[0].topic_partition}"
+        )
+
+    async def _write_wave(
+        self, changes: Sequence[PartitionChange], directories: set[str], result: WriteResult
+    ) -> list[PartitionChange]:
+        """One wave; fills `result.written`, returns the changes of the transactions that failed."""
+        groups = [changes[i : i + TRANSACTION_PARTITIONS] for i in range(0, len(changes), TRANSACTION_PARTITIONS)]
+        transactions: list[list[Operation]] = []
+        for group in groups:
+            operations: list[Operation] = [self._fence]
+            for change in group:
+                operations += _operations(change, directories)
+            transactions.append(operations)
+        failed: list[PartitionChange] = []
+        for group, operations, outcome in zip(
+            groups, transactions, await self._coordination.multi_many(transactions), strict=True
+        ):
+            if isinstance(outcome, TransactionFailed):
+                self._unfenced(outcome)
+                failed += group
+            elif isinstance(outcome, CoordinationError):
+                raise outcome  # ambiguous or gone: the event is repeated from what ZooKeeper says then
+            else:
+                stats = [o for op, o in zip(operations, outcome, strict=True) if not _is_directory(op)][1:]
+                for change, stat in zip(group, stats, strict=True):
+                    mzxid = stat.mzxid if isinstance(stat, ZnodeStat) else 0
+                    result.written[change.topic_partition] = replace(change.after, mzxid=mzxid)
+        return failed
+
+    async def _directories(self, creations: Iterable[PartitionChange]) -> set[str]:
+        """Which `partitions/<p>` of these topics are there; creates missing `partitions` folders."""
+        topics = list(dict.fromkeys(change.topic_partition.topic for change in creations))
+        folders = [f"{znodes.TopicZnode.path(topic)}/partitions" for topic in topics]
+        present: set[str] = set()
+        for folder, names in zip(folders, await self._coordination.children_many(folders), strict=True):
+            if names is None:
+                await self.ensure(folder)
+            present |= {f"{folder}/{name}" for name in names or ()}
+        return present
+
+    async def ensure(self, path: str) -> None:
+        """Create an empty znode under the epoch check unless it is there."""
+        try:
+            await self.fenced([Create(path)])
+        except TransactionFailed as error:
+            if await self._coordination.exists(path) is None:
+                raise error.cause from error
+
+    async def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete znodes, in this order, under the epoch check; those that are gone already are fine."""
+        pending = list(paths)
+        for _ in range(MAX_ROUNDS):
+            if not pending:
+                return
+            slices = [pending[i : i + TRANSACTION_PARTITIONS] for i in range(0, len(pending), TRANSACTION_PARTITIONS)]
+            for part in slices:
+                try:
+                    await self.fenced([Delete(path) for path in part])
+                except TransactionFailed as error:
+                    if not isinstance(error.cause, NoNode):
+                        raise error.cause from error
+                    break
+            found = await self._coordination.get_many(pending)
+            pending = [path for path, znode in zip(pending, found, strict=True) if znode is not None]
+        raise TooManyConflicts(f"{len(pending)} znodes could not be deleted, first {pending[0]}")
+
+    async def remove_topic(self, name: str) -> None:
+        """Everything of a topic: states first, then, in one transaction, configuration, the topic and the request to
+        delete it, so that the intent stands until the last of it is gone. May be repeated from any point."""
+        topic_path = znodes.TopicZnode.path(name)
+        folder = f"{topic_path}/partitions"
+        partitions = [f"{folder}/{child}" for child in (await self._coordination.children_many([folder]))[0] or ()]
+        below = await self._coordination.children_many(partitions)
+        doomed = []
+        for partition, children in zip(partitions, below, strict=True):
+            doomed += [f"{partition}/{child}" for child in children or ()] + [partition]
+        await self.delete_all(doomed)
+        last = [folder, topic_path, znodes.ConfigZnode.path(name), znodes.DeleteTopicZnode.path(name)]
+        found = await self._coordination.get_many(last)
+        await self.fenced([Delete(path) for path, znode in zip(last, found, strict=True) if znode is not None])
+
+    async def create_topic(self, topic: Topic, configs: dict[str, str]) -> bool:
+        """Configuration and topic in one transaction. False if there is another topic of that name."""
+        path, config_path = znodes.TopicZnode.path(topic.name), znodes.ConfigZnode.path(topic.name)
+        config = znodes.ConfigZnode(configs).encode()
+        data = znodes.TopicZnode(topic.topic_id, {p: list(r) for p, r in topic.assignment.items()}).encode()
+        for _ in range(MAX_ROUNDS):
+            existing, left_over = await self._coordination.get_many([path, config_path])
+            if existing is not None:
+                # After an ambiguous answer: it is ours if it has the id that nobody else could have drawn.
+                return znodes.TopicZnode.decode(path, existing.data).topic_id == topic.topic_id
+            try:
+                await self.fenced(
+                    [
+                        Create(config_path, config)
+                        if left_over is None
+                        else SetData(config_path, config, left_over.stat.version),
+                        Create(path, data),
+                    ]
+                )
+                return True
+            except TransactionFailed:
+                continue
+        raise TooManyConflicts(f"topic {topic.name} could not be created: its znodes keep changing")
+
+    async def assign_topic_id(self, topic: Topic, topic_id: TopicId) -> Topic:
+        """Give an id to a topic that another tool made without one."""
+        path = znodes.TopicZnode.path(topic.name)
+        znode = await self._coordination.get(path)
+        named = msgspec.structs.replace(znodes.TopicZnode.decode(path, znode.data), topic_id=topic_id)
+        await self.fenced([SetData(path, named.encode(), znode.stat.version)])
+        return replace(topic, topic_id=topic_id)
+
+    @staticmethod
+    def _unfenced(error: TransactionFailed) -> TransactionFailed:
+        """ControllerFenced if it was the epoch check that failed; else the error, counted without that check."""
+        if error.index == 0 and isinstance(error.cause, BadVersion | NoNode):
+            raise ControllerFenced(f"another controller was elected: {error}") from error
+        return TransactionFailed(str(error), error.index - 1, error.cause)
+
+
+def _operations(change: PartitionChange, directories: set[str]) -> list[Operation]:
+    tp, after = change.topic_partition, change.after
+    path = znodes.PartitionStateZnode.path(tp.topic, tp.partition)
+    data = znodes.PartitionStateZnode(
+        controller_epoch=after.controller_epoch,
+        leader=after.leader,
+        leader_epoch=after.leader_epoch,
+        isr=list(after.isr),
+    ).encode()
+    if change.expected_version is not None:
+        return [SetData(path, data, change.expected_version)]
+    directory = path.removesuffix("/state")
+    return [Create(path, data)] if directory in directories else [Create(directory), Create(path, data)]
+
+
+def _is_directory(operation: Operation) -> bool:
+    return isinstance(operation, Create) and not operation.path.endswith("/state")
