@@ -1,0 +1,129 @@
+"""Brokers that come and go, what they announce and what they refuse: events of a `Term`.
+
+The procedures carry the numbers of the reference text (000, "Broker failure" and "Broker start" of the controller).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from strandline.controller.batches import BatchBuilder
+from strandline.controller.context import LiveBroker
+from strandline.controller.events import Trigger
+from strandline.controller.planner import find_suspects
+from strandline.protocol.errors import ErrorCode, error_code
+from strandline.protocol.messages import PartitionError
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.controller.term import Term
+
+
+class BrokerChanges:
+    """Handlers of one term."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._lost_replicas: dict[TopicPartition, None] = {}
+        """Partitions that lost a replica with its broker and whose metadata does not say so yet."""
+        self._brokers_changed = False
+
+    async def on_brokers(self) -> None:
+        """Broker failure and broker start; a broker that was away too
+        briefly to be missed shows as another epoch and is both (safety.md 30)."""
+        context = self._term.context
+        # Failure 1: the watch, then who lives.
+        live = await self._term.store.brokers(self._term.watch(Trigger.BROKERS))
+        gone = [b for b in context.brokers.values() if b.broker_id not in live or live[b.broker_id].epoch != b.epoch]
+        new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
+        for known in gone:
+            self._term.log.info("broker failed", broker=known.broker_id, broker_epoch=known.epoch)
+            self._lost_replicas.update(dict.fromkeys(context.partitions_on(known.broker_id)))
+            self._brokers_changed = True
+            context.remove_broker(known.broker_id)
+            self._term.outbox.close(known.broker_id)
+            self._term.topic_changes.deletion.broker_failed(known.broker_id)
+        lossy = [broker for broker in new if broker.lossy_start]
+        if lossy:
+            await self._term.refresh([tp for broker in lossy for tp in context.partitions_on(broker.broker_id)])
+            context.suspects |= find_suspects(context, lossy)
+        # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
+        # whose handling was cut short is found again.
+        changed = await self._term.settle(list(context.partitions()))
+        # Failure 4: LeaderAndIsr to the brokers concerned, and what everybody has to know.
+        builder = BatchBuilder(context)
+        if self._brokers_changed:
+            builder.live_brokers()
+            builder.metadata(self._lost_replicas)
+        self._term.announce(changed, builder)
+        self._lost_replicas, self._brokers_changed = {}, False
+        if new:
+            await self._on_new_brokers(new)
+        if gone or new:
+            self._term.events.put(Trigger.DELETION_PROGRESS)
+
+    async def _on_new_brokers(self, new: Sequence[LiveBroker]) -> None:
+        context = self._term.context
+        for broker in new:
+            self._term.log.info("broker started", broker=broker.broker_id, broker_epoch=broker.epoch)
+            context.brokers[broker.broker_id] = broker
+            self._term.outbox.open(broker)
+            self._term.topic_changes.deletion.retry(broker.broker_id)
+        builder = BatchBuilder(context)
+        builder.live_brokers()
+        returned: dict[TopicPartition, None] = {}
+        for broker in new:
+            # Start 1: the whole metadata to the new broker.
+            builder.metadata(context.partitions(), only=broker.broker_id)
+            # Start 2: its replicas are online: LeaderAndIsr for all of them. It joins ISRs when their leaders say so.
+            mine = context.partitions_on(broker.broker_id)
+            builder.leadership(mine, only=broker.broker_id)
+            returned.update(dict.fromkeys(mine))
+        builder.metadata(returned)
+        self._term.outbox.send(builder)
+        # Start 3: partitions without a leader may have one now.
+        await self._term.settle_and_announce(list(returned))
+
+    async def on_isr_changes(self) -> None:
+        """Leaders changed ISRs in ZooKeeper: read them again, tell everybody, remove the notifications."""
+        names = await self._term.store.children(Trigger.ISR_CHANGES.value, self._term.watch(Trigger.ISR_CHANGES))
+        changed = await self._term.refresh(await self._term.store.isr_changes(names))
+        if changed:
+            builder = BatchBuilder(self._term.context)
+            builder.metadata(changed)
+            self._term.outbox.send(builder)
+            self._term.progress.poke()
+        await self._term.store.delete_all([f"{Trigger.ISR_CHANGES.value}/{name}" for name in names])
+
+    async def on_leadership_errors(self, broker: LiveBroker, errors: Sequence[PartitionError]) -> None:
+        """A broker could not become leader or follower of some partitions: a broken log moves leadership away;
+        anything else is said again after a while (safety.md 32), from what ZooKeeper says then."""
+        if self._term.context.brokers.get(broker.broker_id) != broker:
+            return
+        again: list[TopicPartition] = []
+        broken: list[TopicPartition] = []
+        for error in errors:
+            tp, code = TopicPartition(error.topic_name, error.partition_index), error_code(error.error_code)
+            self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), cause=code.name)
+            (broken if code is ErrorCode.KAFKA_STORAGE_ERROR else again).append(tp)
+        self._term.context.offline_replicas |= {(broker.broker_id, tp) for tp in broken}
+        await self._term.settle_and_announce(broken)
+        await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
+        moved = await self._term.refresh(again)
+        fenced = {
+            TopicPartition(e.topic_name, e.partition_index)
+            for e in errors
+            if error_code(e.error_code) is ErrorCode.FENCED_LEADER_EPOCH
+        }
+        # One that already knows this epoch needs to hear of it again only if there is something newer.
+        repeat = [tp for tp in again if tp in moved or tp not in fenced]
+        if repeat:
+            self._term.later(partial(self._tell_again, broker, repeat))
+
+    async def _tell_again(self, broker: LiveBroker, partitions: Sequence[TopicPartition]) -> None:
+        if self._term.context.brokers.get(broker.broker_id) == broker:
+            builder = BatchBuilder(self._term.context)
+            builder.leadership(partitions, only=broker.broker_id)
+            self._term.outbox.send(builder)

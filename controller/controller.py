@@ -1,0 +1,188 @@
+"""The controller of the cluster, as far as this broker takes part in it: elects for ever, acts while elected.
+
+`Controller.run` is the whole life; a `Term` is one stretch of being controller. Between two terms nothing is kept and
+nothing is sent. The session's end pre-empts everything (architecture §5).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from strandline.controller.election import Won, try_to_be_elected
+from strandline.controller.requests import TermOver
+from strandline.controller.sender import ConnectToBroker
+from strandline.controller.term import Term
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from strandline.protocol.znodes import InvalidZnode
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.coordination import Coordination, CoordinationError, SessionState, WatchEvent
+
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 5.0
+
+
+class Controller:
+    """Takes part in elections from `run` on; start it once the broker is registered in `/brokers/ids`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        coordination: Coordination,
+        connect_to_broker: ConnectToBroker,
+        rng: random.Random,
+        log: structlog.typing.FilteringBoundLogger,
+        state_change_log: structlog.typing.FilteringBoundLogger | None = None,
+        now_ms: Callable[[], int] = lambda: -1,
+    ) -> None:
+        """`rng` draws topic ids and election back-off; `now_ms`: wall clock for the timestamp in `/controller`."""
+        self.broker_id = broker_id
+        self._config = config
+        self._coordination = coordination
+        self._connect = connect_to_broker
+        self._random = rng
+        self._log = log
+        self._state_change_log = state_change_log or log
+        self._now_ms = now_ms
+        self._term: Term | None = None
+        self._wake = trio.Event()
+        coordination.add_session_listener(self._on_session)
+
+    # --- Figures -----------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term | None:
+        """The present term, None while somebody else is controller."""
+        return self._term if self._term is not None and self._term.over is None else None
+
+    @property
+    def is_active(self) -> bool:
+        """Elected and through the fail-over."""
+        return self.term is not None and self.term.active
+
+    @property
+    def epoch(self) -> int:
+        """Controller epoch of the present term, −1 without one."""
+        return -1 if self.term is None else self.term.context.epoch
+
+    @property
+    def offline_partitions_count(self) -> int:
+        """Partitions without a live leader; 0 unless active."""
+        return len(self.term.context.offline_partitions()) if self.term is not None and self.is_active else 0
+
+    # --- Life --------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stand for election, act while elected, for ever. `task_status` is started at once: who wins is not
+        awaited."""
+        task_status.started()
+        failures = 0
+        while True:
+            await self._usable_session()
+            self._wake = trio.Event()
+            try:
+                won = await try_to_be_elected(
+                    self._coordination, self.broker_id, self._now_ms(), self._on_controller_change, self._log
+                )
+            except (CoordinationError, InvalidZnode) as error:
+                self._log.warning("election attempt failed", cause=str(error))
+                failures += 1
+            else:
+                if won is None:
+                    await self._wake.wait()  # /controller changed, or the session did
+                    continue
+                failures = await self._serve(won, failures)
+            await trio.sleep(self._backoff_seconds(failures))
+
+    async def _serve(self, won: Won, failures: int) -> int:
+        """One term. Returns how many terms and attempts in a row came to nothing."""
+        self._log.info("elected controller", controller_epoch=won.epoch)
+        term = self._term = Term(
+            broker_id=self.broker_id,
+            won=won,
+            config=self._config,
+            coordination=self._coordination,
+            connect=self._connect,
+            rng=self._random,
+            log=self._log,
+            state_change_log=self._state_change_log,
+        )
+        served = False
+        try:
+            await term.run()
+        except Exception:
+            # A bug in one of its tasks: the term is over, the next one starts from what ZooKeeper says.
+            self._log.exception("a task of the controller failed", controller_epoch=won.epoch)
+        finally:
+            served = term.was_active
+            self._term = None
+        return 0 if served else failures + 1
+
+    def _backoff_seconds(self, failures: int) -> float:
+        """Jittered, so that brokers do not take turns in lock step."""
+        longest = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * (1 << min(failures, 10)))
+        return longest * (0.5 + self._random.random() / 2)
+
+    async def _usable_session(self) -> None:
+        """Wait until ZooKeeper answers: a role that ended for its silence does not come back before that."""
+        while self._coordination.state is not SessionState.CONNECTED:
+            self._wake = trio.Event()
+            await self._wake.wait()
+        await trio.lowlevel.checkpoint()
+
+    def _on_controller_change(self, _: WatchEvent) -> None:
+        self._wake.set()
+
+    def _on_session(self, state: SessionState) -> None:
+        self._wake.set()
+        if state is SessionState.EXPIRED and self._term is not None:
+            self._term.resign("the ZooKeeper session expired")
+
+    # --- Requests ----------------------------------------------------------------------------------------------
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Served by the acting controller; NOT_CONTROLLER for every topic from any other."""
+        try:
+            if self.term is not None:
+                return await self.term.requests.create_topics(request)
+        except TermOver:
+            pass
+        text = ErrorCode.NOT_CONTROLLER.explanation
+        return CreateTopicsResponse(
+            [CreatableTopicResult(topic.name, ErrorCode.NOT_CONTROLLER, text) for topic in request.topics]
+        )
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Served by the acting controller; NOT_CONTROLLER for every topic from any other."""
+        try:
+            if self.term is not None:
+                return await self.term.requests.delete_topics(request)
+        except TermOver:
+            pass
+        text = ErrorCode.NOT_CONTROLLER.explanation
+        return DeleteTopicsResponse(
+            [DeletableTopicResult(name, ErrorCode.NOT_CONTROLLER, text) for name in request.topic_names]
+        )
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """Served by the acting controller; NOT_CONTROLLER from any other."""
+        try:
+            if self.term is not None:
+                return await self.term.requests.controlled_shutdown(request)
+        except TermOver:
+            pass
+        return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER, [])

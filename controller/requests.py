@@ -1,0 +1,195 @@
+"""What brokers and clients ask of the acting controller: CreateTopics, DeleteTopics, ControlledShutdown.
+
+Each takes its turn among the events, then waits, where it has to, for what follows from it. When the term ends first,
+the answer is NOT_CONTROLLER: the next controller goes on with what was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from strandline.controller.batches import BatchBuilder
+from strandline.controller.context import Topic
+from strandline.controller.outbox import Mark
+from strandline.controller.planner import PartitionChange, plan_controlled_shutdown, still_led
+from strandline.controller.store import ControllerFenced
+from strandline.controller.topic_admin import plan_creations
+from strandline.protocol import znodes
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.coordination import ConnectionLost, SessionExpired
+
+if TYPE_CHECKING:
+    from strandline.controller.term import Term
+
+T = TypeVar("T")
+
+
+class TermOver(Exception):
+    """This broker stopped being controller before the answer was known."""
+
+
+class ControllerRequests:
+    """The requests of one term."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Create (or, with validate_only, only check) topics; done when each partition has a leader and all live
+        brokers know. TermOver."""
+        term = self._term
+        topic_ids = {topic.name: term.random.randbytes(16) for topic in request.topics}
+        configs = {topic.name: dict(topic.configs) for topic in request.topics}
+
+        async def work() -> tuple[dict[str, Topic | BrokerError], Mark]:
+            plans = plan_creations(term.context, request.topics, term.config, topic_ids)
+            if not request.validate_only:
+                for name, plan in plans.items():
+                    if isinstance(plan, Topic) and not await term.store.create_topic(plan, configs[name]):
+                        plans[name] = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+                await term.topic_changes.on_topics()
+            return plans, term.outbox.mark()
+
+        plans, mark = await self._in_turn(work)
+        created = [plan for plan in plans.values() if isinstance(plan, Topic)]
+        done = request.validate_only or await self._within(
+            request.timeout_ms, lambda: all(map(self._is_led, created)) and term.outbox.told(mark)
+        )
+        return CreateTopicsResponse([self._creation_result(topic, plans[topic.name], done) for topic in request.topics])
+
+    def _is_led(self, topic: Topic) -> bool:
+        return all(self._term.context.has_live_leader(TopicPartition(topic.name, p)) for p in topic.assignment)
+
+    @staticmethod
+    def _creation_result(asked: CreatableTopic, plan: Topic | BrokerError, done: bool) -> CreatableTopicResult:
+        if isinstance(plan, BrokerError):
+            return CreatableTopicResult(asked.name, plan.code, str(plan.args[0]))
+        error = ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT
+        return CreatableTopicResult(
+            asked.name,
+            error,
+            None if done else f"topic {asked.name} is being created, but not every broker knows it yet",
+            plan.topic_id,
+            len(plan.assignment),
+            len(plan.assignment[0]),
+        )
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Delete topics; done when no replica and no znode is left. TermOver."""
+        term = self._term
+        results: dict[str, DeletableTopicResult] = {}
+
+        async def work() -> list[Topic]:
+            doomed = []
+            if any(name not in term.context.topics for name in request.topic_names):
+                await term.topic_changes.on_topics()
+            for name in dict.fromkeys(request.topic_names):
+                topic = term.context.topics.get(name)
+                if topic is None:
+                    text = f"there is no topic {name[:300]!r}"
+                    results[name] = DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+                elif not term.config.delete_topic_enable:
+                    text = f"topic {name} is kept: delete.topic.enable is false"
+                    results[name] = DeletableTopicResult(name, ErrorCode.TOPIC_DELETION_DISABLED, text, topic.topic_id)
+                else:
+                    await term.store.ensure(znodes.DeleteTopicZnode.path(name))
+                    doomed.append(topic)
+            if doomed:
+                await term.topic_changes.on_delete_topics()
+            return doomed
+
+        doomed = await self._in_turn(work)
+        await self._within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
+        for topic in doomed:
+            late = self._is_there(topic)
+            error = ErrorCode.REQUEST_TIMED_OUT if late else ErrorCode.NONE
+            text = f"topic {topic.name} is being deleted, but not every replica is gone yet" if late else None
+            results[topic.name] = DeletableTopicResult(topic.name, error, text, topic.topic_id)
+        return DeleteTopicsResponse([results[name] for name in dict.fromkeys(request.topic_names)])
+
+    def _is_there(self, topic: Topic) -> bool:
+        now = self._term.context.topics.get(topic.name)
+        return now is not None and now.topic_id == topic.topic_id
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """Move leadership away from a broker that wants to stop; answers what it still leads. TermOver."""
+        term, leaving = self._term, request.broker_id
+
+        async def work() -> ControlledShutdownResponse:
+            context = term.context
+            broker = context.brokers.get(leaving)
+            if broker is None:
+                return ControlledShutdownResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
+            if request.broker_epoch not in (-1, broker.epoch):
+                return ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+            if leaving not in context.shutting_down:
+                term.log.info("controlled shutdown", broker=leaving)
+                context.shutting_down.add(leaving)
+
+            async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+                return plan_controlled_shutdown(context, leaving, partitions)
+
+            mine = context.partitions_on(leaving)
+            led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
+            changed = await term.settle(mine, planner)
+            followed = [tp for tp in mine if tp not in led and tp in context.states]
+            builder = BatchBuilder(context)
+            builder.leadership(changed)
+            builder.metadata(changed)
+            # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
+            builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
+            term.outbox.send(builder)
+            return ControlledShutdownResponse(
+                ErrorCode.NONE, [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
+            )
+
+        return await self._in_turn(work)
+
+    async def _within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
+        """Wait for a condition, at most so long. False: it did not come about. TermOver."""
+        term = self._term
+        with trio.move_on_after(max(timeout_ms, 0) / 1000):
+            await term.progress.until(lambda: term.over is not None or condition())
+        if condition():
+            return True
+        if term.over is not None:
+            raise TermOver(term.over)
+        return False
+
+    async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something as one event and return its result, or raise what it raised. TermOver."""
+        term = self._term
+        results: list[T] = []
+        failures: list[Exception] = []
+
+        async def event() -> None:
+            try:
+                results.append(await work())
+            except (ConnectionLost, ControllerFenced, SessionExpired):
+                raise  # the term knows what to do: repeat the event, or end
+            except Exception as error:
+                failures.append(error)
+            term.progress.poke()
+
+        term.events.put(event)
+        await term.progress.until(lambda: bool(results or failures) or term.over is not None)
+        if failures:
+            raise failures[0]
+        if not results:
+            raise TermOver(term.over or "")
+        return results[0]

@@ -1,0 +1,103 @@
+"""Topics that appear and go: events of a `Term`. The steps of a deletion are those of `topic_deletion`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from strandline.controller.batches import BatchBuilder
+from strandline.controller.context import LiveBroker
+from strandline.controller.events import Trigger
+from strandline.controller.topic_deletion import DeletionTracker
+from strandline.protocol.errors import ErrorCode, error_code
+from strandline.protocol.messages import StopReplicaRequest, StopReplicaResponse
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.controller.term import Term
+
+
+class TopicChanges:
+    """Handlers of one term; `deletion` knows where each replica of a topic that is being deleted stands."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self.deletion = DeletionTracker()
+
+    async def on_topics(self) -> None:
+        """Topics that appeared or went; partitions that have no state yet get their first leader."""
+        context = self._term.context
+        names = await self._term.store.children(Trigger.TOPICS.value, self._term.watch(Trigger.TOPICS))
+        for name in [name for name in context.topics if name not in names]:
+            self._term.log.info("topic is gone", topic=name)
+            context.remove_topic(name)
+            self.deletion.forget(name)
+        added = await self._term.store.topics([name for name in names if name not in context.topics])
+        context.topics.update(added)
+        for topic in [topic for topic in context.topics.values() if topic.topic_id == NO_TOPIC_ID]:
+            context.topics[topic.name] = await self._term.store.assign_topic_id(topic, self._term.random.randbytes(16))
+        stateless = [tp for tp in context.partitions() if tp not in context.states]
+        context.states.update(await self._term.store.states(stateless))
+        if added:
+            self._term.log.info("topics found", topics=len(added), first=next(iter(added)))
+        await self._term.settle_and_announce(stateless)
+
+    async def on_delete_topics(self) -> None:
+        """Take in what `/admin/delete_topics` asks for."""
+        context = self._term.context
+        path = Trigger.DELETE_TOPICS.value
+        if not self._term.config.delete_topic_enable:
+            return
+        names = await self._term.store.children(path, self._term.watch(Trigger.DELETE_TOPICS))
+        if any(name not in context.topics for name in names):
+            await self.on_topics()
+        unknown = [name for name in names if name not in context.topics]
+        if unknown:
+            self._term.log.warning("asked to delete topics that do not exist", topics=unknown[:20])
+            await self._term.store.delete_all([f"{path}/{name}" for name in unknown])
+        builder = BatchBuilder(context)
+        for name in names:
+            if name in context.topics and name not in self.deletion.topics:
+                self._term.log.info("deleting topic", topic=name)
+                context.deleting[name] = None
+                self.deletion.begin(context, name)
+                builder.metadata(context.partitions([name]))  # leader −2: forget it
+        self._term.outbox.send(builder)
+        self._term.events.put(Trigger.DELETION_PROGRESS)
+
+    async def on_deletion_progress(self) -> None:
+        """Delete replicas wherever their broker lives; remove the znodes of topics that have none left."""
+        builder = BatchBuilder(self._term.context)
+        for broker_id, partitions in self.deletion.start_next(self._term.context).items():
+            builder.delete(broker_id, partitions)
+        self._term.outbox.send(builder)
+        for name in self.deletion.finished():
+            await self._term.store.remove_topic(name)
+            self._term.context.remove_topic(name)
+            self.deletion.forget(name)
+            self._term.log.info("topic deleted", topic=name)
+            self._term.progress.poke()
+
+    async def on_stopped(self, broker: LiveBroker, request: StopReplicaRequest, response: StopReplicaResponse) -> None:
+        if self._term.context.brokers.get(broker.broker_id) != broker:
+            return  # the answer of an earlier life
+        errors = {(e.topic_name, e.partition_index): error_code(e.error_code) for e in response.partition_errors}
+        refused = False
+        for state in request.partition_states:
+            tp = TopicPartition(state.topic_name, state.partition_index)
+            error = errors.get(tp, ErrorCode.NONE)
+            topic = self._term.context.topics.get(tp.topic)
+            if not state.delete_partition or topic is None or topic.topic_id != state.topic_id:
+                continue
+            if not self.deletion.answered(broker.broker_id, tp, error):
+                refused = True
+                self._term.log.warning(
+                    "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), cause=error.name
+                )
+        if refused:
+            self._term.later(partial(self._retry_deletion, broker.broker_id))
+        self._term.events.put(Trigger.DELETION_PROGRESS)
+
+    async def _retry_deletion(self, broker_id: int) -> None:
+        self.deletion.retry(broker_id)
+        await self.on_deletion_progress()
