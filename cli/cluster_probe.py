@@ -21,7 +21,7 @@ def ask_brokers(
 ) -> dict[int, MetadataResponse]:
     """Broker id → its Metadata answer; those who do not answer in time are missing. `topics`: names, () for none,
     None for all. Runs an event loop of its own: call it from plain code or from a worker thread."""
-    return trio.run(_ask_all, addresses, None if topics is None else list(topics), timeout_ms)
+    return trio.run(ask_from_loop, addresses, topics, timeout_ms)
 
 
 def all_ready(answers: Mapping[int, MetadataResponse], broker_ids: Sequence[int]) -> bool:
@@ -34,9 +34,11 @@ def all_ready(answers: Mapping[int, MetadataResponse], broker_ids: Sequence[int]
     )
 
 
-async def _ask_all(
-    addresses: Mapping[int, Address], topics: list[str] | None, timeout_ms: int
+async def ask_from_loop(
+    addresses: Mapping[int, Address], topics: Sequence[str] | None = (), timeout_ms: int = 1000
 ) -> dict[int, MetadataResponse]:
+    """`ask_brokers` for callers that are in an event loop."""
+    request = MetadataRequest(topics=None if topics is None else list(topics))
     answers: dict[int, MetadataResponse] = {}
 
     async def ask(broker_id: int, address: Address) -> None:
@@ -45,7 +47,7 @@ async def _ask_all(
                 SocketNetwork(), address, client_id=_CLIENT_ID, timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
             )
             try:
-                answer = await connection.call(MetadataRequest(topics=topics), MetadataResponse)
+                answer = await connection.call(request, MetadataResponse)
             finally:
                 connection.close()
         except (ClientError, RemoteProtocolError):

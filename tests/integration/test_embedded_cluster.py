@@ -1,0 +1,116 @@
+"""`strandline up`, `status` and `down` on real processes, each command a process of its own as for a user."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.process import ProcessFailed, identify
+
+TOPIC = "greetings"
+
+
+class Command:
+    """`strandline <words> --data DIR`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+
+    def __call__(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "strandline.cli", *words],
+            env={**os.environ, "STRANDLINE_DATA": str(self.data_dir)},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    def report(self) -> dict[str, Any]:
+        return dict(json.loads(self("status", "--output", "json").stdout))
+
+
+@pytest.fixture
+def strandline(tmp_path: Path) -> Iterator[Command]:
+    command = Command(tmp_path / "cluster")
+    yield command
+    command("down", "--timeout", "5")
+
+
+def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
+    first = strandline("up")
+    assert first.returncode == 0, first.stderr
+    report = strandline.report()
+    assert report["healthy"] and [broker["state"] for broker in report["brokers"]] == ["up"] * 3
+    where = ("-b", report["bootstrap_servers"], "-t", TOPIC)
+    assert strandline("produce", *where, stdin="hello\n").returncode == 0
+    pids = [broker["pid"] for broker in report["brokers"]] + [report["zookeeper"]["pid"]]
+
+    stopped = strandline("down")
+    assert stopped.returncode == 0, stopped.stderr
+    assert [identify(pid) for pid in pids] == [None] * 4
+    gone = strandline("status")
+    assert gone.returncode == 1
+    assert gone.stderr.startswith("strandline: no cluster is up in") and gone.stderr.count("\n") == 1
+
+    again = strandline("up")
+    assert again.returncode == 0, again.stderr
+    assert strandline.report()["bootstrap_servers"] == report["bootstrap_servers"]
+    assert strandline("consume", *where, "-o", ":end").stdout == "hello\n"
+
+
+def test_up_refuses_a_second_time_and_mends_what_died(strandline: Command) -> None:
+    assert strandline("up").returncode == 0
+    second = strandline("up")
+    assert second.returncode == 1
+    assert "is up; strandline status shows it, strandline down stops it" in second.stderr
+    assert second.stderr.count("\n") == 1
+
+    before = strandline.report()
+    os.kill(before["brokers"][1]["pid"], signal.SIGKILL)
+    wounded = strandline("status")
+    assert wounded.returncode == 1
+    assert "broker 2 is dead" in wounded.stdout
+
+    mended = strandline("up")
+    assert mended.returncode == 0, mended.stderr
+    after = strandline.report()
+    assert [broker["state"] for broker in after["brokers"]] == ["up"] * 3
+    assert after["brokers"][0]["pid"] == before["brokers"][0]["pid"]
+    assert after["brokers"][1]["pid"] != before["brokers"][1]["pid"]
+
+
+def test_a_single_broker_cluster_serves(strandline: Command) -> None:
+    assert strandline("up", "--brokers", "1").returncode == 0
+    assert strandline.report()["healthy"]
+    fewer = strandline("up", "--brokers", "2")
+    assert fewer.returncode == 1 and "a cluster of 1 brokers is recorded" in fewer.stderr
+
+
+def test_members_can_be_killed_paused_and_restarted(cluster: EmbeddedCluster) -> None:
+    cluster.kill_broker(1)
+    assert cluster.dead_members() == ["broker-1"]
+    cluster.start_broker(1)
+    assert cluster.dead_members() == []
+    cluster.pause_broker(2)
+    cluster.resume_broker(2)
+    cluster.wait_ready()
+    assert cluster.stop_broker(3) == 0
+
+
+def test_a_broker_that_cannot_start_is_explained_and_nothing_stays(new_cluster, tmp_path: Path) -> None:
+    cluster = new_cluster(1, properties={"log.segment.bytes": "many"})
+    with pytest.raises(ProcessFailed, match=r"broker 1 ended with exit code 2: .*log\.segment\.bytes.*broker\.log"):
+        cluster.start()
+    assert cluster.dead_members() == ["zookeeper", "broker-1"]
+    assert not (cluster.data_dir / "cluster.json").exists()
