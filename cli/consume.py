@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 POLL_MS = 500
 """How long one poll waits: also how soon --timeout-ms is noticed."""
 
+POLL_RECORDS = 5_000
+
+UNKNOWN_AFTER_MS = 5_000
+"""A topic that no broker has heard of by then does not exist."""
+
+API_TIMEOUT_MS = 10_000
+"""How long a person should wait for an answer, or for the reason why there is none."""
+
 
 @click.command(
     epilog="Examples: strandline consume -t greetings --from-beginning --print-key; "
@@ -108,7 +116,9 @@ def consume(
         )
     loop = ConsumeLoop(write, sys.stdout.buffer, max_messages=max_messages, timeout_ms=timeout_ms, session=session)
     try:
-        with session.consumer(bootstrap_of(session, bootstrap), **client_settings(settings)) as consumer:
+        limits = {"default_api_timeout_ms": API_TIMEOUT_MS, "max_poll_records": POLL_RECORDS}
+        given = {**limits, **client_settings(settings)}
+        with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
             stops = start_reading(consumer, topic, partitions, wanted)
             loop.run(consumer, stops)
     finally:
@@ -138,12 +148,7 @@ def start_reading(
     consumer: Consumer, topic: str, partitions: tuple[int, ...], wanted: OffsetRange
 ) -> dict[TopicPartition, int | None]:
     """Assign and seek; returns per partition where to stop (None: never)."""
-    known = sorted(consumer.partitions_for_topic(topic) or ())
-    if not known:
-        raise click.ClickException(
-            f"topic '{topic}' does not exist; 'strandline topics --list' shows those that do, "
-            f"'strandline topics --create --topic {topic}' makes it"
-        )
+    known = known_partitions(consumer, topic)
     if missing := sorted(set(partitions) - set(known)):
         raise click.UsageError(f"topic '{topic}' has no partition {missing[0]}; it has {known[0]} to {known[-1]}")
     assigned = [TopicPartition(topic, number) for number in (sorted(set(partitions)) or known)]
@@ -159,6 +164,19 @@ def start_reading(
         start, stops[partition] = resolve(wanted, bounds)
         consumer.seek(partition, start)
     return stops
+
+
+def known_partitions(consumer: Consumer, topic: str) -> list[int]:
+    """Raises ClickException for a topic that does not exist."""
+    from strandline.client.errors import UnknownTopic
+
+    try:
+        return sorted(consumer.partitions_for_topic(topic, timeout_ms=UNKNOWN_AFTER_MS))
+    except UnknownTopic:
+        raise click.ClickException(
+            f"topic '{topic}' does not exist; 'strandline topics --list' shows those that do, "
+            f"'strandline topics --create --topic {topic}' makes it"
+        ) from None
 
 
 def _offsets_at(consumer: Consumer, partitions: list[TopicPartition], bound: Any) -> dict[TopicPartition, int | None]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MAX_PENDING = 20_000
 """Records whose outcome is not known yet; beyond it the oldest is waited for."""
 
+MAX_BLOCK_MS = 10_000
+"""How long a person should wait to learn that the topic or the cluster is not there."""
+
 
 class LineRules(NamedTuple):
     """How a line becomes key and value."""
@@ -138,7 +141,12 @@ def produce(
         lines = paced(lines, rate, session)
     producer = session.producer(
         bootstrap_of(session, bootstrap),
-        **{"acks": acks, "compression_type": compression, **client_settings(settings)},
+        **{
+            "acks": acks,
+            "compression_type": compression,
+            "max_block_ms": MAX_BLOCK_MS,
+            **client_settings(settings),
+        },
     )
     with producer:
         try:

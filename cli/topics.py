@@ -10,7 +10,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
@@ -19,9 +19,14 @@ from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
     from strandline import Admin
+    from strandline.client.metadata import PartitionView, TopicView
 
 ACTIONS = ("create", "list", "describe", "delete")
 JSON_VERSION = 1
+LOOK_TIMEOUT_MS = 10_000
+CHANGE_TIMEOUT_MS = 30_000
+"""How long a person should wait for an answer, or for the reason why there is none."""
+Partitions: TypeAlias = "list[tuple[int, PartitionView]]"
 
 
 class Wanted(NamedTuple):
@@ -104,7 +109,9 @@ def topics(
         yes,
     )
     session = session_of(ctx)
-    with session.admin(bootstrap_of(session, bootstrap), **client_settings(settings)) as admin:
+    timeout_ms = CHANGE_TIMEOUT_MS if action in ("create", "delete") else LOOK_TIMEOUT_MS
+    limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
+    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
         return {"create": create, "list": list_all, "describe": describe, "delete": delete}[action](admin, wanted)
 
 
@@ -209,43 +216,44 @@ def list_all(admin: Admin, wanted: Wanted) -> int:
 
 def describe(admin: Admin, wanted: Wanted) -> int:
     """Show the topics asked for (all of them if none was named), with errors for those that do not exist."""
-    described = sorted(admin.describe_topics(list(wanted.names) or sorted(admin.list_topics())), key=lambda t: t.name)
-    missing = [topic for topic in described if topic.error_code != 0]
-    found = [topic for topic in described if topic.error_code == 0]
+    from strandline.protocol.errors import error_code
+
+    found, errors = [], []
+    if not wanted.names:
+        found = sorted(admin.describe_topics().values(), key=lambda topic: topic.name)
+    for name in sorted(wanted.names):
+        try:
+            found.append(admin.describe_topics([name])[name])
+        except Exception as error:
+            code = code_of(error)
+            if code is None:
+                raise
+            if not wanted.if_exists:
+                errors.append(Outcome(name, str(error), error_code(code).name))
     rows = [(topic, partitions_shown(topic, wanted)) for topic in found]
-    if wanted.under_replicated or wanted.unavailable:
+    filtered = wanted.under_replicated or wanted.unavailable
+    if filtered:
         rows = [(topic, partitions) for topic, partitions in rows if partitions]
-    errors = [] if wanted.if_exists else [missing_topic(topic) for topic in missing]
     if wanted.as_json:
         entries: list[dict[str, Any]] = [topic_fields(topic, partitions) for topic, partitions in rows]
         entries += [{"topic": each.topic, "error": each.error, "message": each.message} for each in errors]
         show_json("describe", topics=entries)
     else:
         for topic, partitions in rows:
-            show_topic(topic, partitions, headline=not (wanted.under_replicated or wanted.unavailable))
+            show_topic(topic, partitions, headline=not filtered)
         for each in errors:
             click.echo(f"strandline: {each.message}", err=True)
     return 1 if errors else 0
 
 
-def missing_topic(topic: Any) -> Outcome:
-    from strandline.protocol.errors import ErrorCode, error_code
-
-    code = error_code(topic.error_code)
-    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        message = f"topic '{topic.name}' does not exist; 'strandline topics --list' shows those that do"
-    else:
-        message = f"topic '{topic.name}': {code.explanation}"
-    return Outcome(topic.name, message, code.name)
-
-
-def partitions_shown(topic: Any, wanted: Wanted) -> list[Any]:
-    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    if wanted.under_replicated:
-        partitions = [each for each in partitions if len(each.isr_nodes) < len(each.replica_nodes)]
-    if wanted.unavailable:
-        partitions = [each for each in partitions if each.leader_id < 0]
-    return partitions
+def partitions_shown(topic: TopicView, wanted: Wanted) -> Partitions:
+    """The partitions that the filters let through, in order."""
+    return [
+        (number, each)
+        for number, each in sorted(topic.partitions.items())
+        if (not wanted.under_replicated or len(each.in_sync_replicas) < len(each.replicas))
+        and (not wanted.unavailable or each.leader < 0)
+    ]
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -253,20 +261,19 @@ def topic_id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
-def topic_lines(topic: Any, partitions: list[Any], *, headline: bool) -> Iterable[str]:
+def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> Iterable[str]:
     """Kafka's lines, verbatim: tabs, `none` for a missing leader, ids joined by commas."""
     if headline:
-        configs = ",".join(f"{key}={value}" for key, value in sorted(getattr(topic, "configs", {}).items()))
-        replication = max((len(each.replica_nodes) for each in topic.partitions), default=0)
+        replication = max((len(each.replicas) for each in topic.partitions.values()), default=0)
         yield (
             f"Topic: {topic.name}\tTopicId: {topic_id_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
-            f"\tReplicationFactor: {replication}\tConfigs: {configs}"
+            f"\tReplicationFactor: {replication}\tConfigs: "
         )
-    for each in partitions:
-        leader = str(each.leader_id) if each.leader_id >= 0 else "none"
+    for number, each in partitions:
+        leader = str(each.leader) if each.leader >= 0 else "none"
         yield (
-            f"\tTopic: {topic.name}\tPartition: {each.partition_index}\tLeader: {leader}"
-            f"\tReplicas: {ids(each.replica_nodes)}\tIsr: {ids(each.isr_nodes)}"
+            f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {leader}"
+            f"\tReplicas: {ids(each.replicas)}\tIsr: {ids(each.in_sync_replicas)}"
         )
 
 
@@ -274,7 +281,7 @@ def ids(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def show_topic(topic: Any, partitions: list[Any], *, headline: bool) -> None:
+def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> None:
     if not sys.stdout.isatty():
         for line in topic_lines(topic, partitions, headline=headline):
             click.echo(line)
@@ -286,27 +293,27 @@ def show_topic(topic: Any, partitions: list[Any], *, headline: bool) -> None:
     table = Table(title=title, title_justify="left", box=None)
     for column in ("partition", "leader", "epoch", "replicas", "in sync"):
         table.add_column(column, justify="right" if column in ("partition", "leader", "epoch") else "left")
-    for each in partitions:
-        whole = len(each.isr_nodes) == len(each.replica_nodes)
-        leader = str(each.leader_id) if each.leader_id >= 0 else "[bold red]none[/]"
-        in_sync = ids(each.isr_nodes) if whole else f"[yellow]{ids(each.isr_nodes)}[/]"
-        table.add_row(str(each.partition_index), leader, str(each.leader_epoch), ids(each.replica_nodes), in_sync)
+    for number, each in partitions:
+        whole = len(each.in_sync_replicas) == len(each.replicas)
+        leader = str(each.leader) if each.leader >= 0 else "[bold red]none[/]"
+        in_sync = ids(each.in_sync_replicas) if whole else f"[yellow]{ids(each.in_sync_replicas)}[/]"
+        table.add_row(str(number), leader, str(each.leader_epoch), ids(each.replicas), in_sync)
     Console().print(table)
 
 
-def topic_fields(topic: Any, partitions: list[Any]) -> dict[str, Any]:
+def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": topic_id_text(topic.topic_id),
         "partitions": [
             {
-                "partition": each.partition_index,
-                "leader": each.leader_id if each.leader_id >= 0 else None,
+                "partition": number,
+                "leader": each.leader if each.leader >= 0 else None,
                 "leader_epoch": each.leader_epoch,
-                "replicas": list(each.replica_nodes),
-                "isr": list(each.isr_nodes),
+                "replicas": list(each.replicas),
+                "isr": list(each.in_sync_replicas),
             }
-            for each in partitions
+            for number, each in partitions
         ],
         "error": None,
     }

@@ -78,6 +78,22 @@ class DataLoss(SourceError):
         super().__init__(f"{text}. {DATA_LOSS_REMEDY}")
 
 
+class CorruptRecords(SourceError):
+    """Records fail their checksum or cannot be decoded, though the brokers hand them out."""
+
+    condition = "CORRUPT_RECORDS"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"{text}. Another replica may be whole: compare them with 'strandline dump-log', or read around the batch "
+            "with startingOffsets and endingOffsets"
+        )
+
+
+class OffsetGone(SourceError):
+    """The position to read from lies outside what the partition holds; becomes DataLoss or a warning."""
+
+
 class ReadTimeout(SourceError):
     """The brokers did not hand out the range in time."""
 

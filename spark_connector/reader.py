@@ -16,10 +16,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from strandline.protocol.records import Columns, decode_columns, scan
+from strandline.protocol.records import Columns, InvalidBatch, decode_columns, scan
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.arrow import RowBuffer
-from strandline.spark_connector.errors import DataLoss, ReadTimeout, UnknownTopic
+from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.planning import Held, OffsetRange, Resolver, asked_timestamps, check_covers, split
 
@@ -29,12 +29,8 @@ MAX_LOSSES = 3
 """How often one task finds its position gone before it gives up, even where loss is allowed."""
 
 
-class OffsetGone(Exception):
-    """The position to read from lies outside what the partition holds."""
-
-
 class Cluster(Protocol):
-    """What a read needs of a cluster; `ClusterClient` is the real one. All calls wait, within the client's limits."""
+    """What a read needs of a cluster; `ClusterClient` in cluster.py is the real one."""
 
     def topics(self) -> list[str]:
         """Names of all topics that are not internal."""
@@ -54,6 +50,14 @@ class Cluster(Protocol):
 
 
 # --- On the driver ---------------------------------------------------------------------------------------------
+
+
+def plan_ranges(options: SourceOptions, warn: Warn) -> list[OffsetRange]:
+    """`plan` over the cluster that the options name."""
+    from strandline.spark_connector.cluster import ClusterClient
+
+    with ClusterClient(options) as cluster:
+        return plan(options, cluster, warn)
 
 
 def plan(options: SourceOptions, cluster: Cluster, warn: Warn) -> list[OffsetRange]:
@@ -110,8 +114,16 @@ def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[Topi
 # --- On an executor --------------------------------------------------------------------------------------------
 
 
+def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Iterator[pa.RecordBatch]:
+    """`read` over the cluster that the options name."""
+    from strandline.spark_connector.cluster import ClusterClient
+
+    with ClusterClient(options) as cluster:
+        yield from read(options, wanted, cluster, warn)
+
+
 def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
-    """The records of one range, in order. Raises DataLoss, ReadTimeout, InvalidBatch."""
+    """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
     rows = RowBuffer(*partition, include_headers=options.include_headers)
     position = wanted.start
@@ -145,7 +157,10 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
 
 def _add(rows: RowBuffer, batch: memoryview, timestamp_type: int, start: int, end: int) -> None:
     """The batch's records with offsets in [start, end)."""
-    offsets, timestamps_ms, keys, values, headers = decode_columns(batch)
+    try:
+        offsets, timestamps_ms, keys, values, headers = decode_columns(batch)
+    except InvalidBatch as error:
+        raise CorruptRecords(str(error)) from error
     if not offsets:
         return
     if offsets[0] < start or offsets[-1] >= end:

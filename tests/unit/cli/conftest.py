@@ -10,11 +10,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline.cli.main import run
+from strandline.client.errors import UnknownTopic
+from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
-from strandline.protocol.messages import MetadataPartition, MetadataTopic
 from strandline.protocol.types import TopicPartition
 
 TOPIC_ID = bytes(range(16))
+
+
+def unknown(topic: str) -> UnknownTopic:
+    return UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}: UNKNOWN_TOPIC_OR_PARTITION")
 
 
 class FakeRecord(NamedTuple):
@@ -45,7 +50,7 @@ class FakeCluster:
 
     records: dict[TopicPartition, list[FakeRecord]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
-    topics: dict[str, MetadataTopic] = field(default_factory=dict)
+    topics: dict[str, TopicView] = field(default_factory=dict)
     produced: list[tuple[str, bytes | None, bytes | None, int | None, tuple[Any, ...]]] = field(default_factory=list)
     fail_after: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -62,8 +67,8 @@ class FakeCluster:
         log = self.records.get(partition, [])
         return self.ends.get(partition, log[-1].offset + 1 if log else 0)
 
-    def add_topic(self, name: str, partitions: list[MetadataPartition]) -> None:
-        self.topics[name] = MetadataTopic(0, name, partitions, TOPIC_ID)
+    def add_topic(self, name: str, partitions: dict[int, PartitionView]) -> None:
+        self.topics[name] = TopicView(name, TOPIC_ID, partitions)
 
 
 class FakeClient:
@@ -97,8 +102,11 @@ class FakeConsumer(FakeClient):
         super().__init__(cluster)
         self.positions: dict[TopicPartition, int] = {}
 
-    def partitions_for_topic(self, topic: str) -> list[int]:
-        return [each.partition for each in self.cluster.records if each.topic == topic]
+    def partitions_for_topic(self, topic: str, timeout_ms: float) -> list[int]:
+        found = [each.partition for each in self.cluster.records if each.topic == topic]
+        if not found:
+            raise unknown(topic)
+        return found
 
     def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {each: self.cluster.records[each][0].offset if self.cluster.records[each] else 0 for each in partitions}
@@ -140,18 +148,20 @@ class FakeAdmin(FakeClient):
         if name in self.cluster.topics:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS)
         self.cluster.settings["created"] = (name, partitions, replication_factor, configs)
-        self.cluster.add_topic(name, [])
+        self.cluster.add_topic(name, {})
 
     def delete_topic(self, name: str) -> None:
         if self.cluster.topics.pop(name, None) is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise unknown(name)
 
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)
 
-    def describe_topics(self, names: list[str]) -> list[MetadataTopic]:
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return [self.cluster.topics.get(name) or MetadataTopic(missing, name, []) for name in names]
+    def describe_topics(self, names: list[str] | None = None) -> dict[str, TopicView]:
+        for name in names or ():
+            if name not in self.cluster.topics:
+                raise unknown(name)
+        return {name: self.cluster.topics[name] for name in names or self.cluster.topics}
 
 
 class FakeSession:

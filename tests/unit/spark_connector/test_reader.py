@@ -9,10 +9,10 @@ import pytest
 from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector import arrow
-from strandline.spark_connector.errors import DataLoss, ReadTimeout, UnknownTopic
+from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options import SourceOptions, parse_options
 from strandline.spark_connector.planning import Held, OffsetRange
-from strandline.spark_connector.reader import OffsetGone, plan, read
+from strandline.spark_connector.reader import plan, read
 
 T0 = TopicPartition("t", 0)
 
@@ -49,7 +49,7 @@ class MemoryCluster:
     def fetch(self, partition: TopicPartition, offset: int, timeout_ms: int) -> bytes:
         self.fetches += 1
         if not self.log_start.get(partition, 0) <= offset <= self.high_watermarks[partition]:
-            raise OffsetGone
+            raise OffsetGone(f"{offset}")
         whole = [batch for batch in self.batches[partition] if next(scan(batch))[1].next_offset > offset]
         return b"".join(whole[: self.batches_per_fetch])
 
@@ -136,6 +136,15 @@ def test_tombstones_and_headers_arrive(cluster: MemoryCluster, warnings: list[st
     (batch,) = read(options(includeHeaders="true"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
     assert batch.to_pylist()[0]["value"] is None
     assert batch.to_pylist()[0]["headers"] is None
+
+
+def test_damaged_records_are_an_error(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"value"])
+    damaged = bytearray(cluster.batches[T0][0])
+    damaged[-3] ^= 1
+    cluster.batches[T0][0] = bytes(damaged)
+    with pytest.raises(CorruptRecords, match="CRC"):
+        rows(cluster, OffsetRange("t", 0, 0, 1), options(), warnings)
 
 
 # --- plan --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""The cluster as a read sees it, through the synchronous client.
+
+One object serves one planning or one task and is closed with it: a consumer for offsets and records, and for patterns
+an admin client that lists topics. Fetched chunks are handed on as they are, undecoded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+from strandline import Admin, Consumer
+from strandline.client.assignment import FetchedBatches
+from strandline.client.errors import LogTruncated, OffsetOutOfRange
+from strandline.client.errors import UnknownTopic as NoSuchTopic
+from strandline.protocol.types import TopicPartition
+from strandline.spark_connector.errors import OffsetGone
+from strandline.spark_connector.options import SourceOptions
+from strandline.spark_connector.planning import Held
+
+UNKNOWN_AFTER_MS = 15_000
+"""A topic that no broker has heard of by then does not exist: news of a new one travels in less than a second."""
+
+
+class ClusterClient:
+    """Implements `reader.Cluster`. All calls raise the client's errors, which name broker, cause and setting."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": options.bootstrap_servers,
+            "client_id": "strandline-spark",
+            **options.client_settings,
+        }
+        self._consumer = Consumer(**{**self._settings, "auto_offset_reset": "none"})
+        self._assigned: TopicPartition | None = None
+        self._next_offset = -1
+        self._chunks: deque[FetchedBatches] = deque()
+
+    def __enter__(self) -> ClusterClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def topics(self) -> list[str]:
+        settings = {key: self._settings[key] for key in ("bootstrap_servers", "client_id")}
+        with Admin(**settings) as admin:
+            return sorted(name for name, topic in admin.describe_topics().items() if not topic.is_internal)
+
+    def partitions(self, topic: str) -> list[int]:
+        try:
+            return list(self._consumer.partitions_for_topic(topic, timeout_ms=UNKNOWN_AFTER_MS))
+        except NoSuchTopic:
+            return []
+
+    def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
+        """The log starts are asked for first: they only grow, so no partition seems to begin behind its end."""
+        earliest = self._consumer.beginning_offsets(partitions)
+        latest = self._consumer.end_offsets(partitions)
+        return {each: Held(earliest[each], max(earliest[each], latest[each])) for each in partitions}
+
+    def offsets_at(self, timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        found = self._consumer.offsets_for_times(timestamps_ms)
+        return {partition: None if at is None else at.offset for partition, at in found.items()}
+
+    def fetch(self, partition: TopicPartition, offset: int, timeout_ms: int) -> memoryview:
+        """One chunk that begins with the batch that holds `offset`; the client fetches ahead meanwhile."""
+        if partition != self._assigned:
+            self._consumer.assign([partition])
+            self._assigned, self._next_offset = partition, -1
+        if offset != self._next_offset:
+            self._chunks.clear()
+            self._consumer.seek(partition, offset)
+        if not self._chunks:
+            try:
+                fetched = self._consumer.fetch_batches(timeout_ms=timeout_ms)
+            except (OffsetOutOfRange, LogTruncated) as error:
+                self._next_offset = -1
+                raise OffsetGone(str(error)) from error
+            self._chunks.extend(fetched)
+        if not self._chunks:
+            return memoryview(b"")
+        chunk = self._chunks.popleft()
+        self._next_offset = chunk.next_offset
+        return chunk.records

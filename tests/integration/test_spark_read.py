@@ -1,0 +1,182 @@
+"""Spark reads topics of a real cluster, exactly: `spark.read.format("strandline")` without registering anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Admin, Producer
+from strandline.cli.cluster import EmbeddedCluster
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 3
+RECORDS = 5_000
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    folder: Path = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("strandline tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.local.dir", str(folder))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """A cluster with `numbers` (three partitions, known records) and `empty`."""
+    with EmbeddedCluster(tmp_path_factory.mktemp("spark-cluster"), 3) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topic("numbers", PARTITIONS, 3, {"min.insync.replicas": "2"})
+            admin.create_topic("empty", 2, 3)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, compression_type="lz4") as producer:
+            for number in range(RECORDS):
+                send(producer, number)
+            producer.flush()
+        yield cluster
+
+
+def send(producer: Producer, number: int) -> None:
+    key, value, headers = expected(number)
+    producer.send(
+        "numbers",
+        value,
+        key=key,
+        partition=number % PARTITIONS,
+        headers=headers,
+        timestamp_ms=FIRST_MS + number,
+    )
+
+
+def expected(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """Key, value and headers of a record: some keys and values are null, no value is text, some have headers."""
+    key = None if number % 7 == 0 else b"key %d" % (number % 100)
+    value = None if number % 11 == 0 else b"\xff\x00%d\r" % number
+    return key, value, [("n", b"%d" % number), ("empty", None)] if number % 5 == 0 else []
+
+
+@pytest.fixture
+def load(spark: Any, served: EmbeddedCluster) -> Any:
+    """`load(topic, option=value, …)`: a DataFrame; names with dots are written with underscores twice."""
+
+    def build(topic: str | None = "numbers", **options: str) -> Any:
+        reader = spark.read.format("strandline").option("servers", served.bootstrap_servers)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), value)
+        return reader.load(topic) if topic is not None else reader.load()
+
+    return build
+
+
+def offsets(frame: Any) -> dict[int, list[int]]:
+    """partition → offsets in the order of the rows' offsets."""
+    found: dict[int, list[int]] = {}
+    for row in frame.select("partition", "offset").collect():
+        found.setdefault(row.partition, []).append(row.offset)
+    return {partition: sorted(rows) for partition, rows in sorted(found.items())}
+
+
+def whole(first: int, end: int) -> dict[int, list[int]]:
+    return {partition: list(range(first, end)) for partition in range(PARTITIONS)}
+
+
+PER_PARTITION = [len(range(partition, RECORDS, PARTITIONS)) for partition in range(PARTITIONS)]
+
+
+def test_every_record_arrives_once_and_unaltered(load: Any) -> None:
+    rows = load(includeHeaders="true").collect()
+    assert len(rows) == RECORDS
+    seen = set()
+    for row in rows:
+        number = row.offset * PARTITIONS + row.partition
+        key, value, headers = expected(number)
+        assert (row.key, row.value) == (key, value)
+        assert (row.headers and [tuple(each) for each in row.headers]) == (headers or None)
+        assert row.topic == "numbers"
+        assert row.timestampType == 0
+        seen.add(number)
+    assert len(seen) == RECORDS
+
+
+def test_timestamps_are_those_of_the_producer(load: Any) -> None:
+    from pyspark.sql.functions import col, unix_millis
+
+    late = load().where(unix_millis(col("timestamp")) != FIRST_MS + col("offset") * PARTITIONS + col("partition"))
+    assert late.count() == 0
+
+
+def test_an_empty_topic_has_no_rows(load: Any) -> None:
+    assert load("empty").count() == 0
+    assert load(None, subscribePattern="nothing.*").count() == 0
+
+
+def test_ranges_of_offsets_and_times(load: Any) -> None:
+    start = '{"numbers":{"0":10,"1":-2,"2":100}}'
+    end = '{"numbers":{"0":20,"1":3,"2":101}}'
+    assert offsets(load(startingOffsets=start, endingOffsets=end)) == {
+        0: list(range(10, 20)),
+        1: [0, 1, 2],
+        2: [100],
+    }
+    one = load(startingTimestamp=str(FIRST_MS + 30), endingTimestamp=str(FIRST_MS + 60))
+    assert offsets(one) == whole(10, 20)
+
+
+def test_splitting_changes_the_tasks_but_not_the_rows(load: Any) -> None:
+    many = load(minPartitions="10", maxRecordsPerPartition="700")
+    assert many.rdd.getNumPartitions() >= 10
+    assert offsets(many) == {number: list(range(count)) for number, count in enumerate(PER_PARTITION)}
+
+
+def test_only_the_assigned_partitions_are_read(load: Any) -> None:
+    assert list(offsets(load(None, assign='{"numbers":[2]}'))) == [2]
+
+
+def test_what_is_not_there_is_an_error_with_a_remedy(load: Any) -> None:
+    from pyspark.errors import PySparkException
+
+    for options, text in (
+        ({"topic": "numers"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"startingOffsets": '{"numbers":{"0":1}}'}, "Use -1 for latest, -2 for earliest"),
+        ({"endingOffsets": '{"numbers":{"0":999999,"1":0,"2":0}}'}, "set the option failOnDataLoss to false"),
+        ({"startingTimestamp": str(FIRST_MS * 2)}, "startingOffsetsByTimestampStrategy"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            load(**options).count()
+        assert text in str(caught.value)
+
+
+def test_allowed_loss_reads_what_there_is(load: Any) -> None:
+    frame = load(endingOffsets='{"numbers":{"0":999999,"1":0,"2":0}}', failOnDataLoss="false")
+    assert frame.count() == PER_PARTITION[0]
+
+
+def test_sql_sees_the_source(spark: Any, served: EmbeddedCluster) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW numbers USING strandline "
+        f"OPTIONS (servers '{served.bootstrap_servers}', subscribe 'numbers')"
+    )
+    row = spark.sql("SELECT count(*) AS n, count(value) AS v, max(offset) AS last FROM numbers").first()
+    nulls = len(range(0, RECORDS, 11))
+    assert (row.n, row.v, row.last) == (RECORDS, RECORDS - nulls, max(PER_PARTITION) - 1)
