@@ -1,1 +1,36 @@
-"""Producer, consumer, admin."""
+"""Producer, consumer, admin.
+
+`TrioProducer`, `TrioConsumer`, `TrioAdmin` for trio programs; `Producer`, `Consumer`, `Admin` for scripts. Names are
+imported on first use: a broker needs `client.connection` only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "Admin": "sync",
+    "ConsumerRecord": "assignment",
+    "Consumer": "sync",
+    "CreatedTopic": "admin",
+    "DeliveredBatch": "delivery",
+    "FailedBatch": "delivery",
+    "FetchedBatches": "assignment",
+    "FoundOffset": "lookup",
+    "NewTopic": "admin",
+    "Producer": "sync_producer",
+    "RecordMetadata": "delivery",
+    "TrioAdmin": "admin",
+    "TrioConsumer": "consumer",
+    "TrioProducer": "producer",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -245,7 +245,9 @@ class _ControllerCall:
     async def attempt(self, request: Request, answer: type[R]) -> R | None:
         """Ask the controller; None: try again. The last cause once the time is over."""
         view = self._admin._metadata.view
-        if view.controller_id != NO_BROKER and (result := await self.ask(view.controller_id, request, answer)):
+        if view.controller_id != NO_BROKER and (
+            (result := await self.ask(view.controller_id, request, answer)) is not None
+        ):
             return result
         if view.controller_id == NO_BROKER and view.brokers:
             self.last_error = error_for(ErrorCode.NOT_CONTROLLER, "looking for the controller: none is known")

@@ -166,6 +166,9 @@ class TrioProducer:
             refused = InvalidRecordValue(
                 f"a record for {topic!r} is refused: {error}; keys and values are bytes or None"
             )
+        except trio.Cancelled:
+            sink.failed(ClientClosed("sending was cancelled before the record was accepted"), left)
+            raise
         if left and refused is not None:
             sink.failed(refused, left)
         return refused
@@ -200,7 +203,20 @@ class TrioProducer:
         try:
             await self.flush(timeout_ms)
         finally:
-            self._stop()
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop without flushing: what is left fails with DeliveryTimeout."""
+        self._closed = True
+        self._scope.cancel()
+
+    async def finished(self) -> None:
+        """Wait until `run` has ended and every record is settled."""
+        await self._finished.wait()
+
+    def now_ms(self) -> int:
+        """The timestamp of a record that is sent now."""
+        return self._environment.wall_clock.now_ms()
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""
@@ -246,7 +262,7 @@ class TrioProducer:
             if error is None:
                 await self.close()
         finally:
-            self._stop()
+            self.stop()
             await self._nursery_manager.__aexit__(kind, error, trace)
 
     async def _pump(self) -> None:
@@ -255,10 +271,6 @@ class TrioProducer:
             with trio.move_on_at(next_time):
                 await self._wake.wait()
             self._wake = trio.Event()
-
-    def _stop(self) -> None:
-        self._closed = True
-        self._scope.cancel()
 
     def _wake_up(self) -> None:
         self._wake.set()

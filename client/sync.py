@@ -1,0 +1,289 @@
+"""The synchronous front: `Producer`, `Consumer`, `Admin` for scripts, over the trio-native clients.
+
+One background thread per process runs the event loop (`runtime.portal`); calls cross into it once per batch of records,
+not once per record. Every blocking call has a deadline; Ctrl-C interrupts it. The objects may be used by several
+threads, but not by a forked child and not through pickle: each process makes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from strandline.client.admin import CreatedTopic, NewTopic, TrioAdmin
+from strandline.client.assignment import ConsumerRecord, FetchedBatches
+from strandline.client.consumer import TrioConsumer
+from strandline.client.errors import AnsweredError, ClientClosed, RequestTimedOut
+from strandline.client.lookup import FoundOffset
+from strandline.client.metadata import ClusterView, TopicView
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
+
+T = TypeVar("T")
+C = TypeVar("C", TrioConsumer, TrioAdmin)
+
+GRACE_S = 5.0
+"""Every trio call ends by itself in time; this much later the thread stops waiting for it all the same."""
+
+
+class SyncClient:
+    """What the three fronts share: the portal, the service's end, refusal of forks and pickles."""
+
+    def __init__(self) -> None:
+        self._portal = Portal.acquire()
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be sent to another process (it holds connections and a thread): make one "
+            f"there from the same settings"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._portal.release()
+
+    def close_at_exit(self) -> None:
+        self.close()
+
+    def _call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:
+        """One crossing. ClientClosed, RequestTimedOut and what the function raises."""
+        if self._closed:
+            raise ClientClosed(f"the {type(self).__name__.lower()} is closed")
+        try:
+            return self._portal.call(function, *args, timeout_s=timeout_s)
+        except ForkedPortal:
+            raise self.forked_error() from None
+        except PortalClosed as error:
+            raise self.closed_error() from error
+        except CallTimedOut as error:
+            raise RequestTimedOut(f"the event loop of this client is stuck: {error}") from error
+
+    def forked_error(self) -> ClientClosed:
+        return ClientClosed(
+            f"this {type(self).__name__} was made before the process forked; make one in the child process"
+        )
+
+    def closed_error(self) -> ClientClosed:
+        reason = f": {self._failure}" if self._failure is not None else ""
+        return ClientClosed(f"the event loop of this {type(self).__name__.lower()} has ended{reason}")
+
+    async def _serve(self, run: Callable[[], Awaitable[object]]) -> None:
+        """The client's tasks; a failure ends this client, not the loop of the others."""
+        try:
+            await run()
+        except Exception as error:
+            self._failure = error
+
+
+class _Front(SyncClient):
+    """A front whose trio client is made and served in the loop."""
+
+    def _open(self, make: Callable[[], C]) -> C:
+        async def open_and_serve() -> C:
+            client = make()
+            self._portal.spawn(lambda: self._serve(client.run))
+            return client
+
+        try:
+            client = self._call(open_and_serve, timeout_s=GRACE_S + 25)
+        except BaseException:
+            super().close()
+            raise
+        close_at_exit(self)
+        return client
+
+
+class Consumer(_Front):
+    """`TrioConsumer` for scripts; settings as there. Timeouts are in milliseconds."""
+
+    def __init__(
+        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+    ) -> None:
+        super().__init__()
+        self._client = self._open(lambda: TrioConsumer(bootstrap_servers, environment=environment, **settings))
+        self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions from now on; see `TrioConsumer.assign`."""
+        self._within(None, self._client.assign, list(partitions))
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        return self._client.assignment
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._now(self._client.seek, partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._now(self._client.seek_to_beginning, *partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._now(self._client.seek_to_end, *partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._now(self._client.pause, *partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._now(self._client.resume, *partitions)
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        return self._within(timeout_ms, self._client.position, partition, timeout_ms)
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """As of the last fetch, −1 before it."""
+        return self._now(self._client.high_watermark, partition)
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """See `TrioConsumer.poll`."""
+
+        async def poll() -> dict[TopicPartition, list[ConsumerRecord]]:
+            return await self._client.poll(max_records=max_records, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, poll)
+
+    def fetch_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
+        """See `TrioConsumer.fetch_batches`."""
+
+        async def fetch() -> list[FetchedBatches]:
+            return await self._client.fetch_batches(timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, fetch)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._within(timeout_ms, self._client.beginning_offsets, list(partitions), timeout_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._within(timeout_ms, self._client.end_offsets, list(partitions), timeout_ms)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        return self._within(timeout_ms, self._client.offsets_for_times, dict(timestamps_ms), timeout_ms)
+
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
+        return self._within(timeout_ms, self._client.partitions_for_topic, topic, timeout_ms)
+
+    def close(self) -> None:
+        """Stop fetching; idempotent."""
+        if not self._closed and not self._portal.is_foreign:
+            try:
+                self._portal.post(self._client.close)
+            except PortalClosed:
+                pass
+        super().close()
+
+    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)
+
+    def _now(self, function: Callable[..., T], *args: Any) -> T:
+        async def call() -> T:
+            return function(*args)
+
+        return self._call(call, timeout_s=GRACE_S)
+
+
+class Admin(_Front):
+    """`TrioAdmin` for scripts; settings as there. Timeouts are in milliseconds."""
+
+    def __init__(
+        self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
+    ) -> None:
+        super().__init__()
+        self._client = self._open(lambda: TrioAdmin(bootstrap_servers, environment=environment, **settings))
+        self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> CreatedTopic:
+        """See `TrioAdmin.create_topic`."""
+        topic = NewTopic(name, num_partitions, replication_factor, configs, assignments)
+        result = self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms)[name]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: float | None = None
+    ) -> dict[str, CreatedTopic | AnsweredError]:
+        listed = list(topics)
+
+        async def create() -> dict[str, CreatedTopic | AnsweredError]:
+            return await self._client.create_topics(listed, validate_only=validate_only, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, create)
+
+    def delete_topic(self, name: str, *, timeout_ms: float | None = None) -> None:
+        """See `TrioAdmin.delete_topic`."""
+        error = self.delete_topics([name], timeout_ms=timeout_ms)[name]
+        if error is not None:
+            raise error
+
+    def delete_topics(
+        self, names: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, AnsweredError | None]:
+        listed = list(names)
+
+        async def delete() -> dict[str, AnsweredError | None]:
+            return await self._client.delete_topics(listed, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, delete)
+
+    def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
+        return sorted(self.describe_topics(timeout_ms=timeout_ms))
+
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, TopicView]:
+        """See `TrioAdmin.describe_topics`."""
+        listed = None if names is None else list(names)
+
+        async def describe() -> dict[str, TopicView]:
+            return await self._client.describe_topics(listed, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, describe)
+
+    def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
+        async def describe() -> ClusterView:
+            return await self._client.describe_cluster(timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, describe)
+
+    def close(self) -> None:
+        """Close connections; idempotent."""
+        if not self._closed and not self._portal.is_foreign:
+            try:
+                self._portal.post(self._client.close)
+            except PortalClosed:
+                pass
+        super().close()
+
+    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)

@@ -1,0 +1,308 @@
+"""The synchronous producer: records go into a mailbox, a task in the event loop takes them out in bursts.
+
+Sending costs the calling thread a lock and a small object; memory for records is the trio producer's `buffer_memory`,
+and while that is full the mailbox fills and the caller waits (`max_block_ms`) or is refused (`buffer_full`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import trio
+
+from strandline.client.accumulator import Header, KeyAndValue
+from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch, RecordMetadata, record_metadata
+from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
+from strandline.client.producer import TrioProducer
+from strandline.client.sync import GRACE_S, SyncClient
+from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
+
+MAILBOX_RECORDS = 10_000
+"""Records that may wait for the event loop; `send_many` counts as so many."""
+
+EXIT_FLUSH_MS = 5_000
+"""How long a producer that nobody closed is flushed when the interpreter ends."""
+
+SendCallback = Callable[[RecordMetadata | None, Exception | None], None]
+
+
+class SendFuture:
+    """What becomes of one record."""
+
+    __slots__ = ("_callback", "_deadline_s", "_outcome", "_timestamp_ms")
+
+    def __init__(self, timestamp_ms: int, deadline_s: float, callback: SendCallback | None) -> None:
+        self._outcome: Outcome[RecordMetadata] = Outcome()
+        self._timestamp_ms = timestamp_ms
+        self._deadline_s = deadline_s
+        self._callback = callback
+
+    def done(self) -> bool:
+        return self._outcome.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record stands; DeliveryFailed (DeliveryTimeout, …) if it was given up, RequestTimedOut if nothing
+        is known after `timeout` seconds (default: as long as delivery can take)."""
+        limit_s = self._deadline_s if timeout is None else timeout
+        if not self._outcome.wait(limit_s):
+            raise RequestTimedOut(f"the record's outcome is not known after {limit_s:g} s; it is still on its way")
+        return self._outcome.get()
+
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+        self._settle(record_metadata(batch, first_index, self._timestamp_ms), None)
+
+    def failed(self, error: Exception, count: int) -> None:
+        self._settle(None, error)
+
+    def _settle(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        self._outcome.set(metadata, error)
+        if self._callback is not None:
+            self._callback(metadata, error)
+
+
+class SendManyFuture:
+    """What becomes of the records of one `send_many`."""
+
+    def __init__(self, expected: int, deadline_s: float) -> None:
+        self.batches: list[DeliveredBatch] = []
+        """Acknowledged so far."""
+        self.delivered_records = 0
+        self.failed_records = 0
+        self._expected = expected
+        self._deadline_s = deadline_s
+        self._error: Exception | None = None
+        self._outcome: Outcome[list[DeliveredBatch]] = Outcome()
+        self._settle()
+
+    def done(self) -> bool:
+        return self._outcome.done
+
+    def result(self, timeout: float | None = None) -> list[DeliveredBatch]:
+        """The batches that hold the records, once all are settled; the first failure is raised."""
+        limit_s = self._deadline_s if timeout is None else timeout
+        if not self._outcome.wait(limit_s):
+            raise RequestTimedOut(
+                f"{self._expected - self.delivered_records - self.failed_records} records are not settled after "
+                f"{limit_s:g} s; they are still on their way"
+            )
+        return self._outcome.get()
+
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+        self.batches.append(batch)
+        self.delivered_records += count
+        self._settle()
+
+    def failed(self, error: Exception, count: int) -> None:
+        self._error = self._error or error
+        self.failed_records += count
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.delivered_records + self.failed_records >= self._expected:
+            self._outcome.set(self.batches, self._error)
+
+
+class _Letter(NamedTuple):
+    topic: str
+    records: Sequence[KeyAndValue]
+    sink: DeliverySink
+    partition: int | None
+    headers: Sequence[Header]
+    timestamp_ms: int
+
+
+class Producer(SyncClient):
+    """`TrioProducer` for scripts; settings as there.
+
+    with Producer("localhost:9092") as producer:
+        producer.send("topic", b"value", key=b"key").result()
+        producer.send_many("topic", [(b"key", b"value"), …])
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        environment: ClientEnvironment | None = None,
+        on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise."""
+        super().__init__()
+
+        async def open_and_serve() -> TrioProducer:
+            client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
+            self._mailbox: Mailbox[_Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
+            self._portal.spawn(lambda: self._serve(lambda: self._run(client)))
+            return client
+
+        self._accepted_letters = 0
+        self._accepted = trio.Event()
+        try:
+            self._client = self._call(open_and_serve, timeout_s=GRACE_S + 25)
+        except BaseException:
+            super().close()
+            raise
+        limits = self._client.settings
+        self._max_block_s = limits.max_block_ms / 1000
+        self._buffer_full = limits.buffer_full
+        self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
+        self._now_ms = self._client.now_ms
+        close_at_exit(self)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+        callback: SendCallback | None = None,
+    ) -> SendFuture:
+        """Accept one record. Waits at most `max_block_ms` for room; what hinders it later (an unknown topic, a record
+        that is too large) is in the future. `callback` runs in the event loop's thread. BufferFull, ClientClosed."""
+        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+        future = SendFuture(stamp, self._deadline_s, callback)
+        self._post(_Letter(topic, ((key, value),), future, partition, headers, stamp))
+        return future
+
+    def send_many(
+        self,
+        topic: str,
+        records: Iterable[KeyAndValue],
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SendManyFuture:
+        """Accept many (key, value) pairs, in order, with one crossing: the fast way. Lists of some thousand records
+        are best; a list must not be changed afterwards. BufferFull, ClientClosed."""
+        listed = records if isinstance(records, list | tuple) else list(records)
+        future = SendManyFuture(len(listed), self._deadline_s)
+        if listed:
+            stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+            self._post(_Letter(topic, listed, future, partition, (), stamp))
+        return future
+
+    send_batch = send_many
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent before is settled, well or badly. FlushTimedOut after `timeout` seconds
+        (default: as long as delivery can take)."""
+        limit_s = self._deadline_s if timeout is None else timeout
+        self._call(self._flush, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush for at most `timeout` seconds (default: as long as delivery can take), then stop; what is left fails.
+        FlushTimedOut if something was left. Idempotent, never hangs."""
+        if self._closed:
+            return
+        if self._portal.is_foreign:
+            self._closed = True
+            return
+        limit_s = self._deadline_s if timeout is None else timeout
+        try:
+            self._call(self._flush_and_close, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
+        finally:
+            for letter in self._mailbox.close():
+                letter.sink.failed(
+                    ClientClosed("the producer was closed before it took the record"), len(letter.records)
+                )
+            super().close()
+
+    def close_at_exit(self) -> None:
+        try:
+            self.close(EXIT_FLUSH_MS / 1000)
+        except (FlushTimedOut, ClientClosed, RequestTimedOut):
+            return  # nobody is left to be told
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The topic's partitions. UnknownTopic or what hindered it after `max_block_ms`."""
+        return self._call(self._client.partitions_for, topic, timeout_s=self._max_block_s + GRACE_S)
+
+    @property
+    def delivered_records(self) -> int:
+        """Records acknowledged so far."""
+        return self._client.delivered_records
+
+    @property
+    def failed_records(self) -> int:
+        """Accepted records that were given up so far."""
+        return self._client.failed_records
+
+    def _post(self, letter: _Letter) -> None:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if self._portal.is_foreign:
+            raise self.forked_error()
+        wait_s = self._max_block_s if self._buffer_full == "block" else 0.0
+        try:
+            if self._mailbox.put(letter, len(letter.records), wait_s):
+                return
+        except ForkedPortal:
+            raise self.forked_error() from None
+        except PortalClosed:
+            raise self.closed_error() from None
+        if self._buffer_full == "drop":
+            text = "buffer_memory is full of records that wait for delivery; the record was dropped (buffer_full=drop)"
+            letter.sink.failed(RecordDropped(text), len(letter.records))
+            return
+        raise BufferFull(
+            f"buffer_memory is full of records that wait for delivery, and stayed so for {wait_s * 1000:g} ms "
+            f"(max_block_ms)"
+        )
+
+    async def _run(self, client: TrioProducer) -> None:
+        """In the loop: the producer and the task that feeds it, until the producer ends."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._take_letters, client)
+                await client.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._refuse(self._mailbox.close())
+
+    async def _take_letters(self, client: TrioProducer) -> None:
+        """Hand letters to the producer, in order."""
+        while True:
+            letters = deque(await self._mailbox.take_all())
+            try:
+                while letters:
+                    letter = letters.popleft()
+                    await client.accept(
+                        letter.topic,
+                        letter.records,
+                        letter.sink,
+                        partition=letter.partition,
+                        headers=letter.headers,
+                        timestamp_ms=letter.timestamp_ms,
+                    )
+                    self._accepted_letters += 1
+            finally:
+                self._refuse(letters)
+            self._accepted.set()
+            self._accepted = trio.Event()
+
+    @staticmethod
+    def _refuse(letters: Iterable[_Letter]) -> None:
+        for letter in letters:
+            letter.sink.failed(ClientClosed("the producer was closed before it took the record"), len(letter.records))
+
+    async def _flush(self, letters: int, limit_s: float) -> None:
+        deadline = trio.current_time() + limit_s
+        while self._accepted_letters < letters:
+            accepted = self._accepted
+            with trio.move_on_at(deadline):
+                await accepted.wait()
+            if trio.current_time() >= deadline:
+                raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
+        await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
+
+    async def _flush_and_close(self, letters: int, limit_s: float) -> None:
+        try:
+            await self._flush(letters, limit_s)
+        finally:
+            self._client.stop()
+            await self._client.finished()

@@ -1,0 +1,297 @@
+"""From threads into trio: one background thread per process that runs an event loop for synchronous clients.
+
+Rules: a thread hands over work, never state; every wait of a thread has a deadline and ends at once on Ctrl-C, which
+cancels what it waited for; nothing here crosses a fork: a child process must make its own. Threads enter the loop only
+by `run_sync_soon` of functions that cannot fail. The thread is a daemon; at interpreter exit `at_exit` functions run
+while the loop still does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+class PortalClosed(Exception):
+    """The event loop's thread has ended."""
+
+
+class ForkedPortal(Exception):
+    """The process forked after the portal was made: its thread exists in the parent only."""
+
+
+class CallTimedOut(Exception):
+    """The event loop did not finish a call in time; the call was cancelled."""
+
+
+class Outcome(Generic[T]):
+    """A result that one thread waits for and the loop's thread sets, once. Small: there may be one per record."""
+
+    __slots__ = ("_done", "_error", "_value", "_waiter")
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._waiter: threading.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """True once it is set, False after the timeout."""
+        if not self._done:
+            with Outcome._lock:
+                if not self._done and self._waiter is None:
+                    self._waiter = threading.Event()
+            if self._waiter is not None:
+                self._waiter.wait(timeout_s)
+        return self._done
+
+    def get(self) -> T:
+        """The value, or the error raised; only once it is set."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # set together with _done
+
+    def set(self, value: T | None, error: BaseException | None = None) -> None:
+        self._value, self._error = value, error
+        with Outcome._lock:
+            self._done = True
+            waiter = self._waiter
+        if waiter is not None:
+            waiter.set()
+
+
+class _Job(Generic[T]):
+    """One call on its way through the loop."""
+
+    def __init__(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
+        self.outcome: Outcome[T] = Outcome()
+        self.scope = trio.CancelScope()
+        self._function = function
+        self._args = args
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                self.outcome.set(await self._function(*self._args))
+        except Exception as error:
+            self.outcome.set(None, error)
+        finally:
+            if not self.outcome.done:
+                self.outcome.set(None, PortalClosed("the call was cancelled"))
+
+
+class Portal:
+    """The loop and its thread; shared by all synchronous clients of a process (`acquire` and `release`)."""
+
+    _shared: ClassVar[Portal | None] = None
+    _shared_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._process_id = os.getpid()
+        self._ready: Outcome[None] = Outcome()
+        self._stop = trio.Event()
+        self._thread = threading.Thread(target=self._run, name="strandline-client", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(START_TIMEOUT_S):
+            raise PortalClosed(f"the event loop did not start within {START_TIMEOUT_S:g} s")
+        self._ready.get()
+
+    @classmethod
+    def acquire(cls) -> Portal:
+        """The process's portal, started if need be; give it back by `release`."""
+        with cls._shared_lock:
+            if cls._shared is None or not cls._shared._thread.is_alive():
+                cls._shared = Portal()
+            cls._shared._users += 1
+            return cls._shared
+
+    def release(self) -> None:
+        """The last one to go stops the thread."""
+        if self.is_foreign:
+            return
+        with Portal._shared_lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            if Portal._shared is self:
+                Portal._shared = None
+        self.stop()
+
+    @property
+    def is_foreign(self) -> bool:
+        """This process is a fork of the one whose thread it is."""
+        return os.getpid() != self._process_id
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:
+        """Await `function(*args)` in the loop; its result or its exception.
+
+        CallTimedOut after `timeout_s`, PortalClosed, ForkedPortal; KeyboardInterrupt cancels the call.
+        """
+        job = _Job(function, args)
+        self.post(self._start, job)
+        try:
+            finished = job.outcome.wait(timeout_s)
+        except BaseException:
+            self._cancel(job)
+            raise
+        if not finished:
+            self._cancel(job)
+            raise CallTimedOut(f"no result within {timeout_s:g} s")
+        return job.outcome.get()
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Run a function that cannot fail in the loop, soon. PortalClosed, ForkedPortal."""
+        if self.is_foreign:
+            raise ForkedPortal("the process was forked")
+        try:
+            self._token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            raise PortalClosed("the event loop has ended") from None
+
+    def spawn(self, function: Callable[[], Awaitable[object]]) -> None:
+        """From within the loop: a task that lives as long as the loop or until it ends; it must not raise."""
+        self._nursery.start_soon(function)
+
+    def stop(self) -> None:
+        """Cancel everything and wait for the thread, but not for ever."""
+        try:
+            self.post(self._stop.set)
+        except (PortalClosed, ForkedPortal):
+            return
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def _cancel(self, job: _Job[Any]) -> None:
+        try:
+            self.post(job.scope.cancel)
+        except (PortalClosed, ForkedPortal):
+            return
+
+    def _start(self, job: _Job[Any]) -> None:
+        if self._stop.is_set():
+            job.outcome.set(None, PortalClosed("the event loop is stopping"))
+        else:
+            self._nursery.start_soon(job.run)
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            if not self._ready.done:
+                self._ready.set(None, error)
+            raise
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._ready.set(None)
+            await self._stop.wait()
+            nursery.cancel_scope.cancel()
+
+
+class Mailbox(Generic[T]):
+    """Items from threads to one task, in order, bounded by their total size; wakes the task once per burst."""
+
+    def __init__(self, portal: Portal, capacity: int) -> None:
+        self._portal = portal
+        self._capacity = capacity
+        self._condition = threading.Condition()
+        self._items: deque[T] = deque()
+        self._size = 0
+        self._closed = False
+        self._announced = False
+        self._arrived = trio.Event()
+        self.put_count = 0
+        """Items ever put."""
+
+    def put(self, item: T, size: int, timeout_s: float) -> bool:
+        """Append; an item of any size fits an empty mailbox. False: no room within the time. PortalClosed,
+        ForkedPortal."""
+        with self._condition:
+            if self._size and self._size + size > self._capacity:
+                self._condition.wait_for(lambda: self._closed or self._size == 0 or self._fits(size), timeout_s)
+                if not self._closed and self._size and not self._fits(size):
+                    return False
+            if self._closed:
+                raise PortalClosed("the mailbox is closed")
+            if not self._announced:
+                self._portal.post(self._announce)
+                self._announced = True
+            self._items.append(item)
+            self._size += size
+            self.put_count += 1
+        return True
+
+    async def take_all(self) -> list[T]:
+        """From within the loop: everything that is there, as soon as there is something."""
+        await self._arrived.wait()
+        self._arrived = trio.Event()
+        with self._condition:
+            taken = list(self._items)
+            self._items.clear()
+            self._size = 0
+            self._announced = False
+            self._condition.notify_all()
+        return taken
+
+    def close(self) -> list[T]:
+        """No more items; what nobody took."""
+        with self._condition:
+            self._closed = True
+            left = list(self._items)
+            self._items.clear()
+            self._condition.notify_all()
+        return left
+
+    def _fits(self, size: int) -> bool:
+        return self._size + size <= self._capacity
+
+    def _announce(self) -> None:
+        self._arrived.set()
+
+
+_at_exit: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_exit(client: Any) -> None:
+    """Call `client.close_at_exit()` when the interpreter ends, if the client is still there."""
+    _at_exit.add(client)
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_at_exit):
+        client.close_at_exit()
+    portal = Portal._shared
+    if portal is not None and not portal.is_foreign:
+        portal.stop()
+
+
+def _after_fork_in_child() -> None:
+    """The parent's thread does not exist here, and its locks may be held by it for ever."""
+    Portal._shared = None
+    Portal._shared_lock = threading.Lock()
+    Outcome._lock = threading.Lock()
+    _at_exit.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
