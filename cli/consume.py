@@ -23,7 +23,7 @@ from strandline.cli.offset_range import (
 )
 from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
-from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def consume(
         with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
             stops = start_reading(consumer, topic, partitions, wanted)
             loop.run(consumer, stops)
+    except KeyboardInterrupt:
+        ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count below is all there is to say
     finally:
         click.echo(f"Processed a total of {loop.count} messages", err=True)
 

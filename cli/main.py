@@ -19,10 +19,11 @@ from typing import NamedTuple, NoReturn
 
 import click
 
+from strandline.cli.session import EXIT_INTERRUPTED
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 
 class CommandEntry(NamedTuple):

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import click
 
 from strandline.cli.options import bootstrap_option, client_settings, key_value, output_option, settings_option
-from strandline.cli.session import Session, bootstrap_of, session_of
+from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 
 if TYPE_CHECKING:
     from strandline import Producer
@@ -151,6 +151,8 @@ def produce(
     with producer:
         try:
             send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
         finally:
             click.echo(summary(tally, topic), err=True)
 

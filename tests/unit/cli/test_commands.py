@@ -130,9 +130,7 @@ def test_an_interrupted_consume_says_how_much_it_printed_and_exits_130(shell: An
     shell.cluster.fill("t", 0, [b"a"])
     shell.cluster.interrupt_at_poll = 2
     ran = shell("consume", "-t", "t", "--from-beginning")
-    assert (ran.code, ran.out) == (130, "a\n")
-    assert "Processed a total of 1 messages" in ran.err
-    assert "Traceback" not in ran.err
+    assert ran == (130, "a\n", "Processed a total of 1 messages\n")
 
 
 # --- topics ------------------------------------------------------------------------------------------------------
