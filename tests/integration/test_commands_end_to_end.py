@@ -1,0 +1,140 @@
+"""The `strandline` command as people and scripts use it: real processes, a real cluster, pipes and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from strandline.cli.cluster import EmbeddedCluster
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(tmp_path_factory.mktemp("commands"), 3) as cluster:
+        yield cluster
+
+
+class Shell:
+    """Runs `strandline …` against the cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = {**os.environ, "STRANDLINE_BOOTSTRAP": bootstrap}
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "strandline.cli", *args]
+
+    def __call__(self, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.command(*args), input=stdin, capture_output=True, timeout=TIMEOUT_S, env=self.environment
+        )
+
+    def start(self, *args: str, **pipes: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.command(*args), env=self.environment, **pipes)
+
+
+@pytest.fixture
+def shell(served: EmbeddedCluster) -> Shell:
+    return Shell(served.bootstrap_servers)
+
+
+def created(shell: Shell, topic: str, *, partitions: int = 1, lines: bytes = b"") -> str:
+    ran = shell("topics", "--create", "--topic", topic, "--partitions", str(partitions), "--replication-factor", "3")
+    assert (ran.returncode, ran.stdout) == (0, f"Created topic {topic}.\n".encode()), ran.stderr
+    if lines:
+        ran = shell("produce", "-t", topic, stdin=lines)
+        assert ran.returncode == 0, ran.stderr
+    return topic
+
+
+def one_line(ran: subprocess.CompletedProcess[bytes]) -> str:
+    """The only line on stderr."""
+    text = ran.stderr.decode()
+    assert text.count("\n") == 1, text
+    assert "Traceback" not in text
+    return text
+
+
+def test_lines_come_back_byte_by_byte(shell: Shell) -> None:
+    lines = b"one\r\n\n\xff\xfe\nlast\n"
+    topic = created(shell, "bytes", lines=lines)
+    ran = shell("consume", "-t", topic, "--from-beginning", "-e")
+    assert (ran.returncode, ran.stdout) == (0, lines)
+    assert ran.stderr == b"Processed a total of 4 messages\n"
+
+
+def test_keys_headers_and_compression_survive_and_json_shows_them(shell: Shell) -> None:
+    topic = created(shell, "keyed", partitions=3)
+    ran = shell("produce", "-t", topic, "-K", ":", "-H", "h=1", "-z", "zstd", "-v", stdin=b"a:1\nb:2\na:3\n")
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 3
+    ran = shell("consume", "-t", topic, "-o", ":end", "-J")
+    records = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert sorted((each["key"], each["payload"]) for each in records) == [("a", "1"), ("a", "3"), ("b", "2")]
+    assert all(each["headers"] == [{"key": "h", "value": "1"}] for each in records)
+    assert len({each["partition"] for each in records if each["key"] == "a"}) == 1
+
+
+def test_ranges_are_half_open(shell: Shell) -> None:
+    topic = created(shell, "ranges", lines=b"".join(b"%d\n" % number for number in range(10)))
+    assert shell("consume", "-t", topic, "-o", "3:6").stdout == b"3\n4\n5\n"
+    assert shell("consume", "-t", topic, "-o", "-2:end").stdout == b"8\n9\n"
+    assert shell("consume", "-t", topic, "-o", "@-1h", "-e", "-n", "1").stdout == b"0\n"
+
+
+def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
+    topic = created(shell, "described", partitions=2)
+    assert topic.encode() in shell("topics", "--list").stdout.splitlines()
+    lines = shell("topics", "--describe", "--topic", topic).stdout.decode().splitlines()
+    assert lines[0].startswith(f"Topic: {topic}\tTopicId: ")
+    assert "\tPartitionCount: 2\tReplicationFactor: 3\t" in lines[0]
+    assert [line.split("\t")[2] for line in lines[1:]] == ["Partition: 0", "Partition: 1"]
+    assert shell("topics", "--describe", "--under-replicated-partitions").stdout == b""
+    assert shell("topics", "--create", "--topic", topic).returncode == 1
+    assert shell("topics", "--delete", "--topic", topic).returncode == 2
+    assert shell("topics", "--delete", "--topic", topic, "--yes").returncode == 0
+    assert topic.encode() not in shell("topics", "--list").stdout.splitlines()
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_remedy(shell: Shell) -> None:
+    for args in (("consume", "-t", "nowhere"), ("topics", "--describe", "--topic", "nowhere")):
+        ran = shell(*args)
+        assert ran.returncode == 1
+        assert "nowhere" in ran.stderr.decode()
+        assert b"Traceback" not in ran.stderr
+
+
+def test_an_address_where_nobody_listens_is_named_with_the_remedy(shell: Shell) -> None:
+    ran = shell("topics", "--list", "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=1000")
+    assert ran.returncode == 1
+    assert "127.0.0.1:1" in one_line(ran)
+
+
+def test_ctrl_c_ends_an_endless_read_with_its_count(shell: Shell) -> None:
+    topic = created(shell, "endless", lines=b"a\n")
+    process = shell.start("consume", "-t", topic, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"a\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out, err) == (130, b"", b"Processed a total of 1 messages\n")
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(shell: Shell) -> None:
+    topic = created(shell, "piped", lines=b"line\n" * 50_000)
+    process = shell.start("consume", "-t", topic, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == b"line\n"
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(TIMEOUT_S) == 1
+    assert err.startswith(b"Processed a total of ")
+    assert err.count(b"\n") == 1
