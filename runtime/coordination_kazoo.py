@@ -53,7 +53,7 @@ from strandline.runtime.coordination_paths import (
 )
 from strandline.runtime.kazoo_calls import WatchBridge, Wave, typed_error
 from strandline.runtime.kazoo_connection import Call, Mailbox, MultiRead, make_client, now_s, znode_stat
-from strandline.runtime.logging import ForwardToStructlog
+from strandline.runtime.logging import ForwardToStructlog, open_logs
 
 READ_CHUNK = 100
 """Znodes per MultiRead: 3–7 µs each against 130 µs for a get of its own (performance.md)."""
@@ -65,7 +65,8 @@ CLOSE_GRACE_S = 2.0
 
 class KazooCoordination:
     """`Coordination` over kazoo. `servers`: the value of `zookeeper.connect`, with an optional chroot that is created
-    when absent. `session_timeout_ms` is asked for; the attribute tells what the server granted."""
+    when absent. `session_timeout_ms` is asked for; the attribute tells what the server granted. `log` is stderr's if
+    None."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class KazooCoordination:
         self._hosts, self._chroot = split_servers(servers)
         self._requested_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
-        self._log = log if log is not None else structlog.get_logger()
+        self._log = log if log is not None else open_logs().main
         self._listeners: list[Callable[[SessionState], None]] = []
         self._state = SessionState.SUSPENDED
         self._session_id = 0

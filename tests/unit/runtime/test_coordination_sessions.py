@@ -249,3 +249,29 @@ async def test_close_ends_what_waits_and_is_idempotent_even_when_no_server_answe
     with pytest.raises(ConnectionLost):
         await client.get("/")
     assert states.seen == [SessionState.SUSPENDED]
+
+
+async def test_start_waits_for_a_server_that_comes_up_meanwhile(site_clock: SiteClock, site: Site) -> None:
+    client = site.unstarted_client()
+    await site.stop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.start)
+        await trio.testing.wait_all_tasks_blocked()
+        await site.start()
+    assert client.state is SessionState.CONNECTED
+    assert await client.children("/") == []
+
+
+async def test_what_was_cancelled_before_it_was_sent_is_never_carried_out(site_clock: SiteClock, site: Site) -> None:
+    client = await site.client()
+    states = States(client)
+    await site.stop()
+    await states.until(SessionState.SUSPENDED)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.create, "/ghost")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    await site.start()
+    await states.until(SessionState.SUSPENDED, SessionState.CONNECTED)
+    await client.create("/real")
+    assert await client.children("/") == ["real"]
