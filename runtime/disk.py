@@ -76,7 +76,7 @@ class FileRegion:
 
     @property
     def is_stale(self) -> bool:
-        """The file was cut since: these bytes may be other bytes by now. Whoever promised them closes its connection."""
+        """The file was cut since: these may be other bytes by now. Whoever promised them closes its connection."""
         return self.file.truncations != self.truncations
 
 

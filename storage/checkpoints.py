@@ -1,0 +1,160 @@
+"""The small files beside the segments, in Kafka's formats, each replaced atomically.
+
+Writing (safety.md 23): write `<name>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash leaves
+the old or the new content. Reading: a damaged line is dropped and reported, the other lines count; a file that is
+missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
+recovery point: 0, so everything is checked).
+
+Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
+directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint` (only where it is not the first segment's base offset).
+
+`leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`, text: `version: 0`, `topic_id: <22 characters>`
+(URL-safe base64 of the 16 bytes, without padding).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping
+
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.disk import Disk, read_file
+from strandline.storage.leader_epochs import EpochEntry
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+Report = Callable[..., None]
+"""Takes what a structured log line takes: an event name and fields. `report("index.rebuilt", log=…, why=…)`."""
+
+
+def no_report(event: str, **fields: object) -> None:
+    """For callers that do not care."""
+
+
+def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -> None:
+    """Replace the file at `path`. Blocking while it syncs; `sync=False` only where the caller needs no durability."""
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        written = 0
+        while written < len(content):
+            written += file.pwritev([memoryview(content)[written:]], written)
+        if sync:
+            file.fsync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if sync:
+        disk.fsync_dir(path.rpartition("/")[0])
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint. Blocking."""
+    lines = ["0", str(len(offsets)), *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())]
+    write_atomically(disk, path, ("\n".join(lines) + "\n").encode())
+
+
+def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:
+    """The entries of an offset checkpoint; what cannot be read is reported and left out."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in _entry_lines(disk, path, report):
+        try:
+            topic, partition, offset = line.split()
+            tp = TopicPartition(topic, int(partition))
+            value = int(offset)
+        except ValueError:
+            report("checkpoint.bad_line", path=path, line=line[:200])
+            continue
+        if value < 0 or tp.partition < 0:
+            report("checkpoint.bad_line", path=path, line=line[:200])
+            continue
+        offsets[tp] = value
+    return offsets
+
+
+def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """The bytes of `leader-epoch-checkpoint`."""
+    lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[EpochEntry]:
+    """The entries of `leader-epoch-checkpoint`; what cannot be read is reported and left out."""
+    entries: list[EpochEntry] = []
+    for line in _entry_lines(disk, path, report):
+        try:
+            epoch, start_offset = map(int, line.split())
+        except ValueError:
+            report("checkpoint.bad_line", path=path, line=line[:200])
+            continue
+        if epoch >= 0 and start_offset >= 0:
+            entries.append(EpochEntry(epoch, start_offset))
+    return entries
+
+
+def encode_topic_id(topic_id: TopicId) -> str:
+    """A 16-byte id as Kafka prints it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def decode_topic_id(text: str) -> TopicId:
+    """ValueError where `text` is no id."""
+    try:
+        topic_id = base64.urlsafe_b64decode(text + "==")
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no base64: {error}") from error
+    if len(topic_id) != 16:
+        raise ValueError(f"{text!r} is not 16 bytes")
+    return topic_id
+
+
+def write_partition_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
+    """Write `partition.metadata`. Not synced: a power failure that loses it makes the broker one that may have lost
+    data anyway, and the controller tells the id again."""
+    write_atomically(disk, path, f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode(), sync=False)
+
+
+def read_partition_metadata(disk: Disk, path: str, report: Report = no_report) -> TopicId | None:
+    """The topic id in `partition.metadata`; None where there is none or it cannot be read."""
+    for line in _text_lines(disk, path, report):
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                return decode_topic_id(value.strip())
+            except ValueError:
+                break
+    else:
+        return None
+    report("checkpoint.bad_line", path=path, line=line[:200])
+    return None
+
+
+def _entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
+    """The lines after version and count."""
+    lines = _text_lines(disk, path, report)
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        report("checkpoint.bad_version", path=path, version=lines[0][:20])
+        return []
+    entries = [line for line in lines[2:] if line.strip()]
+    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
+        report("checkpoint.bad_count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
+    return entries
+
+
+def _text_lines(disk: Disk, path: str, report: Report) -> list[str]:
+    try:
+        return read_file(disk, path).decode("ascii").splitlines()
+    except FileNotFoundError:
+        return []
+    except ValueError as error:  # too large, or not text
+        report("checkpoint.unreadable", path=path, why=str(error))
+        return []

@@ -1,0 +1,144 @@
+"""What all logs of one broker share: disk, clock, reports, and the bounds on descriptors and loaded indexes.
+
+A broker with 10 K partitions has hundreds of thousands of segment files. Descriptors and the indexes of inactive
+segments are therefore caches: each holder is loaded on use and evicted by a second-chance sweep (a holder that was used
+since the sweep last met it is spared once). A hit costs one attribute store, which an LRU list would not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from strandline.runtime.disk import Disk, File
+from strandline.runtime.environment import WallClock
+from strandline.storage.checkpoints import Report, no_report
+
+DEFAULT_OPEN_FILES = 2000
+DEFAULT_INDEX_BYTES = 16 * 2**20
+
+
+class LogConfig(Protocol):
+    """The part of a topic's configuration that its logs obey (`runtime.config.TopicConfig` has all of it)."""
+
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def segment_ms(self) -> int: ...
+    @property
+    def segment_jitter_ms(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
+    @property
+    def index_interval_bytes(self) -> int: ...
+    @property
+    def flush_messages(self) -> int: ...
+    @property
+    def flush_ms(self) -> int | None: ...
+
+
+class Evictable(Protocol):
+    """Something that can be dropped and loaded again."""
+
+    used: bool
+
+    def evict(self) -> None:
+        """Drop what was loaded. Idempotent."""
+
+
+class SecondChanceCache:
+    """Bounds the total weight of loaded holders."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.weight = 0
+        self._ring: deque[Evictable] = deque()
+        self._weights: dict[int, int] = {}
+
+    def admit(self, holder: Evictable, weight: int) -> None:
+        """`holder` was loaded; evict others until it fits (it is always admitted itself)."""
+        self.remove(holder)
+        while self._ring and self.weight + weight > self.capacity:
+            candidate = self._ring.popleft()
+            if candidate.used and id(candidate) in self._weights:
+                candidate.used = False
+                self._ring.append(candidate)
+                continue
+            self.weight -= self._weights.pop(id(candidate), 0)
+            candidate.evict()
+        self._ring.append(holder)
+        self._weights[id(holder)] = weight
+        self.weight += weight
+
+    def remove(self, holder: Evictable) -> None:
+        """`holder` is gone for good (or about to be admitted anew)."""
+        weight = self._weights.pop(id(holder), None)
+        if weight is not None:
+            self.weight -= weight
+            self._ring.remove(holder)
+
+
+@dataclass(slots=True)
+class StorageContext:
+    """Made once per broker by the log manager."""
+
+    disk: Disk
+    wall_clock: WallClock
+    report: Report = no_report
+    open_files: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_OPEN_FILES))
+    loaded_indexes: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_INDEX_BYTES))
+
+
+class PooledFile:
+    """A file that is opened when it is used and closed when others need the descriptor more.
+
+    While anybody still refers to an evicted file (a region being sent), opening it again gives that same object: so one
+    counter of truncations is true for everybody.
+    """
+
+    __slots__ = ("_context", "_file", "_last", "path", "used")
+
+    def __init__(self, context: StorageContext, path: str) -> None:
+        self.path = path
+        self.used = False
+        self._context = context
+        self._file: File | None = None
+        self._last: weakref.ref[File] | None = None
+
+    def get(self) -> File:
+        """The open file. OSError where it cannot be opened."""
+        self.used = True
+        file = self._file
+        return file if file is not None else self._open(create=False)
+
+    def create(self) -> File:
+        """Open it, made new and empty."""
+        file = self._open(create=True)
+        if file.size():  # left over from a crash between creating and recording it
+            file.truncate(0)
+        return file
+
+    def live(self) -> File | None:
+        """The file if anybody has it open, this pool or a reader."""
+        if self._file is not None:
+            return self._file
+        return self._last() if self._last is not None else None
+
+    def evict(self) -> None:
+        self._file = None
+
+    def release(self) -> None:
+        """This holder will not be used again."""
+        self._file = None
+        self._context.open_files.remove(self)
+
+    def _open(self, *, create: bool) -> File:
+        file = self._last() if self._last is not None else None
+        if file is None:
+            file = self._context.disk.open(self.path, create=create)
+            self._last = weakref.ref(file)
+        self._file = file
+        self._context.open_files.admit(self, 1)
+        return file

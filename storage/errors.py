@@ -1,0 +1,113 @@
+"""What can go wrong with a log, one class per failure. Each text is one line: which log, what, and the remedy.
+
+`LogStorageError` answers clients with KAFKA_STORAGE_ERROR, `OffsetOutOfRange` with OFFSET_OUT_OF_RANGE; the rest stops
+a start (the operator must act) or is repaired by recovery and only reported.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Base class of everything below."""
+
+
+class OffsetOutOfRange(StorageError):
+    """A read outside [log_start_offset, log_end_offset]."""
+
+    def __init__(self, log: str, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            f"{log} has no offset {offset}: it holds {log_start_offset} up to {log_end_offset}; "
+            "ask ListOffsets where to begin"
+        )
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class LogStorageError(StorageError):
+    """The disk failed under a log. The log refuses further appends: after a failed write or fsync nobody knows what
+    the page cache still holds, so it is never retried as if it were clean."""
+
+    def __init__(self, log: str, what: str, cause: BaseException | None = None) -> None:
+        reason = f"{what}: {cause}" if cause is not None else what
+        super().__init__(f"{log} is offline: {reason}; free or replace the disk, then restart the broker")
+        self.log = log
+
+
+class LogClosed(LogStorageError):
+    """The log was closed: its partition was deleted or moved, or the broker is stopping."""
+
+    def __init__(self, log: str) -> None:
+        Exception.__init__(self, f"{log} is closed on this broker; refresh the metadata to find its leader")
+        self.log = log
+
+
+class CorruptLog(LogStorageError):
+    """Bytes that are no valid batch, found while something was looked up."""
+
+    def __init__(self, log: str, position: int, why: str) -> None:
+        Exception.__init__(
+            self,
+            f"{log} is damaged at byte {position}: {why}; delete this replica's folder while the broker is stopped, "
+            "it is copied again from the leader",
+        )
+        self.log = log
+
+
+class CorruptIndex(StorageError):
+    """An index file that does not fit its segment; it is rebuilt from the segment."""
+
+
+class LogDirLocked(StorageError):
+    """Another process uses the folder."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"log.dirs {path} is in use by another broker; stop that one or choose another folder")
+
+
+class LogDirUnusable(StorageError):
+    """The folder cannot be read or written, or stands twice in the list."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"log.dirs {path} cannot be used: {why}; correct log.dirs or the folder")
+
+
+class InconsistentMetaProperties(StorageError):
+    """A data folder that belongs to another broker or another cluster."""
+
+    def __init__(self, path: str, key: str, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path}/meta.properties says {key}={found}, this broker has {expected}; "
+            "point log.dirs at this broker's own folder or correct the configuration"
+        )
+
+
+class InconsistentTopicId(StorageError):
+    """The folder holds another topic of the same name (it was deleted and created again)."""
+
+    def __init__(self, log: str, found: bytes, expected: bytes) -> None:
+        super().__init__(
+            f"{log} on this disk has topic id {found.hex()}, the cluster says {expected.hex()}; "
+            "the folder is of a deleted topic: remove it while the broker is stopped"
+        )
+        self.found = found
+        self.expected = expected
+
+
+class DuplicateLog(StorageError):
+    """The same partition in two log directories."""
+
+    def __init__(self, log: str, first: str, second: str) -> None:
+        super().__init__(f"{log} lies in {first} and in {second}; move the outdated copy away")
+
+
+class LogExists(StorageError):
+    """`create` for a partition that is there already."""
+
+
+class UnsafePath(StorageError):
+    """A name that would lead out of the log directory."""
+
+
+class InvalidCheckpoint(StorageError):
+    """A checkpoint file that cannot be read at all; the caller falls back to a safe lower bound."""

@@ -1,0 +1,121 @@
+"""Which leader epoch wrote which offsets of one log: what followers and clients are told when their tails diverge.
+
+Rules (safety.md 5): entries rise strictly in epoch *and* in start offset; epoch 0 is valid; an epoch without a record
+is replaced by the next one that starts at the same offset. The cache is changed in memory first; its file,
+`leader-epoch-checkpoint`, is written with each flush and covers everything below the recovery point. Above it recovery
+takes the epochs from the batch headers. So no fsync stands between an election and the first append.
+
+Format of `leader-epoch-checkpoint`, text: `0` (version), the number of entries, then a line `epoch start_offset` each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    """From `start_offset` on (until the next entry) the batches carry `epoch`."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """`epoch` ends at `end_offset` (exclusive); both −1 where nothing is known."""
+
+    epoch: int
+    end_offset: int
+
+
+class LeaderEpochCache:
+    """The entries of one log, oldest first."""
+
+    __slots__ = ("_entries", "latest_epoch", "version")
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        """`entries` may break the rules (a damaged file): those that do are dropped, the older one wins."""
+        self._entries: list[EpochEntry] = []
+        for entry in entries:
+            last = self._entries[-1] if self._entries else EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+            if entry.epoch > last.epoch and entry.start_offset > last.start_offset:
+                self._entries.append(EpochEntry(*entry))
+        self.version = 0
+        """Counts the changes, so that a flush knows whether the file on disk lags behind."""
+        self.latest_epoch = UNDEFINED_EPOCH
+        """−1 while no epoch is known. A plain attribute: every append compares it."""
+        self._note_latest()
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return tuple(self._entries)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """From `start_offset` (the log's end) on, batches carry `epoch`. Nothing when it is the latest one already.
+
+        Both are the caller's own facts, so an epoch or offset that goes back is a bug here, not bad input."""
+        if epoch == self.latest_epoch:
+            return
+        assert epoch > self.latest_epoch, f"leader epoch {epoch} after {self.latest_epoch}"
+        if self._entries:
+            last = self._entries[-1]
+            assert start_offset >= last.start_offset, f"epoch {epoch} starts at {start_offset}, before {last}"
+            if last.start_offset == start_offset:
+                self._entries.pop()
+        self._entries.append(EpochEntry(epoch, start_offset))
+        self._changed()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest known epoch ≤ `epoch` and where it ends.
+
+        Below the first entry: (the epoch asked for, the first start offset). Nothing known: (−1, −1)."""
+        if not self._entries or epoch < 0:
+            return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        after = bisect_right(self._entries, epoch, key=_epoch_of)
+        if after == len(self._entries):
+            return EpochEnd(self.latest_epoch, log_end_offset)
+        end_offset = self._entries[after].start_offset
+        return EpochEnd(self._entries[after - 1].epoch if after else epoch, end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`, −1 where unknown."""
+        after = bisect_right(self._entries, offset, key=_start_of)
+        return self._entries[after - 1].epoch if after else UNDEFINED_EPOCH
+
+    def truncate_to(self, offset: int) -> None:
+        """The log ends at `offset` now: forget the epochs that start there or later."""
+        keep = bisect_left(self._entries, offset, key=_start_of)
+        if keep < len(self._entries):
+            del self._entries[keep:]
+            self._changed()
+
+    def start_at(self, offset: int) -> None:
+        """The log begins at `offset` now: the epoch that wrote it starts there, older ones are gone."""
+        after = bisect_right(self._entries, offset, key=_start_of)
+        if after and self._entries[after - 1].start_offset < offset:
+            self._entries[:after] = [EpochEntry(self._entries[after - 1].epoch, offset)]
+            self._changed()
+
+    def clear(self) -> None:
+        if self._entries:
+            self._entries.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._note_latest()
+
+    def _note_latest(self) -> None:
+        self.latest_epoch = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+
+def _epoch_of(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_of(entry: EpochEntry) -> int:
+    return entry.start_offset

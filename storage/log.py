@@ -1,0 +1,415 @@
+"""One partition replica's log: append at the end, read from anywhere, cut the end off, say what is to be flushed.
+
+```
+ log_start_offset            recovery_point              log_end_offset (next offset to be written)
+        |  sealed segment  |  sealed segment |  active segment  |
+        ^ first readable            ^ below: synced, with epochs and indexes on disk
+```
+Rules: plain functions, one owner at a time (the event loop); nothing here waits but for the page cache. Offsets are
+half open. What a reader may see (the high watermark) is the broker's knowledge and comes as `end_offset`. A failed
+write or fsync ends the log's life (`failure`): it is rolled back to its last good position, goes on answering reads and
+refuses changes, because nobody knows any more what the page cache holds.
+
+The two append loops are the hot path: about 1 µs per batch, no call per record. They are written out twice since a
+shared body would have to be called per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.record_batch import InvalidBatch, assign_offset
+from strandline.protocol.record_validation import ProducedBatch, validate_fetched
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.disk import FileRegion
+from strandline.storage import reading
+from strandline.storage.boundaries import Boundaries
+from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.errors import CorruptLog, LogClosed, LogStorageError, OffsetOutOfRange
+from strandline.storage.flush import FlushPlan, FlushSchedule
+from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
+from strandline.storage.roll import RollLimits, must_roll, roll_limits
+from strandline.storage.segment import Segment
+from strandline.storage.segment_list import SegmentList
+
+WRITEBACK_BYTES = 64 * 2**20
+"""How much is appended before the kernel is asked to begin writing it out and index tails go to their files."""
+MAX_EPOCH = 2**31 - 1
+
+
+class Log:
+    """Made by the log manager (`create`, `load`), which also owns the checkpoint files of its directory."""
+
+    def __init__(
+        self,
+        context: StorageContext,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        segments: SegmentList,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochCache,
+        checkpoint_now: Callable[[Log], None],
+    ) -> None:
+        """`checkpoint_now(log)` is called before anything below the recovery point is cut: it writes recovery point and
+        log start to the disk at once."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments = segments
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        """First offset not known to be durable; never above the log end offset."""
+        self.epochs = epochs
+        self.failure: LogStorageError | None = None
+        """Why the log is offline; it stays so until the broker starts again."""
+        self._context = context
+        self._config = config
+        self._checkpoint_now = checkpoint_now
+        self._boundaries = Boundaries()
+        self._active = segments.active
+        self._flushes = FlushSchedule()
+        self._limits: RollLimits = roll_limits(self._active, config)
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._limits = roll_limits(self._active, config)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all .log files together."""
+        return self.segments.size_bytes
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest leader epoch known, −1 if none."""
+        return self.epochs.latest_epoch
+
+    def epoch_end_offset(self, epoch: int) -> EpochEnd:
+        """The largest known epoch ≤ `epoch` and the offset where it ends; (−1, −1) where none is known. An epoch older
+        than all that are known ends where the first known one starts."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, batches: Sequence[ProducedBatch], leader_epoch: int) -> int:
+        """Append checked batches, giving them the next offsets and `leader_epoch` (patched in their own memory).
+
+        Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
+        fell into the wave, what stands before it may have been appended)."""
+        self._check_online()
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+        first_offset = offset = self.log_end_offset
+        boundaries, limits, segment = self._boundaries, self._limits, self._active
+        start = position = segment.size_bytes
+        unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
+        views: list[memoryview] = []
+        for batch in batches:
+            size = batch.size_bytes
+            timestamp = batch.max_timestamp_ms
+            last = offset + batch.records_count - 1
+            if (
+                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
+            ) and self._must_roll(position, size, timestamp, last):
+                self._write(views, start, position, offset, unindexed)
+                self.roll()
+                limits, segment, views = self._limits, self._active, []
+                start = position = unindexed = 0
+            assign_offset(batch.view, offset, leader_epoch)
+            views.append(batch.view)
+            boundaries.offsets.append(offset)
+            boundaries.positions.append(position)
+            if timestamp > segment.max_timestamp_ms:
+                segment.max_timestamp_ms = timestamp
+                segment.max_timestamp_offset = last
+            if unindexed > interval:
+                self._index(segment, last, position)
+                unindexed = 0
+            unindexed += size
+            position += size
+            offset = last + 1
+        self._write(views, start, position, offset, unindexed)
+        return first_offset
+
+    def append_as_follower(self, records: memoryview, max_epoch: int = MAX_EPOCH) -> int:
+        """Append what a leader sent, offsets and epochs as they are: whole batches that begin at the log end offset and
+        whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new log end offset.
+
+        InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
+        self._check_online()
+        headers = validate_fetched(records, self.log_end_offset, max_epoch)
+        if headers and headers[0].partition_leader_epoch < self.epochs.latest_epoch:
+            raise InvalidBatch(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{self}: a batch of epoch {headers[0].partition_leader_epoch} after one of {self.epochs.latest_epoch}",
+            )
+        boundaries, limits, segment, epochs = self._boundaries, self._limits, self._active, self.epochs
+        start = position = segment.size_bytes
+        unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
+        taken = done = 0  # bytes of `records`: written, walked over
+        offset = self.log_end_offset
+        for header in headers:
+            size = header.batch_length + 12
+            timestamp = header.max_timestamp_ms
+            last = header.base_offset + header.last_offset_delta
+            if (
+                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
+            ) and self._must_roll(position, size, timestamp, last):
+                self._write([records[taken:done]], start, position, offset, unindexed)
+                self.roll()
+                limits, segment, taken = self._limits, self._active, done
+                start = position = unindexed = 0
+            if header.partition_leader_epoch != epochs.latest_epoch:
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            boundaries.offsets.append(header.base_offset)
+            boundaries.positions.append(position)
+            if timestamp > segment.max_timestamp_ms:
+                segment.max_timestamp_ms = timestamp
+                segment.max_timestamp_offset = last
+            if unindexed > interval:
+                self._index(segment, last, position)
+                unindexed = 0
+            unindexed += size
+            position += size
+            done += size
+            offset = last + 1
+        self._write([records[taken:done]], start, position, offset, unindexed)
+        return offset
+
+    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
+        """Note the batch at `position` in both indexes."""
+        indexes = segment.indexes
+        indexes.offset.append(last_offset, position)
+        if segment.max_timestamp_ms > indexes.time.last_timestamp_ms:
+            indexes.time.maybe_append(segment.max_timestamp_ms, segment.max_timestamp_offset)
+
+    def _write(self, views: Sequence[memoryview], start: int, end: int, next_offset: int, unindexed: int) -> None:
+        """Write one wave to the active segment and take it over; on failure put everything back as it was."""
+        if start == end:
+            return
+        segment = self._active
+        try:
+            file = segment.log.get()
+            written = file.pwritev(views, start)
+            if written != end - start:  # short: the disk is nearly full, or a signal came
+                reading.write_rest(file, views, start, written)
+        except OSError as error:
+            raise self._roll_back(error) from error
+        segment.size_bytes = end
+        segment.unindexed_bytes = unindexed
+        self.log_end_offset = next_offset
+        self._boundaries.trim()
+        if start == 0 or len(segment.indexes.offset) >= self._limits.index_entries:
+            self._limits = roll_limits(segment, self._config)
+        if end - segment.written_back_bytes >= WRITEBACK_BYTES:
+            self._start_writeback(segment)
+
+    def _start_writeback(self, segment: Segment) -> None:
+        try:
+            file = segment.log.get()
+            file.start_writeback(segment.written_back_bytes, segment.size_bytes - segment.written_back_bytes)
+            segment.written_back_bytes = segment.size_bytes
+            segment.indexes.flush()
+        except OSError as error:
+            raise self._fail("writing an index failed", error) from error
+
+    def _roll_back(self, error: OSError) -> LogStorageError:
+        """A write failed: cut file, indexes and memory back to the last whole wave."""
+        segment = self._active
+        failure = self._fail("append failed", error)
+        keep = segment.size_bytes
+        self._boundaries.forget()
+        self.epochs.truncate_to(self.log_end_offset)
+        segment.indexes.offset.truncate_to_position(keep)
+        segment.indexes.time.truncate_to_offset(self.log_end_offset)
+        try:
+            segment.log.get().truncate(keep)
+        except OSError as again:  # recovery finds the torn batch at the next start
+            self._context.report("log.rollback_failed", log=str(self), position=keep, error=str(again))
+        return failure
+
+    # --- roll --------------------------------------------------------------------------------------------------------
+
+    def _must_roll(self, position: int, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
+        """The exact rule, asked once the cheap comparison of the loops says "perhaps"."""
+        segment = self._active
+        if position == 0:
+            segment.first_timestamp_ms = timestamp_ms
+        now_ms = self._context.wall_clock.now_ms() if segment.first_timestamp_ms < 0 or timestamp_ms < 0 else 0
+        return must_roll(segment, self._config, position, size_bytes, timestamp_ms, last_offset, now_ms)
+
+    def roll(self) -> None:
+        """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its
+        name would be the same). LogStorageError from the disk."""
+        self._check_online()
+        if self._active.base_offset == self.log_end_offset:
+            return
+        try:
+            self.segments.roll(self.log_end_offset, self._config)
+        except OSError as error:
+            raise self._fail("rolling to a new segment failed", error) from error
+        self._use_active()
+        self._flushes.rolled()
+
+    def _use_active(self) -> None:
+        self._active = self.segments.active
+        self._boundaries.start_segment()
+        self._limits = roll_limits(self._active, self._config)
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> FileRegion | None:
+        """Whole batches from the one that holds `offset` on, up to the last batch boundary ≤ `end_offset` and at most
+        `max_bytes`, but the first batch always whole; never more than one segment's.
+
+        None: nothing there yet (`end_offset` ≤ `offset` ≤ log end). OffsetOutOfRange: below the log's start or above
+        its end. LogStorageError from the disk."""
+        if offset >= end_offset or offset < self.log_start_offset or offset >= self.log_end_offset:
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                return None
+            raise OffsetOutOfRange(str(self), offset, self.log_start_offset, self.log_end_offset)
+        segment = self._active
+        found = reading.read_tail(self._boundaries, segment, offset, max_bytes, end_offset, self.log_end_offset)
+        if found is not None:
+            start, end = found
+            return FileRegion(segment.log.get(), start, end - start) if end > start else None
+        try:
+            return reading.read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
+        except (OSError, CorruptLog) as error:
+            raise self._fail("reading failed", error) from error
+
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record below `end_offset` whose timestamp is at least
+        `timestamp_ms`; None when there is none. Decodes one batch. LogStorageError from the disk."""
+        try:
+            return reading.find_timestamp(self.segments, timestamp_ms, self.log_start_offset, end_offset)
+        except (OSError, CorruptLog) as error:
+            raise self._fail("reading failed", error) from error
+
+    # --- truncate ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the tail from `offset` on; a batch that holds `offset` goes whole, so the log may end before it. At or
+        above the log end only epochs without records are dropped. Below the log start everything goes, and the log
+        starts anew at `offset`. Regions that were read before become stale. LogStorageError from the disk."""
+        self._check_online()
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_to(self.log_end_offset)
+            return
+        if offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        try:
+            segment, position, end_offset = self.segments.locate_cut(offset)
+            self._before_cutting(end_offset)
+            self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
+        except (OSError, CorruptLog) as error:
+            raise self._fail("truncating failed", error) from error
+        self._after_cutting()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
+        self._check_online()
+        try:
+            self.log_start_offset = offset
+            self._before_cutting(min(offset, self.recovery_point), always=True)
+            self.segments.start_at(offset, self._config)
+        except OSError as error:
+            raise self._fail("truncating failed", error) from error
+        self.log_end_offset = offset
+        self._after_cutting()
+
+    def _before_cutting(self, offset: int, always: bool = False) -> None:
+        """What the disk says of recovery point and log start must be true of what will be left."""
+        self._flushes.cut(offset)
+        if offset < self.recovery_point or always:
+            self.recovery_point = min(offset, self.recovery_point)
+            self._checkpoint_now(self)
+
+    def _after_cutting(self) -> None:
+        self.epochs.truncate_to(self.log_end_offset)
+        self._boundaries.forget()
+        self._use_active()
+        assert self.recovery_point <= self.log_end_offset or self.recovery_point <= self.log_start_offset
+
+    # --- flush, close ------------------------------------------------------------------------------------------------
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached.
+        now_ms: any clock that does not go back."""
+        return self._flushes.is_due(now_ms, self.log_end_offset - self.recovery_point, self._config)
+
+    def flush_plan(self, *, final: bool = False) -> FlushPlan:
+        """What makes everything up to the log end durable, to be called off the event loop; give its result to
+        `flushed`. Writes index tails now, with the last time entry where no append follows (`final`).
+        LogStorageError from the disk, here and from the plan."""
+        self._check_online()
+        try:
+            if final:
+                self._active.note_final_timestamp()
+            self._active.indexes.flush()
+        except OSError as error:
+            raise self._fail("writing an index failed", error) from error
+        paths = [path for segment in self.segments.from_offset(self.recovery_point) for path in segment.file_paths()]
+        folder = self.segments.folder
+        plan = FlushPlan(
+            str(self),
+            self._context.disk,
+            folder,
+            self.log_end_offset,
+            self._set_failure,
+            paths,
+            self.epochs.entries if self.epochs.version != self._flushes.epochs_version else None,
+            (folder, folder.rpartition("/")[0]),
+            self.epochs.version,
+        )
+        self._flushes.planned(plan)
+        return plan
+
+    def flushed(self, offset: int) -> None:
+        """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
+        durable = min(self._flushes.completed(offset), self.log_end_offset)
+        self.recovery_point = max(self.recovery_point, durable)
+
+    def close(self) -> None:
+        """Write index tails (not synced) and release descriptors and memory. Idempotent; OSError is reported only,
+        since an index is rebuilt from its log."""
+        try:
+            if self.failure is None:
+                self._active.note_final_timestamp()
+                self._active.indexes.flush()
+        except OSError as error:
+            self._fail("writing an index failed", error)
+        self.failure = LogClosed(str(self))
+        self.segments.release()
+        self._boundaries.forget()
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise LogStorageError(str(self), str(self.failure))
+
+    def _fail(self, what: str, cause: BaseException) -> LogStorageError:
+        failure = LogStorageError(str(self), what, cause)
+        self._set_failure(failure)
+        return failure
+
+    def _set_failure(self, failure: LogStorageError) -> None:
+        """The first reason stays. Also called from a flush plan's thread: one attribute, set once."""
+        if self.failure is None:
+            self.failure = failure
+            self._context.report("log.offline", log=str(self), why=str(failure))

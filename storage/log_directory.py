@@ -1,0 +1,199 @@
+"""One folder of `log.dirs`: its lock, its identity, its clean-shutdown marker, its checkpoints.
+
+```
+<log dir>/.lock                              held while a broker uses the folder
+          meta.properties                    whose folder this is, and in which boot of the machine it was last used
+          .kafka_cleanshutdown               present between an orderly stop and the next start
+          replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint
+          <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
+          <topic>-<partition>.<id>-delete/   about to be removed
+```
+`meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
+(22 characters), and our own `strandline.boot.id`; Kafka ignores keys that it does not know, and so do we.
+
+Rules: the marker is removed, durably, before anything is loaded. The boot id is brought up to date only when nothing
+may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a kill in between must not hide
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk import Disk, FileLock, read_file
+from strandline.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    Report,
+    read_offsets,
+    write_atomically,
+    write_offsets,
+)
+from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable
+
+LOCK = ".lock"
+CLEAN_MARKER = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+BOOT_ID_KEY = "strandline.boot.id"
+DELETE_SUFFIX = "-delete"
+MAX_NAME_BYTES = 255
+
+_LOG_FOLDER = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
+
+
+class LogDirectory:
+    """Opened by `LogManager.load`."""
+
+    def __init__(self, disk: Disk, path: str, broker_id: int, report: Report) -> None:
+        self.path = path
+        self.was_clean = False
+        """Whether the stop before this start was an orderly one."""
+        self.may_have_lost_data = False
+        self._disk = disk
+        self._broker_id = broker_id
+        self._report = report
+        self._lock: FileLock | None = None
+        self._meta: dict[str, str] = {}
+        self.recovery_points: dict[TopicPartition, int] = {}
+        """As they stand on the disk."""
+        self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+
+    @property
+    def directory_id(self) -> str:
+        return self._meta["directory.id"]
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._meta.get("cluster.id")
+
+    def open(self, new_directory_id: str) -> None:
+        """Make and lock the folder, check whose it is, take away the clean marker, read the checkpoints.
+
+        LogDirLocked, LogDirUnusable, InconsistentMetaProperties."""
+        try:
+            self._disk.makedirs(self.path)
+            self._lock = self._disk.lock(f"{self.path}/{LOCK}")
+        except BlockingIOError:
+            raise LogDirLocked(self.path) from None
+        except OSError as error:
+            raise LogDirUnusable(self.path, str(error)) from error
+        try:
+            self._read_identity(new_directory_id)
+            self._take_marker()
+        except OSError as error:
+            raise LogDirUnusable(self.path, str(error)) from error
+        self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
+        self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
+        self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+
+    def _read_identity(self, new_directory_id: str) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        boot_id = self._disk.boot_id()
+        if not self._disk.exists(path):
+            self._meta = {"version": "0", "broker.id": str(self._broker_id), "directory.id": new_directory_id}
+            self.may_have_lost_data = True  # an empty or replaced folder: what this broker acknowledged before is gone
+            self._write_meta()
+            return
+        try:
+            self._meta = parse_properties(read_file(self._disk, path, max_bytes=2**20).decode())
+        except ValueError as error:
+            raise LogDirUnusable(self.path, f"{META_PROPERTIES} is unreadable ({error})") from error
+        found = self._meta.get("broker.id", "nothing")
+        if found != str(self._broker_id):
+            raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
+        self.was_clean = self._disk.exists(f"{self.path}/{CLEAN_MARKER}")
+        same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
+        self.may_have_lost_data = not self.was_clean and not same_boot
+        if "directory.id" not in self._meta or not (self.may_have_lost_data or same_boot):
+            self._meta.setdefault("directory.id", new_directory_id)
+            if not self.may_have_lost_data:
+                self._meta[BOOT_ID_KEY] = boot_id
+            self._write_meta()
+
+    def _take_marker(self) -> None:
+        if self.was_clean:
+            self._disk.unlink(f"{self.path}/{CLEAN_MARKER}")
+            self._disk.fsync_dir(self.path)
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        """The cluster that this broker belongs to, once ZooKeeper told it. InconsistentMetaProperties."""
+        if self.cluster_id not in (None, cluster_id):
+            raise InconsistentMetaProperties(self.path, "cluster.id", str(self.cluster_id), cluster_id)
+        if self.cluster_id is None:
+            self._meta["cluster.id"] = cluster_id
+            self._write_meta()
+
+    def mark_loss_handled(self) -> None:
+        """The broker has left the in-sync sets that it might betray: from now on this boot counts."""
+        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id():
+            self._meta[BOOT_ID_KEY] = self._disk.boot_id()
+            self._write_meta()
+
+    def log_folders(self) -> tuple[list[TopicPartition], list[str]]:
+        """The partitions that have a folder here, and the paths of folders that wait for their removal."""
+        partitions: list[TopicPartition] = []
+        doomed: list[str] = []
+        for name in self._disk.listdir(self.path):
+            path = f"{self.path}/{name}"
+            if not self._disk.is_dir(path):
+                continue
+            parts = _LOG_FOLDER.fullmatch(name)
+            if name.endswith(DELETE_SUFFIX):
+                doomed.append(path)
+            elif parts is not None and _is_legal(parts[1]) and str(int(parts[2])) == parts[2]:
+                partitions.append(TopicPartition(parts[1], int(parts[2])))
+            else:  # lost+found, a backup by hand: not ours, so left alone
+                self._report("log_dir.unknown_folder", path=path)
+        return partitions, doomed
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Blocking, as the next two."""
+        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
+        self.recovery_points = dict(offsets)
+
+    def write_log_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if offsets or self.log_start_offsets:
+            write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", offsets)
+            self.log_start_offsets = dict(offsets)
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)
+        self.high_watermarks = dict(offsets)
+
+    def close(self, clean: bool) -> None:
+        """Leave the marker where the stop is an orderly one, and let the lock go. Blocking."""
+        if clean:
+            write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", b"")
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _write_meta(self) -> None:
+        content = "".join(f"{key}={value}\n" for key, value in self._meta.items())
+        write_atomically(self._disk, f"{self.path}/{META_PROPERTIES}", content.encode())
+
+
+def _is_legal(topic: str) -> bool:
+    try:
+        check_topic_name(topic)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """`key=value` lines; `#` and `!` begin a comment."""
+    pairs = (line.partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
+    """What a log's folder is called until it is removed: `<topic>-<partition>.<unique>-delete`, the topic's name cut so
+    that the whole stays within a file system's 255 bytes."""
+    ending = f"-{tp.partition}.{unique_hex}{DELETE_SUFFIX}"
+    return tp.topic[: MAX_NAME_BYTES - len(ending)] + ending

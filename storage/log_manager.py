@@ -1,0 +1,306 @@
+"""All logs of one broker, over its log directories: load, create, delete, checkpoint, close.
+
+Blocking methods say so; the others may be called on the event loop. Files of a directory are described in
+`log_directory`, those of a log in `recovery` and `segment`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from strandline.protocol.topic_name import check_topic_name
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.disk import Disk
+from strandline.runtime.environment import WallClock
+from strandline.storage.checkpoints import (
+    PARTITION_METADATA,
+    Report,
+    encode_topic_id,
+    no_report,
+    write_partition_metadata,
+)
+from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
+from strandline.storage.errors import (
+    DuplicateLog,
+    InconsistentTopicId,
+    LogDirUnusable,
+    LogExists,
+    LogStorageError,
+    UnsafePath,
+)
+from strandline.storage.log import Log
+from strandline.storage.log_directory import LogDirectory, delete_folder_name
+from strandline.storage.recovery import load_log
+
+if TYPE_CHECKING:
+    import random
+
+
+class LogManager:
+    """Owns the logs and their directories from `load` to `close`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_dirs: Sequence[str],
+        *,
+        broker_id: int,
+        topic_config_for: Callable[[str], LogConfig],
+        wall_clock: WallClock,
+        random: random.Random,
+        report: Report = no_report,
+        max_open_files: int = DEFAULT_OPEN_FILES,
+    ) -> None:
+        """log_dirs: absolute paths. random: for ids and roll jitter. report: takes an event name and fields, as a
+        structured logger's `warning` does. max_open_files: descriptors kept for segment files."""
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """As loaded, one for each log, within [log start, log end]."""
+        self.pending_deletions: list[Callable[[], None]] = []
+        """Folders that an earlier life had begun to delete: blocking functions, to be run some time after `load`."""
+        self._disk = disk
+        self._random = random
+        self._report = report
+        self._topic_config_for = topic_config_for
+        self._context = StorageContext(disk, wall_clock, report, open_files=SecondChanceCache(max_open_files))
+        self._directories = [LogDirectory(disk, _checked(path), broker_id, report) for path in log_dirs]
+        self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        paths = [directory.path for directory in self._directories]
+        for path in paths:
+            if paths.count(path) > 1:
+                raise LogDirUnusable(path, "it stands in the list twice")
+        if not paths:
+            raise LogDirUnusable("(none)", "the list is empty")
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def directory_id(self) -> str:
+        """Of the first directory, 22 characters: what the broker registers itself with."""
+        return self._directories[0].directory_id
+
+    @property
+    def may_have_lost_data(self) -> bool:
+        """A suffix that this broker acknowledged may be gone: no clean marker and another boot of the machine, or a
+        directory that is new or was replaced. SIGKILL within one boot loses nothing."""
+        return any(directory.may_have_lost_data for directory in self._directories)
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether every directory was left in order."""
+        return all(directory.was_clean for directory in self._directories)
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        return self.logs.get(tp)
+
+    # --- start -------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Open the directories and load every log in them. Blocking.
+
+        LogDirLocked, LogDirUnusable, InconsistentMetaProperties, DuplicateLog, OSError: the broker cannot start."""
+        for directory in self._directories:
+            directory.open(encode_topic_id(self._random.randbytes(16)))
+        for directory in self._directories:
+            partitions, doomed = directory.log_folders()
+            self.pending_deletions += [self._removal(path) for path in doomed]
+            for tp in partitions:
+                self._load_log(directory, tp)
+
+    def _load_log(self, directory: LogDirectory, tp: TopicPartition) -> None:
+        if tp in self.logs:
+            raise DuplicateLog(str(tp), self._directory_of[tp].path, directory.path)
+        log = load_log(
+            self._context,
+            f"{directory.path}/{tp}",
+            tp,
+            self._topic_config_for(tp.topic),
+            clean=directory.was_clean,
+            recovery_point=directory.recovery_points.get(tp, 0),
+            log_start_offset=directory.log_start_offsets.get(tp, 0),
+            random=self._random,
+            checkpoint_now=self._checkpoint_now,
+        )
+        self.logs[tp] = log
+        self._directory_of[tp] = directory
+        high_watermark = directory.high_watermarks.get(tp, 0)
+        self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
+        for directory in self._directories:
+            directory.set_cluster_id(cluster_id)
+
+    def mark_loss_handled(self) -> None:
+        """Call it once this broker has taken itself out of the in-sync sets, where `may_have_lost_data`: only then is
+        the boot recorded, so that a kill before does not make the loss forgotten. Blocking."""
+        for directory in self._directories:
+            directory.mark_loss_handled()
+
+    # --- create, delete ----------------------------------------------------------------------------------------------
+
+    def create(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig | None = None) -> Log:
+        """A new log in the directory with the fewest. topic_id: 16 bytes, `NO_TOPIC_ID` where unknown.
+
+        LogExists; InconsistentTopicId: there is one, of another topic with this name; LogStorageError from the disk."""
+        existing = self.logs.get(tp)
+        if existing is not None:
+            if existing.topic_id is not None and existing.topic_id != topic_id:
+                raise InconsistentTopicId(str(tp), existing.topic_id, topic_id)
+            raise LogExists(f"{tp} exists on this broker")
+        check_topic_name(tp.topic)
+        counts = dict.fromkeys(range(len(self._directories)), 0)
+        for used in self._directory_of.values():
+            counts[self._directories.index(used)] += 1
+        directory = self._directories[min(counts, key=lambda place: counts[place])]
+        folder = self._folder(directory, tp)
+        try:
+            self._forget_former_life(tp)
+            self._disk.makedirs(folder)
+            if topic_id != NO_TOPIC_ID:
+                write_partition_metadata(self._disk, f"{folder}/{PARTITION_METADATA}", topic_id)
+            log = load_log(
+                self._context,
+                folder,
+                tp,
+                config if config is not None else self._topic_config_for(tp.topic),
+                clean=True,
+                recovery_point=0,
+                log_start_offset=0,
+                random=self._random,
+                checkpoint_now=self._checkpoint_now,
+            )
+        except OSError as error:
+            raise LogStorageError(str(tp), "creating its folder failed", error) from error
+        self.logs[tp] = log
+        self._directory_of[tp] = directory
+        return log
+
+    def _forget_former_life(self, tp: TopicPartition) -> None:
+        """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
+        the new one does not have yet."""
+        self.high_watermarks.pop(tp, None)
+        for directory in self._directories:
+            if tp in directory.recovery_points or tp in directory.log_start_offsets:
+                self._write_log_checkpoints(directory)
+            if tp in directory.high_watermarks:
+                directory.write_high_watermarks(
+                    {other: offset for other, offset in directory.high_watermarks.items() if other != tp}
+                )
+
+    def assign_topic_id(self, tp: TopicPartition, topic_id: TopicId) -> None:
+        """Record the id of a log that has none yet. InconsistentTopicId where it has another; KeyError: no such log."""
+        log = self.logs[tp]
+        if log.topic_id == topic_id:
+            return
+        if log.topic_id is not None:
+            raise InconsistentTopicId(str(tp), log.topic_id, topic_id)
+        path = f"{self._folder(self._directory_of[tp], tp)}/{PARTITION_METADATA}"
+        try:
+            write_partition_metadata(self._disk, path, topic_id)
+        except OSError as error:
+            raise LogStorageError(str(tp), "writing partition.metadata failed", error) from error
+        log.topic_id = topic_id
+
+    def delete(self, tp: TopicPartition) -> Callable[[], None]:
+        """Take a log out of service: it is closed and its folder renamed, so a new one of that name may be created at
+        once. Returns the blocking function that removes the files. KeyError: no such log; LogStorageError."""
+        log = self.logs.pop(tp)
+        directory = self._directory_of.pop(tp)
+        self.high_watermarks.pop(tp, None)
+        log.close()
+        target = f"{directory.path}/{delete_folder_name(tp, self._random.randbytes(16).hex())}"
+        try:
+            self._disk.rename(self._folder(directory, tp), target)
+        except OSError as error:
+            raise LogStorageError(str(tp), "renaming its folder for deletion failed", error) from error
+        return self._removal(target)
+
+    def _removal(self, path: str) -> Callable[[], None]:
+        def remove() -> None:
+            """Blocking. OSError from the disk: the rest goes at the next start."""
+            for name in self._disk.listdir(path):
+                self._disk.unlink(f"{path}/{name}")
+            self._disk.rmdir(path)
+
+        return remove
+
+    def _folder(self, directory: LogDirectory, tp: TopicPartition) -> str:
+        path = posixpath.normpath(f"{directory.path}/{tp}")
+        if posixpath.dirname(path) != directory.path or tp.partition < 0:
+            raise UnsafePath(f"{str(tp)!r} would not be a folder of {directory.path}; choose another topic name")
+        return path
+
+    # --- checkpoints, stop -------------------------------------------------------------------------------------------
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write them, for the logs that exist. Blocking. OSError from the disk."""
+        owners = dict(self._directory_of)
+        for directory in self._directories:
+            directory.write_high_watermarks(
+                {tp: offset for tp, offset in high_watermarks.items() if owners.get(tp) is directory}
+            )
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write recovery points and log starts of all logs. Blocking. OSError from the disk."""
+        for directory in self._directories:
+            self._write_log_checkpoints(directory)
+
+    def _checkpoint_now(self, log: Log) -> None:
+        """Something below a recovery point is about to be cut."""
+        self._write_log_checkpoints(self._directory_of[log.topic_partition])
+
+    def _write_log_checkpoints(self, directory: LogDirectory) -> None:
+        owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
+        logs = [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
+        directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
+        directory.write_log_start_offsets(
+            {
+                log.topic_partition: log.log_start_offset
+                for log in logs
+                if log.log_start_offset > log.segments.holding(0).base_offset
+            }
+        )
+
+    def flush_all(self) -> None:
+        """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is
+        offline from then on; the others are flushed all the same."""
+        for log in list(self.logs.values()):
+            self._flush(log, final=False)
+
+    def _flush(self, log: Log, final: bool) -> None:
+        if log.failure is not None:
+            return
+        try:
+            log.flushed(log.flush_plan(final=final)())
+        except LogStorageError:
+            pass  # the log has reported it and is offline
+
+    def close(self, clean: bool) -> None:
+        """Close every log. clean: sync them, write the checkpoints and leave the marker in each directory whose logs
+        are all good. Blocking; high watermarks are checkpointed by the broker before."""
+        broken: set[str] = set()
+        for tp, log in self.logs.items():
+            if clean:
+                self._flush(log, final=True)
+            if log.failure is not None:
+                broken.add(self._directory_of[tp].path)
+        for directory in self._directories:
+            in_order = clean and directory.path not in broken
+            try:
+                if in_order:
+                    self._write_log_checkpoints(directory)
+                directory.close(clean=in_order)
+            except OSError as error:
+                self._report("log_dir.close_failed", path=directory.path, error=str(error))
+                directory.close(clean=False)
+        for log in self.logs.values():
+            log.close()
+
+
+def _checked(path: str) -> str:
+    if not posixpath.isabs(path):
+        raise LogDirUnusable(path, "it is not an absolute path")
+    return posixpath.normpath(path)

@@ -1,0 +1,70 @@
+"""When the active segment is full: pure rules.
+
+A segment is rolled before a batch that would make it larger than `segment.bytes`, whose timestamp lies `segment.ms`
+(less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
+(int32 relative to the base offset), or when an index is full (`segment.index.bytes`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from strandline.storage import offset_index, time_index
+from strandline.storage.context import LogConfig
+from strandline.storage.segment import Segment
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+_NEVER = 2**63 - 1
+_ASK = -(2**63)
+
+
+class RollLimits(NamedTuple):
+    """What the append loops compare with: a batch within all of these does not roll, else `must_roll` decides."""
+
+    bytes: int
+    timestamp_ms: int
+    last_offset: int
+    index_entries: int
+    """At this many the index counts as full."""
+
+
+def roll_limits(segment: Segment, config: LogConfig) -> RollLimits:
+    """For the next batches of `segment`, which is the active one."""
+    entries = index_entries(config)
+    last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+    if segment.size_bytes == 0 or len(segment.indexes.offset) >= entries or segment.first_timestamp_ms < 0:
+        return RollLimits(_ASK, _NEVER, last_offset, entries)
+    oldest_ms = segment.first_timestamp_ms + config.segment_ms - segment.roll_jitter_ms
+    return RollLimits(config.segment_bytes, oldest_ms, last_offset, entries)
+
+
+def index_entries(config: LogConfig) -> int:
+    """How many entries fit `segment.index.bytes`; the time index needs one more than its last regular entry."""
+    limit = config.segment_index_bytes
+    return max(1, min(limit // offset_index.ENTRY_BYTES, limit // time_index.ENTRY_BYTES - 1))
+
+
+def must_roll(
+    segment: Segment,
+    config: LogConfig,
+    position: int,
+    size_bytes: int,
+    timestamp_ms: int,
+    last_offset: int,
+    now_ms: int,
+) -> bool:
+    """Whether a batch that would stand at `position` goes to a new segment instead.
+
+    A batch larger than a segment gets one of its own: a follower has to take what its leader has. An empty segment is
+    rolled only for offsets that it cannot hold. Where records carry no time (−1) the segment's own age counts."""
+    if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+        return True
+    if position == 0:
+        return False
+    if position + size_bytes > config.segment_bytes or len(segment.indexes.offset) >= index_entries(config):
+        return True
+    if segment.first_timestamp_ms < 0 or timestamp_ms < 0:
+        waited_ms = now_ms - segment.created_ms
+    else:
+        waited_ms = timestamp_ms - segment.first_timestamp_ms
+    return waited_ms > config.segment_ms - segment.roll_jitter_ms

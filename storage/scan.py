@@ -1,0 +1,162 @@
+"""Walking over the batches of a .log file: headers only, or with every check that recovery makes.
+
+Both read in chunks and never load a payload that they do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import crc32c
+
+from strandline.protocol.record_batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
+from strandline.runtime.disk import File
+from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
+
+_HEADER_CHUNK_BYTES = 16 * 2**10
+_CHECK_CHUNK_BYTES = 2**20
+
+
+def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch in [position, end); stops at the first that is not whole.
+
+    Small batches are read many at a time, of large ones only the header."""
+    chunk = b""
+    chunk_position = position
+    size_bytes = 0
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > chunk_position + len(chunk):
+            chunk_position = position
+            wanted = HEADER_BYTES if size_bytes > _HEADER_CHUNK_BYTES // 8 else _HEADER_CHUNK_BYTES
+            chunk = file.pread(min(wanted, end - position), position)
+            if len(chunk) < HEADER_BYTES:
+                return
+        header = read_header(chunk, position - chunk_position)
+        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
+        if size_bytes < HEADER_BYTES or position + size_bytes > end:
+            return
+        yield position, header
+        position += size_bytes
+
+
+def read_batch(file: File, position: int, header: BatchHeader) -> memoryview:
+    """The bytes of one batch."""
+    return memoryview(file.pread(header.batch_length + LENGTH_PREFIX_BYTES, position))
+
+
+@dataclass(slots=True)
+class CheckedPrefix:
+    """How far a file is sound: filled while `check_batches` is iterated."""
+
+    end_position: int
+    next_offset: int
+    epoch: int
+    fault: str = ""
+    """Why the rest is not; empty when the file is sound to its end."""
+
+
+def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch from `prefix` on that is whole, passes its CRC, and follows the one before in
+    offset and epoch. `prefix` is moved along, and says at the end what is wrong with the rest."""
+    buffer = bytearray(_CHECK_CHUNK_BYTES)
+    start = prefix.end_position  # file position of buffer[0]
+    filled = file.pread_into(memoryview(buffer)[: min(len(buffer), end - start)], start)
+    while prefix.end_position < end:
+        at = prefix.end_position - start
+        need = HEADER_BYTES
+        if filled - at >= HEADER_BYTES:
+            header = read_header(buffer, at)
+            need = header.batch_length + LENGTH_PREFIX_BYTES
+            prefix.fault = _header_fault(header, need, end - prefix.end_position, prefix)
+            if prefix.fault:
+                return
+            if filled - at >= need:
+                body = memoryview(buffer)[at + CRC_START : at + need]
+                if crc32c.crc32c(body) != header.crc:
+                    prefix.fault = "the CRC does not match"
+                    return
+                yield prefix.end_position, header
+                prefix.end_position += need
+                prefix.next_offset = header.base_offset + header.last_offset_delta + 1
+                prefix.epoch = header.partition_leader_epoch
+                continue
+        elif end - prefix.end_position < HEADER_BYTES:
+            prefix.fault = "the file ends inside a batch header"
+            return
+        if need > len(buffer):
+            buffer = bytearray(need)
+        start = prefix.end_position
+        filled = file.pread_into(memoryview(buffer)[: min(len(buffer), end - start)], start)
+        if filled < need:
+            prefix.fault = "the file is shorter than its size said"
+            return
+
+
+def _header_fault(header: BatchHeader, size_bytes: int, available: int, prefix: CheckedPrefix) -> str:
+    """Why a header cannot be the next one; empty when it can."""
+    if size_bytes < HEADER_BYTES:
+        return f"the length field says {header.batch_length}"
+    if header.magic != MAGIC:
+        return f"the format version (magic) is {header.magic}, not {MAGIC}"
+    if size_bytes > available:
+        return f"the batch needs {size_bytes} bytes, {available} are there"
+    if header.base_offset < prefix.next_offset:
+        return f"offset {header.base_offset} stands after {prefix.next_offset - 1}"
+    if header.last_offset_delta < 0:
+        return f"the last offset delta is {header.last_offset_delta}"
+    if header.partition_leader_epoch < prefix.epoch:
+        return f"leader epoch {header.partition_leader_epoch} stands after {prefix.epoch}"
+    return ""
+
+
+class IndexBuilder:
+    """Builds both indexes of one segment from its batch headers, exactly as appending them would have."""
+
+    def __init__(self, base_offset: int, index_interval_bytes: int) -> None:
+        self.offset_index = OffsetIndex(base_offset)
+        self.time_index = TimeIndex(base_offset)
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.unindexed_bytes = 0
+        self._interval = index_interval_bytes
+
+    def resume(self, max_timestamp_ms: int, max_timestamp_offset: int) -> None:
+        """Go on behind indexes that are sound up to the last batch noted, which is fed next (again)."""
+        self.max_timestamp_ms = max_timestamp_ms
+        self.max_timestamp_offset = max_timestamp_offset
+        self.unindexed_bytes = 0
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        """The next batch of the segment."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if self.unindexed_bytes > self._interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+            self.unindexed_bytes = 0
+        self.unindexed_bytes += header.batch_length + LENGTH_PREFIX_BYTES
+
+    def finish(self) -> None:
+        """The segment takes no more appends: its largest timestamp gets the last entry."""
+        self.time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+
+
+def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: int, *, finish: bool) -> IndexBuilder:
+    """Both indexes from the headers of a whole .log file of `end` bytes."""
+    builder = IndexBuilder(base_offset, index_interval_bytes)
+    for position, header in walk_headers(file, 0, end):
+        builder.add(position, header)
+    if finish:
+        builder.finish()
+    return builder

@@ -1,0 +1,296 @@
+"""One segment of a log: a .log file of whole batches and its two indexes, named by the segment's base offset.
+
+`<base offset, 20 digits>.log` holds record batches (magic 2), one after another, byte for byte as produced; only base
+offset and leader epoch were patched. Beside it `.index` (`offset_index`) and `.timeindex` (`time_index`).
+
+Rules: the last segment of a log is *active*: only it is appended to, and its indexes are pinned in memory and written
+in waves. The others are *sealed*: immutable but for truncation, with indexes loaded on use. Nothing here checks a batch
+or knows an epoch: that is the log's business.
+"""
+
+from __future__ import annotations
+
+from strandline.storage import offset_index, time_index
+from strandline.storage.context import PooledFile, StorageContext
+from strandline.storage.errors import CorruptIndex
+from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.scan import build_indexes, walk_headers
+from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+_LACKING_INTERVALS = 8
+"""So many index intervals without an entry behind the last one, and the index counts as cut short."""
+MAX_INDEX_BYTES_READ = 2**30
+"""An index file above this is damaged, whatever it contains."""
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`"""
+    return f"{base_offset:020d}{suffix}"
+
+
+class SegmentIndexes:
+    """Both indexes of one segment: pinned while the segment is active, loaded on use afterwards."""
+
+    __slots__ = (
+        "_context",
+        "_offset",
+        "_offset_written",
+        "_path",
+        "_pinned",
+        "_segment",
+        "_time",
+        "_time_written",
+        "used",
+    )
+
+    def __init__(self, context: StorageContext, path: str, segment: Segment) -> None:
+        """`path` without suffix."""
+        self._context = context
+        self._path = path
+        self._segment = segment
+        self._offset: OffsetIndex | None = None
+        self._time: TimeIndex | None = None
+        self._offset_written = 0  # entries of the files that are as in memory
+        self._time_written = 0
+        self._pinned = False
+        self.used = False
+
+    @property
+    def offset(self) -> OffsetIndex:
+        """The offset index, loaded (or rebuilt, where its file is damaged) if need be."""
+        self.used = True
+        return self._offset if self._offset is not None else self._load()[0]
+
+    @property
+    def time(self) -> TimeIndex:
+        """The time index, loaded (or rebuilt) if need be."""
+        self.used = True
+        return self._time if self._time is not None else self._load()[1]
+
+    def pin(self, offset: OffsetIndex | None = None, time: TimeIndex | None = None) -> None:
+        """Keep the indexes in memory. Those given replace what the files say, which is written anew."""
+        if offset is None or time is None:
+            offset, time = self.offset, self.time
+        else:
+            self._offset_written = self._time_written = 0
+        self._offset, self._time = offset, time
+        self._context.loaded_indexes.remove(self)
+        self._pinned = True
+
+    def unpin(self) -> None:
+        """The segment was sealed: the indexes may be evicted from now on. Call `flush` before."""
+        self._pinned = False
+        self._admit()
+
+    def replace(self, offset: OffsetIndex, time: TimeIndex) -> None:
+        """The files were missing or wrong: take these and write them."""
+        self._offset, self._time = offset, time
+        self._offset_written = self._time_written = 0
+        self.flush()
+        if not self._pinned:
+            self._admit()
+
+    def check_files(self) -> None:
+        """At a start: build the indexes anew where a file is missing or its length or last entry cannot be true. (Their
+        whole content is checked when they are loaded.) OSError from the disk."""
+        try:
+            offset_bytes = self._file_size(INDEX_SUFFIX)
+            if offset_bytes % offset_index.ENTRY_BYTES or self._file_size(TIME_INDEX_SUFFIX) % time_index.ENTRY_BYTES:
+                raise CorruptIndex("its length is no whole number of entries")
+            if offset_bytes == 0 and self._segment.size_bytes > 0:
+                self._load()
+        except (CorruptIndex, FileNotFoundError) as error:
+            self._rebuild(error)
+
+    def flush(self) -> None:
+        """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
+        if self._offset is None or self._time is None:
+            return
+        offset_bytes = self._offset.encode(self._offset_written)
+        self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)
+        self._offset_written = len(self._offset)
+        time_bytes = self._time.encode(self._time_written)
+        self._write(TIME_INDEX_SUFFIX, time_bytes, self._time_written * time_index.ENTRY_BYTES)
+        self._time_written = len(self._time)
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """The segment ends at `position`, before `next_offset`: forget the batches behind, in the files too."""
+        offset, time = self.offset, self.time
+        offset.truncate_to_position(position)
+        time.truncate_to_offset(next_offset)
+        self._offset_written = min(self._offset_written, len(offset))
+        self._time_written = min(self._time_written, len(time))
+        self.flush()
+
+    def evict(self) -> None:
+        if not self._pinned:
+            self._offset = self._time = None
+
+    def release(self) -> None:
+        """The segment is gone."""
+        self._pinned = False
+        self.evict()
+        self._context.loaded_indexes.remove(self)
+
+    def _write(self, suffix: str, data: bytes, position: int) -> None:
+        file = self._context.disk.open(self._path + suffix, create=True)
+        try:
+            if file.size() > position:
+                file.truncate(position)
+            written = 0
+            while written < len(data):
+                written += file.pwritev([memoryview(data)[written:]], position + written)
+        finally:
+            file.close()
+
+    def _load(self) -> tuple[OffsetIndex, TimeIndex]:
+        segment = self._segment
+        try:
+            offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
+            time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
+            self._check_end(offset)
+        except (CorruptIndex, FileNotFoundError) as error:
+            return self._rebuild(error)
+        self._offset, self._time = offset, time
+        self._offset_written, self._time_written = len(offset), len(time)
+        if not self._pinned:
+            self._admit()
+        return offset, time
+
+    def _check_end(self, offset: OffsetIndex) -> None:
+        """CorruptIndex unless the last entry names a batch that stands there and few bytes follow without an entry (a
+        file that was cut at an entry would be right, but slow)."""
+        segment = self._segment
+        unindexed = 0
+        position = offset.last_position
+        for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
+            if found == position and len(offset) and header.last_offset != offset.last_offset:
+                raise CorruptIndex(f"the batch at byte {position} is not the one of the last entry")
+            if unindexed > _LACKING_INTERVALS * segment.index_interval_bytes:
+                raise CorruptIndex(f"{unindexed} bytes and more follow the last entry")
+            unindexed += header.size_bytes
+
+    def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        segment = self._segment
+        self._context.report("index.rebuilt", segment=self._path, why=str(why))
+        builder = build_indexes(
+            segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=True
+        )
+        self.replace(builder.offset_index, builder.time_index)
+        return builder.offset_index, builder.time_index
+
+    def _file_size(self, suffix: str) -> int:
+        file = self._context.disk.open(self._path + suffix, read_only=True)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _read(self, suffix: str) -> bytes:
+        file = self._context.disk.open(self._path + suffix, read_only=True)
+        try:
+            size = file.size()
+            if size > MAX_INDEX_BYTES_READ:
+                raise CorruptIndex(f"{size} bytes are more than any index has")
+            return file.pread(size, 0)
+        finally:
+            file.close()
+
+    def _admit(self) -> None:
+        if self._offset is not None and self._time is not None:
+            weight = len(self._offset) * offset_index.ENTRY_BYTES + len(self._time) * time_index.ENTRY_BYTES
+            self._context.loaded_indexes.admit(self, weight + 200)
+
+
+class Segment:
+    """One segment. The log appends to `log` and the indexes itself: that is its hot path."""
+
+    __slots__ = (
+        "_context",
+        "base_offset",
+        "created_ms",
+        "first_timestamp_ms",
+        "index_interval_bytes",
+        "indexes",
+        "log",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "path",
+        "roll_jitter_ms",
+        "size_bytes",
+        "unindexed_bytes",
+        "written_back_bytes",
+    )
+
+    def __init__(self, context: StorageContext, folder: str, base_offset: int, index_interval_bytes: int) -> None:
+        self._context = context
+        self.base_offset = base_offset
+        self.path = f"{folder}/{base_offset:020d}"
+        """Of the three files, without suffix."""
+        self.index_interval_bytes = index_interval_bytes
+        self.log = PooledFile(context, self.path + LOG_SUFFIX)
+        self.indexes = SegmentIndexes(context, self.path, self)
+        self.size_bytes = 0
+        self.created_ms = 0
+        self.roll_jitter_ms = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        """Largest timestamp of the first batch: `segment.ms` counts from it."""
+        self.max_timestamp_ms = NO_TIMESTAMP
+        """Valid while the segment is active; see `largest_timestamp_ms`."""
+        self.max_timestamp_offset = base_offset
+        """Last offset of the batch that brought `max_timestamp_ms`."""
+        self.unindexed_bytes = 0
+        """Bytes appended since the last index entry."""
+        self.written_back_bytes = 0
+        """Up to where background write-back was started."""
+
+    @classmethod
+    def create(
+        cls, context: StorageContext, folder: str, base_offset: int, index_interval_bytes: int, roll_jitter_ms: int
+    ) -> Segment:
+        """A new, empty, active segment on the disk. OSError from the disk."""
+        segment = cls(context, folder, base_offset, index_interval_bytes)
+        segment.log.create()
+        segment.created_ms = context.wall_clock.now_ms()
+        segment.roll_jitter_ms = roll_jitter_ms
+        segment.indexes.pin(OffsetIndex(base_offset), TimeIndex(base_offset))
+        return segment
+
+    def file_paths(self) -> tuple[str, str, str]:
+        """The .log file and both indexes."""
+        return self.path + LOG_SUFFIX, self.path + INDEX_SUFFIX, self.path + TIME_INDEX_SUFFIX
+
+    def note_final_timestamp(self) -> None:
+        """Give the largest timestamp its entry, as the end of a sealed or closed segment has it."""
+        self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+
+    def seal(self) -> None:
+        """No more appends: write the indexes and let them be evicted. OSError from the disk."""
+        self.note_final_timestamp()
+        self.indexes.flush()
+        self.indexes.unpin()
+
+    def largest_timestamp_ms(self, is_active: bool) -> int:
+        """−1 where no record has a timestamp."""
+        return self.max_timestamp_ms if is_active else self.indexes.time.last_timestamp_ms
+
+    def delete(self, *, stale: bool) -> None:
+        """Remove the files. `stale`: what was read from them must not be served any more (truncation), so readers that
+        still hold the file find it empty. OSError from the disk."""
+        file = self.log.live()
+        if stale and file is not None:
+            file.truncate(0)
+        self.release()
+        for path in self.file_paths():
+            try:
+                self._context.disk.unlink(path)
+            except FileNotFoundError:
+                pass
+
+    def release(self) -> None:
+        """Drop descriptors and memory; the files stay."""
+        self.log.release()
+        self.indexes.release()

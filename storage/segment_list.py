@@ -1,0 +1,108 @@
+"""The segments of one log, oldest first, the last one active; and the changes to them that touch the disk as a whole.
+
+Order of every removal: newest first, so that a crash in between leaves a prefix of the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strandline.storage import reading
+from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.segment import Segment
+from strandline.storage.tail import activate
+
+if TYPE_CHECKING:
+    import random
+
+
+class SegmentList:
+    """At least one segment, always. Every OSError of the disk passes through: the log maps it."""
+
+    def __init__(self, context: StorageContext, folder: str, segments: list[Segment], random: random.Random) -> None:
+        self.folder = folder
+        self.active = segments[-1]
+        self._context = context
+        self._random = random
+        self._segments = segments
+        self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all .log files together."""
+        return self._sealed_bytes + self.active.size_bytes
+
+    def holding(self, offset: int) -> Segment:
+        """The segment whose range `offset` falls into; the first one for anything below."""
+        return self._segments[max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)]
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The next younger one; None after the active one."""
+        following = bisect_right(self._segments, segment.base_offset, key=_base_offset)
+        return self._segments[following] if following < len(self._segments) else None
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The one that holds `offset` and all younger ones."""
+        return self._segments[max(0, bisect_right(self._segments, offset, key=_base_offset) - 1) :]
+
+    def roll(self, base_offset: int, config: LogConfig) -> None:
+        """Seal the active segment and begin another."""
+        self.active.seal()
+        following = create_segment(self._context, self.folder, base_offset, config, self._random)
+        self._sealed_bytes += self.active.size_bytes
+        self._segments.append(following)
+        self.active = following
+
+    def locate_cut(self, offset: int) -> tuple[Segment, int, int]:
+        """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch
+        that holds it included."""
+        segment = self.holding(offset)
+        position = reading.position_of(segment, offset)
+        base_offset = reading.base_offset_at(segment, position)
+        return segment, position, offset if base_offset is None else min(base_offset, offset)
+
+    def cut(self, segment: Segment, position: int, end_offset: int) -> int:
+        """Drop what `locate_cut` said. Returns the new log end offset."""
+        while self._segments[-1] is not segment:
+            self._segments.pop().delete(stale=True)
+        segment.log.get().truncate(position)
+        segment.size_bytes = position
+        segment.indexes.truncate(position, end_offset)
+        self._sealed_bytes = sum(sealed.size_bytes for sealed in self._segments[:-1])
+        self.active = segment
+        return activate(self._context, segment)
+
+    def start_at(self, offset: int, config: LogConfig) -> None:
+        """Drop everything and begin with an empty segment at `offset`."""
+        for segment in reversed(self._segments):
+            segment.delete(stale=True)
+        self.active = create_segment(self._context, self.folder, offset, config, self._random)
+        self._segments = [self.active]
+        self._sealed_bytes = 0
+
+    def release(self) -> None:
+        """Drop descriptors and memory; the files stay."""
+        for segment in self._segments:
+            segment.release()
+
+
+def create_segment(
+    context: StorageContext, folder: str, base_offset: int, config: LogConfig, random: random.Random
+) -> Segment:
+    """A new active segment; its age limit is shortened by up to `segment.jitter.ms`, so that logs that were created
+    together do not all roll together."""
+    jitter_ms = random.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
+    jitter_ms = min(jitter_ms, config.segment_ms)
+    return Segment.create(context, folder, base_offset, config.index_interval_bytes, jitter_ms)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

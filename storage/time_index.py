@@ -1,0 +1,95 @@
+"""The time index of one segment: up to which offset no record is younger than a timestamp.
+
+Format of `<base offset, 20 digits>.timeindex`, big-endian, 12 bytes per entry:
+
+    int64  the largest timestamp of the segment up to here, milliseconds since 1970
+    int32  last offset of the batch which brought that timestamp, relative to the segment's base offset
+
+Rules: timestamps rise strictly, offsets rise strictly. A segment that takes no more appends ends with the entry of its
+largest timestamp (unless no record has one), so the last entry of an inactive segment is its age.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+
+from strandline.storage.errors import CorruptIndex
+
+ENTRY_BYTES = 12
+NO_TIMESTAMP = -1
+
+
+class TimeIndex:
+    """Entries of one segment, in memory."""
+
+    __slots__ = ("base_offset", "relative_offsets", "timestamps_ms")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.timestamps_ms = array("q")
+        self.relative_offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self.timestamps_ms)
+
+    def maybe_append(self, timestamp_ms: int, offset: int) -> None:
+        """Note that the batch ending at `offset` brought `timestamp_ms`; nothing where that is no new maximum."""
+        if timestamp_ms > self.last_timestamp_ms:
+            self.timestamps_ms.append(timestamp_ms)
+            self.relative_offsets.append(offset - self.base_offset)
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        """The largest timestamp noted; `NO_TIMESTAMP` when there is none."""
+        return self.timestamps_ms[-1] if self.timestamps_ms else NO_TIMESTAMP
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the batch with the largest timestamp noted; the base offset when there is none."""
+        return self.base_offset + (self.relative_offsets[-1] if self.relative_offsets else 0)
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset such that every batch that ends before it is older than `timestamp_ms`, as near as known."""
+        entry = bisect_right(self.timestamps_ms, timestamp_ms) - 1
+        return self.base_offset + (self.relative_offsets[entry] if entry >= 0 else 0)
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Forget the batches that end at `offset` or above."""
+        self.truncate_entries(bisect_left(self.relative_offsets, offset - self.base_offset))
+
+    def truncate_entries(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        del self.timestamps_ms[count:]
+        del self.relative_offsets[count:]
+
+    def encode(self, first: int = 0) -> bytes:
+        """The file's bytes from entry `first` on."""
+        count = len(self) - first
+        columns: list[int] = [0] * (2 * count)
+        columns[0::2] = self.timestamps_ms[first:]
+        columns[1::2] = self.relative_offsets[first:]
+        return struct.pack(">" + "qi" * count, *columns)
+
+    @classmethod
+    def decode(cls, base_offset: int, data: bytes) -> TimeIndex:
+        """The index in `data`. CorruptIndex where it breaks a rule."""
+        if len(data) % ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
+        columns = struct.unpack(">" + "qi" * (len(data) // ENTRY_BYTES), data)
+        index = cls(base_offset)
+        index.timestamps_ms = array("q", columns[0::2])
+        index.relative_offsets = array("i", columns[1::2])
+        if not len(index):
+            return index
+        if index.relative_offsets[0] < 0 or index.timestamps_ms[0] < 0:
+            raise CorruptIndex("the first entry lies before the segment")
+        if not (_rises(index.timestamps_ms) and _rises(index.relative_offsets)):
+            raise CorruptIndex("the entries do not rise")
+        return index
+
+
+def _rises(column: array[int]) -> bool:
+    return all(map(operator.lt, column, column[1:]))
