@@ -26,6 +26,9 @@ MAX_PENDING = 20_000
 MAX_BLOCK_MS = 10_000
 """How long a person should wait to learn that the topic or the cluster is not there."""
 
+GIVE_UP_S = 0.5
+"""How long records that are on their way may take once the command has failed or was interrupted."""
+
 
 class LineRules(NamedTuple):
     """How a line becomes key and value."""
@@ -148,13 +151,28 @@ def produce(
             **client_settings(settings),
         },
     )
-    with producer:
-        try:
-            send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
-        except KeyboardInterrupt:
-            ctx.exit(EXIT_INTERRUPTED)
-        finally:
-            click.echo(summary(tally, topic), err=True)
+    finished = False
+    try:
+        send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
+        finished = True
+    except KeyboardInterrupt:
+        ctx.exit(EXIT_INTERRUPTED)
+    finally:
+        close(producer, wait=finished)
+        click.echo(summary(tally, topic), err=True)
+
+
+def close(producer: Producer, *, wait: bool) -> None:
+    """End the producer; after a failure what is still on its way is not waited for."""
+    if wait:
+        producer.close()
+        return
+    from strandline.client.errors import FlushTimedOut
+
+    try:
+        producer.close(timeout=GIVE_UP_S)
+    except FlushTimedOut:
+        return  # the failure that led here is the one to tell about
 
 
 def _encoded(text: str | None) -> bytes | None:

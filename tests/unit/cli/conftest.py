@@ -96,6 +96,9 @@ class FakeProducer(FakeClient):
     def flush(self) -> None:
         return None
 
+    def close(self, timeout: float | None = None) -> None:
+        self.cluster.settings["closed_within_s"] = timeout
+
 
 class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster) -> None:

@@ -39,7 +39,8 @@ def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_
     )
     assert ran.code == 0
     assert shell.cluster.produced == [("t", b"k", b"v:w", 2, (("h", b"1"),))]
-    assert shell.cluster.settings == {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger_ms": 7}
+    given = {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger_ms": 7}
+    assert shell.cluster.settings == {**given, "closed_within_s": None}
 
 
 def test_verbose_prints_partition_and_offset_and_json_one_object_each(shell: Any, tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_coun
     ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\nb\nc\nd\n"))
     assert ran.code == 1
     assert "2 records produced" in ran.err
+    assert shell.cluster.settings["closed_within_s"] < 1
     assert "Traceback" not in ran.err
 
 
