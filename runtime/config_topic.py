@@ -1,0 +1,122 @@
+"""What may be configured per topic: each key, its default in the broker's configuration, and the resolved value.
+
+A row names the topic's key, the broker's key that gives its kind, unit, allowed values and default, and what it
+means. All of them may change while the topic lives.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from strandline.runtime.config_broker import BrokerConfig
+from strandline.runtime.config_table_logs import BROKER_KEY
+from strandline.runtime.config_values import ANY, ConfigKey, InvalidConfig
+
+
+class TopicKey(NamedTuple):
+    """`broker_attribute` of BrokerConfig holds the default; None where there is none (then: no entries)."""
+
+    key: ConfigKey
+    broker_attribute: str | None
+
+
+def _row(name: str, broker_key: str, doc: str) -> TopicKey:
+    broker = BROKER_KEY[broker_key]
+    return TopicKey(broker._replace(name=name, doc=doc, dynamic=True), broker.attribute)
+
+
+def _throttled(name: str, doc: str) -> TopicKey:
+    return TopicKey(ConfigKey(name, "list", (), "", ANY, doc, True, False), None)
+
+
+# A table, one row per key.
+# fmt: off
+TOPIC_KEYS: tuple[TopicKey, ...] = (
+    _row("cleanup.policy", "log.cleanup.policy", "delete old segments, compact to the newest record per key, or both."),
+    _row("compression.type", "compression.type", "Compression of stored batches."),
+    _row("delete.retention.ms", "log.cleaner.delete.retention.ms", "How long tombstones of a compacted topic stay."),
+    _row("file.delete.delay.ms", "log.segment.delete.delay.ms", "Deleted files stay for so long."),
+    _row("flush.messages", "log.flush.interval.messages", "fsync after so many records."),
+    _row("flush.ms", "log.flush.interval.ms", "fsync records at this age."),
+    _row("index.interval.bytes", "log.index.interval.bytes", "Bytes of log between two index entries."),
+    _row("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "Older records are compacted."),
+    _row("max.message.bytes", "message.max.bytes", "Largest batch that producers may send."),
+    _row("message.downconversion.enable", "log.message.downconversion.enable", "Serve consumers of old formats."),
+    _row("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", "Latest timestamp, from now."),
+    _row("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", "Earliest timestamp, from now."),
+    _row("message.timestamp.difference.max.ms", "log.message.timestamp.difference.max.ms", "Both of them."),
+    _row("message.timestamp.type", "log.message.timestamp.type", "Whose clock stamps records."),
+    _row("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "Share of dirty bytes to start cleaning at."),
+    _row("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Younger records are not compacted."),
+    _row("min.insync.replicas", "min.insync.replicas", "Replicas in sync that acks=all needs."),
+    _row("preallocate", "log.preallocate", "Reserve a segment's space when it is created."),
+    _row("retention.bytes", "log.retention.bytes", "Most bytes of a partition; -1: no limit."),
+    _row("retention.ms", "log.retention.ms", "Records older may be deleted; -1: never."),
+    _row("segment.bytes", "log.segment.bytes", "A segment is closed at this size."),
+    _row("segment.index.bytes", "log.index.size.max.bytes", "A segment is closed when its index is so long."),
+    _row("segment.jitter.ms", "log.roll.jitter.ms", "Up to so much is taken off segment.ms, at random."),
+    _row("segment.ms", "log.roll.ms", "A segment is closed at this age."),
+    _row("unclean.leader.election.enable", "unclean.leader.election.enable", "Elect a replica that is not in sync."),
+    _throttled("follower.replication.throttled.replicas", "partition:broker, or *: followers that are throttled."),
+    _throttled("leader.replication.throttled.replicas", "partition:broker, or *: leaders that are throttled."),
+)
+# fmt: on
+
+_BY_NAME = {row.key.name: row for row in TOPIC_KEYS}
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic's configuration, resolved: the topic's own overrides over the broker's values."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_type: str
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_downconversion_enable: bool
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_difference_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether records need keys."""
+        return "compact" in self.cleanup_policy
+
+
+def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """The configuration of a topic with these overrides. InvalidConfig: an unknown key or a value not allowed."""
+    values = {
+        row.key.attribute: getattr(broker_config, row.broker_attribute) for row in TOPIC_KEYS if row.broker_attribute
+    }
+    for name, text in overrides.items():
+        row = _BY_NAME.get(name)
+        if row is None:
+            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            raise InvalidConfig(
+                name, text, "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
+            )
+        values[row.key.attribute] = row.key.parse(text)
+    return TopicConfig(**values)
