@@ -34,7 +34,7 @@ class ErrorCode(enum.IntEnum):
     retriable: bool
     invalid_metadata: bool
 
-    def __new__(cls, number: int, explanation: str, advice: tuple[bool, bool] = (False, False)) -> ErrorCode:
+    def __new__(cls, number: int, explanation: str = "", advice: tuple[bool, bool] = (False, False)) -> ErrorCode:
         member = int.__new__(cls, number)
         member._value_ = number
         member.explanation = explanation
@@ -262,7 +262,7 @@ class ErrorCode(enum.IntEnum):
 def error_code(number: int) -> ErrorCode:
     """The code with this number; UNKNOWN_SERVER_ERROR for a number that this build does not know."""
     try:
-        return ErrorCode(number)  # type: ignore[call-arg]  # looked up by value, not constructed
+        return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
