@@ -14,12 +14,10 @@ history. Use it as `async with memory_zookeeper.serving(): …` or `await nurser
 
 from __future__ import annotations
 
-import enum
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -28,43 +26,13 @@ import trio
 from strandline.runtime.coordination import CoordinationError, Delete, WatchEvent
 from strandline.runtime.coordination_paths import split_servers
 from strandline.testkit.zookeeper_client import MemoryCoordination
-from strandline.testkit.zookeeper_link import Link, Request, WatchKind
+from strandline.testkit.zookeeper_link import ClientSide, Link, Reach, Request, Session, WatchKind
 from strandline.testkit.zookeeper_tree import Raised, ZnodeTree
 
 FIRST_SESSION_ID = 0x1000_0000_0000_0001
 RECONNECT_DELAY_S = 0.05
 NOTICE_SHARE = 2 / 3
 """kazoo gives a silent connection up after this share of the session timeout."""
-
-
-class Reach(enum.Enum):
-    """UP: messages flow. CUT: no connection can be made. SILENT: as CUT, and the client has not noticed yet; messages
-    wait. HELD: as if the client's process were stopped: messages wait, nothing is noticed until it is released."""
-
-    UP = "up"
-    CUT = "cut"
-    SILENT = "silent"
-    HELD = "held"
-
-
-@dataclass(slots=True)
-class Session:
-    session_id: int
-    timeout_s: float
-    link: Link | None = None
-    timer: int = 0
-    """Number of the expiry timer that counts; those before it are void."""
-
-
-@dataclass(slots=True)
-class ClientSide:
-    """What the server object knows of one client: faults, and the view of the server that it is connected to."""
-
-    reach: Reach = Reach.UP
-    reach_changes: int = 0
-    view: ZnodeTree | None = None
-    """Of a lagging server; None when it is up to date."""
-    withheld: list[tuple[WatchKind, Raised]] = field(default_factory=list)
 
 
 class MemoryZooKeeper:
@@ -105,7 +73,7 @@ class MemoryZooKeeper:
         for session in self.sessions.values():
             session.timer += 1
             if session.link is not None:
-                self._break(session.link)
+                self._break(session.link, abruptly=True)
 
     def start(self) -> None:
         """The server comes back: each session has its whole timeout again, clients reconnect."""
@@ -124,7 +92,7 @@ class MemoryZooKeeper:
         if link is None:
             return
         if noticed:
-            self._break(link)
+            self._break(link, abruptly=True)
             return
         self._arm_expiry_of(link)
         changes = self._clients[client].reach_changes
@@ -150,10 +118,9 @@ class MemoryZooKeeper:
         link = client.link
         if link is None:
             self.connect_soon(client)
-        elif not link.open:
-            self._at(trio.current_time(), lambda: client.on_lost(link))
         else:
-            self.sessions[link.session_id].timer += 1
+            if link.open:
+                self.sessions[link.session_id].timer += 1
             for box in (link.to_server, link.to_client):
                 for _ in range(box.owed):
                     self._at(trio.current_time(), self._delivery(link, box is link.to_server))
@@ -255,16 +222,20 @@ class MemoryZooKeeper:
         self.catch_up(client)
         client.on_connected(session.link)
 
-    def _break(self, link: Link) -> None:
-        """Both ends learn of it, the client unless it is out of reach."""
+    def _break(self, link: Link, *, abruptly: bool = False) -> None:
+        """The server reads no more from it. What it answered before still arrives, then the client knows; abruptly: the
+        client knows at once, if it can be reached."""
         if not link.open:
             return
         link.open = False
-        link.client.last_contact_s = trio.current_time()
         self._arm_expiry_of(link)
-        side = self._clients.get(link.client)
-        if side is not None and side.reach in (Reach.UP, Reach.CUT):
+        side = self._clients[link.client]
+        if side.reach is Reach.UP:
+            link.client.last_contact_s = trio.current_time()
+        if abruptly and side.reach in (Reach.UP, Reach.CUT):
             self._at(trio.current_time(), lambda: link.client.on_lost(link))
+        else:
+            self._post(link, False, lambda: link.client.on_lost(link))
 
     def _set_reach(self, client: MemoryCoordination, reach: Reach) -> None:
         side = self._clients[client]
@@ -308,7 +279,7 @@ class MemoryZooKeeper:
         def deliver() -> None:
             box = link.to_server if to_server else link.to_client
             side = self._clients.get(link.client)
-            if side is None or not link.open:
+            if side is None or link.client.link is not link or (to_server and not link.open):
                 return
             if side.reach is not Reach.UP:
                 box.owed += 1

@@ -1,4 +1,5 @@
-"""What travels between the in-memory ZooKeeper and its clients: requests, and the connections that carry them."""
+"""What travels between the in-memory ZooKeeper and its clients: requests, the connections that carry them,
+and what the server keeps of a session and of a client."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strandline.runtime.coordination import Watch
+from strandline.testkit.zookeeper_tree import Raised, ZnodeTree
 
 if TYPE_CHECKING:
     from strandline.testkit.zookeeper import MemoryZooKeeper
@@ -60,3 +62,33 @@ class Request:
     def finish(self, result: Any) -> None:
         self.result = result
         self.done()
+
+
+class Reach(enum.Enum):
+    """UP: messages flow. CUT: no connection can be made. SILENT: as CUT, and the client has not noticed yet; messages
+    wait. HELD: as if the client's process were stopped: messages wait, nothing is noticed until it is released."""
+
+    UP = "up"
+    CUT = "cut"
+    SILENT = "silent"
+    HELD = "held"
+
+
+@dataclass(slots=True)
+class Session:
+    session_id: int
+    timeout_s: float
+    link: Link | None = None
+    timer: int = 0
+    """Number of the expiry timer that counts; those before it are void."""
+
+
+@dataclass(slots=True)
+class ClientSide:
+    """What the server object knows of one client: faults, and the view of the server that it is connected to."""
+
+    reach: Reach = Reach.UP
+    reach_changes: int = 0
+    view: ZnodeTree | None = None
+    """Of a lagging server; None when it is up to date."""
+    withheld: list[tuple[WatchKind, Raised]] = field(default_factory=list)
