@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ from strandline.runtime.network import (
     TransportClosed,
 )
 from strandline.runtime.network_socket import IOV_MAX, SocketNetwork
-from strandline.testkit.network import MemoryNetwork
+from strandline.testkit.network import MemoryNetwork, MemoryNode
 
 ANY_PORT = Address("127.0.0.1", 0)
 
@@ -85,29 +86,33 @@ async def fill(transport: Transport) -> int:
     return sent
 
 
-class PlainFile:
-    """A file for send_file_nowait; with a descriptor, or without one as an in-memory disk's."""
+class FileWithDescriptor:
+    """A file as send_file_nowait takes it: with a descriptor."""
 
     truncations = 0
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
-        self._handle = open(path, "rb")
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def fileno(self) -> int:
+        return self._descriptor
 
     def pread(self, length: int, position: int) -> bytes:
-        return os.pread(self._handle.fileno(), length, position)
+        return os.pread(self._descriptor, length, position)
 
     def close(self) -> None:
-        self._handle.close()
+        os.close(self._descriptor)
 
 
-class FileWithDescriptor(PlainFile):
-    def fileno(self) -> int:
-        return self._handle.fileno()
+class FileWithoutDescriptor(FileWithDescriptor):
+    """As an in-memory disk has them."""
+
+    fileno = None  # type: ignore[assignment]
 
 
-@pytest.fixture(params=[FileWithDescriptor, PlainFile], ids=["descriptor", "no descriptor"])
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PlainFile]:
+@pytest.fixture(params=[FileWithDescriptor, FileWithoutDescriptor], ids=["descriptor", "no descriptor"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     path = tmp_path / "segment"
     path.write_bytes(random.Random(1).randbytes(1_000_000))
     opened = request.param(path)
@@ -149,14 +154,14 @@ async def test_one_send_takes_more_buffers_than_a_system_call(nodes: tuple[Netwo
         assert await receive_exactly(server, sent) == b"".join(buffers)[:sent]
 
 
-async def test_a_head_that_announces_more_is_followed_by_it(nodes: tuple[Network, Network], file: PlainFile) -> None:
+async def test_a_head_that_announces_more_is_followed_by_it(nodes: tuple[Network, Network], file: Any) -> None:
     async with connected(nodes) as (client, server):
         assert client.send_nowait([b"head"], more=True) == 4
         assert client.send_file_nowait(file, 10, 50) == 50
         assert await receive_exactly(server, 54) == b"head" + file.pread(50, 10)
 
 
-async def test_a_file_is_sent_in_pieces_until_its_end(nodes: tuple[Network, Network], file: PlainFile) -> None:
+async def test_a_file_is_sent_in_pieces_until_its_end(nodes: tuple[Network, Network], file: Any) -> None:
     async with connected(nodes) as (client, server), trio.open_nursery() as nursery:
 
         @nursery.start_soon
@@ -176,9 +181,7 @@ async def test_a_file_is_sent_in_pieces_until_its_end(nodes: tuple[Network, Netw
         assert await receive_exactly(server, 2_000_000) == file.pread(2_000_000, 100)
 
 
-async def test_a_file_that_ended_before_the_position_sends_nothing(
-    nodes: tuple[Network, Network], file: PlainFile
-) -> None:
+async def test_a_file_that_ended_before_the_position_sends_nothing(nodes: tuple[Network, Network], file: Any) -> None:
     async with connected(nodes) as (client, _):
         assert client.send_file_nowait(file, 5_000_000, 100) == 0
 
@@ -222,7 +225,7 @@ async def test_the_peers_close_wakes_a_reader(nodes: tuple[Network, Network]) ->
         client.close()
 
 
-async def test_nothing_works_after_closing(nodes: tuple[Network, Network], file: PlainFile) -> None:
+async def test_nothing_works_after_closing(nodes: tuple[Network, Network], file: Any) -> None:
     async with connected(nodes) as (client, _):
         client.close()
         client.close()
@@ -254,8 +257,9 @@ async def test_both_ends_know_their_peer(nodes: tuple[Network, Network]) -> None
     assert listener.address.port != 0
     assert client.peer == listener.address
     assert server.peer.port not in (0, listener.address.port)
-    for end in (client, server, listener):
+    for end in (client, server):
         end.close()
+    listener.close()
 
 
 async def test_connections_made_before_accept_wait_in_order(nodes: tuple[Network, Network]) -> None:
@@ -265,8 +269,9 @@ async def test_connections_made_before_accept_wait_in_order(nodes: tuple[Network
         client.send_nowait([bytes([number])])
     servers = [await listener.accept() for _ in range(3)]
     assert [await receive_exactly(server, 1) for server in servers] == [b"\0", b"\1", b"\2"]
-    for end in (*clients, *servers, listener):
+    for end in (*clients, *servers):
         end.close()
+    listener.close()
 
 
 async def test_connecting_where_nobody_listens_names_the_address(nodes: tuple[Network, Network]) -> None:
@@ -312,11 +317,12 @@ async def test_waiting_can_be_cancelled_and_the_connection_goes_on(nodes: tuple[
 async def test_a_listener_on_every_interface_is_reached_over_loopback(nodes: tuple[Network, Network]) -> None:
     for host in ("0.0.0.0", ""):
         listener = await nodes[1].listen(Address(host, 0))
-        target = "server" if isinstance(nodes[0], type(MemoryNetwork().node("x"))) else "127.0.0.1"
+        target = "server" if isinstance(nodes[0], MemoryNode) else "127.0.0.1"
         client = await nodes[0].connect(Address(target, listener.address.port))
         server = await listener.accept()
-        for end in (client, server, listener):
+        for end in (client, server):
             end.close()
+        listener.close()
 
 
 async def test_sockets_never_delay_small_packets() -> None:

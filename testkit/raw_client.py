@@ -1,0 +1,124 @@
+"""A client that speaks in frames and raw bytes: for tests of what a broker does with good, odd and hostile input.
+
+It checks nothing on purpose: correlation ids, versions and lengths are the test's choice.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import trio
+
+from strandline.protocol.frame import (
+    MAX_FRAME_BYTES,
+    PREFIX_AND_HEADER_BYTES,
+    PREFIX_BYTES,
+    FrameHeader,
+    decode_body,
+    decode_header,
+    encode_head,
+    frame_bytes,
+)
+from strandline.protocol.messages import REQUESTS, Message, Request
+from strandline.runtime.network import Transport, TransportClosed
+
+_READ_BYTES = 256 * 1024
+
+
+class Response(NamedTuple):
+    """One frame from a broker. `attachments`: the raw bytes after the body."""
+
+    header: FrameHeader
+    message: Message
+    attachments: bytes
+
+
+def request_frame(
+    message: Request, *, correlation_id: int = 1, version: int = 0, attachments: bytes = b"", api_key: int | None = None
+) -> bytes:
+    """The bytes of one request."""
+    key = message.API_KEY if api_key is None else api_key
+    return encode_head(key, version, correlation_id, message, len(attachments)) + attachments
+
+
+def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, rest: bytes = b"") -> bytes:
+    """A frame with a right header around any body."""
+    head = struct.pack(
+        ">iBBHBHBIBI",
+        17 + len(body) + len(rest),
+        0x94,
+        0xCD,
+        api_key,
+        0xCD,
+        version,
+        0xCE,
+        correlation_id,
+        0xCE,
+        len(body),
+    )
+    return head + body + rest
+
+
+class RawClient:
+    """One connection. Not for two tasks that read at once."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._received = bytearray()
+
+    async def send(self, data: bytes) -> None:
+        """All of `data`; TransportClosed when the peer is gone."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.transport.send_nowait([view]) :]
+            except trio.WouldBlock:
+                await self.transport.wait_writable()
+
+    async def request(self, message: Request, *, correlation_id: int = 1, attachments: bytes = b"") -> Response | None:
+        """Send one request and return the next response (None: the connection ended)."""
+        await self.send(request_frame(message, correlation_id=correlation_id, attachments=attachments))
+        return await self.response()
+
+    async def response(self) -> Response | None:
+        """The next response; None when the connection ended or broke before a whole one came."""
+        while True:
+            size = frame_bytes(self._received, 0, len(self._received), 2 * MAX_FRAME_BYTES)
+            if size is not None and len(self._received) >= size:
+                frame = bytes(self._received[:size])
+                del self._received[:size]
+                return _decode(frame)
+            if not await self._receive():
+                return None
+
+    async def is_closed_by_peer(self) -> bool:
+        """Wait for the next thing the broker does: True when that is closing, False for bytes."""
+        return not self._received and not await self._receive()
+
+    async def _receive(self) -> bool:
+        buffer = bytearray(_READ_BYTES)
+        while True:
+            try:
+                received = self.transport.recv_into_nowait(memoryview(buffer))
+            except trio.WouldBlock:
+                try:
+                    await self.transport.wait_readable()
+                except TransportClosed:
+                    return False
+                continue
+            except TransportClosed:
+                return False
+            self._received += memoryview(buffer)[:received]
+            return received > 0
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def _decode(frame: bytes) -> Response:
+    header = decode_header(frame, PREFIX_BYTES)
+    body_end = PREFIX_AND_HEADER_BYTES + header.body_bytes
+    response_class = REQUESTS[header.api_key].RESPONSE
+    message = decode_body(response_class, memoryview(frame)[PREFIX_AND_HEADER_BYTES:body_end])
+    return Response(header, message, frame[body_end:])
