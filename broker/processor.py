@@ -169,8 +169,9 @@ class Processor:
         request.attachments = memoryview(bytearray(request.attachments))  # the shared buffer is somebody else's soon
         charge = request.size_bytes + len(connection.kept)
         if charge < UNCHARGED_REQUEST_BYTES:
-            charge = 0
-        await self._channel.budget_of(request.api_key).reserve(charge)
+            charge = 0  # and it does not wait in the line of the large ones
+        else:
+            await self._channel.budget_of(request.api_key).reserve(charge)
         await self._enqueue(connection, request, charge)
 
     async def _enqueue(self, connection: Connection, request: RequestInHand, charge: int) -> None:
