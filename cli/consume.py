@@ -115,16 +115,16 @@ def consume(
             )
         )
     loop = ConsumeLoop(write, sys.stdout.buffer, max_messages=max_messages, timeout_ms=timeout_ms, session=session)
-    try:
-        limits = {"default_api_timeout_ms": API_TIMEOUT_MS, "max_poll_records": POLL_RECORDS}
-        given = {**limits, **client_settings(settings)}
-        with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
-            stops = start_reading(consumer, topic, partitions, wanted)
+    limits = {"default_api_timeout_ms": API_TIMEOUT_MS, "max_poll_records": POLL_RECORDS}
+    given = {**limits, **client_settings(settings)}
+    with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
+        stops = start_reading(consumer, topic, partitions, wanted)
+        try:
             loop.run(consumer, stops)
-    except KeyboardInterrupt:
-        ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count below is all there is to say
-    finally:
-        click.echo(f"Processed a total of {loop.count} messages", err=True)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
+        finally:
+            click.echo(f"Processed a total of {loop.count} messages", err=True)
 
 
 def wanted_range(offset: str | None, from_beginning: bool, exit_at_end: bool, now_ms: int) -> OffsetRange:

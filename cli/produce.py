@@ -156,10 +156,13 @@ def produce(
         send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
         finished = True
     except KeyboardInterrupt:
+        if not tally.acked:
+            raise
         ctx.exit(EXIT_INTERRUPTED)
     finally:
         close(producer, wait=finished)
-        click.echo(summary(tally, topic), err=True)
+        if finished or tally.acked:
+            click.echo(summary(tally, topic), err=True)
 
 
 def close(producer: Producer, *, wait: bool) -> None:

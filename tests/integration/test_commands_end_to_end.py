@@ -108,14 +108,18 @@ def test_a_topic_that_does_not_exist_is_named_with_the_remedy(shell: Shell) -> N
     for args in (("consume", "-t", "nowhere"), ("topics", "--describe", "--topic", "nowhere")):
         ran = shell(*args)
         assert ran.returncode == 1
-        assert "nowhere" in ran.stderr.decode()
-        assert b"Traceback" not in ran.stderr
+        assert "nowhere" in one_line(ran)
 
 
 def test_an_address_where_nobody_listens_is_named_with_the_remedy(shell: Shell) -> None:
-    ran = shell("topics", "--list", "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=1000")
-    assert ran.returncode == 1
-    assert "127.0.0.1:1" in one_line(ran)
+    for command in (
+        ("topics", "--list", "-X", "default.api.timeout.ms=1000"),
+        ("produce", "-t", "t", "-X", "max.block.ms=1000"),
+        ("consume", "-t", "t", "--from-beginning"),
+    ):
+        ran = shell(*command, "-b", "127.0.0.1:1", stdin=b"line\n")
+        assert ran.returncode == 1
+        assert "127.0.0.1:1" in one_line(ran)
 
 
 def test_ctrl_c_ends_an_endless_read_with_its_count(shell: Shell) -> None:

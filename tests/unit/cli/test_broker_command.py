@@ -1,0 +1,65 @@
+"""`strandline broker`: from a properties file to a running broker, or to one line that says why not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PROPERTIES = """
+# a comment
+broker.id=4
+zookeeper.connect=localhost:2181
+num.partition=3
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The configurations that brokers were started with; they end at once with code 0."""
+    configs: list[Any] = []
+    server = ModuleType("strandline.broker.server")
+    server.run_broker = lambda config: configs.append(config) or 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "strandline.broker.server", server)
+    return configs
+
+
+def properties(tmp_path: Path, text: str | bytes = PROPERTIES) -> str:
+    path = tmp_path / "server.properties"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_the_file_is_read_and_overrides_win(shell: Any, started: list[Any], tmp_path: Path) -> None:
+    ran = shell("broker", "--config", properties(tmp_path), "--override", "broker.id=7", "-o", f"log.dirs={tmp_path}")
+    assert ran.code == 0
+    (config,) = started
+    assert (config.broker_id, config.zookeeper_connect) == (7, "localhost:2181")
+
+
+def test_a_key_that_does_nothing_is_named_before_the_start(shell: Any, started: list[Any], tmp_path: Path) -> None:
+    ran = shell("broker", "--config", properties(tmp_path), "-o", f"log.dirs={tmp_path}")
+    assert "strandline broker: warning: unknown key num.partition is ignored; did you mean num.partitions?" in ran.err
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (PROPERTIES + "num.partitions=x\n", "num.partitions"),
+        ("broker.id=1\n", "zookeeper.connect"),
+        (b"broker.id=1\nname=\xff\n", "not UTF-8"),
+        (PROPERTIES + "log.dirs=relative\n", "log.dirs"),
+    ],
+)
+def test_a_wrong_configuration_starts_nothing(
+    shell: Any, started: list[Any], tmp_path: Path, text: str | bytes, named: str
+) -> None:
+    ran = shell("broker", "--config", properties(tmp_path, text))
+    assert ran.code == 2
+    assert named in ran.err
+    assert ran.err.count("\n") == 1
+    assert not started
