@@ -1,7 +1,7 @@
 """The small files beside the segments, in Kafka's formats, each replaced atomically.
 
-Writing (safety.md 23): write `<name>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash leaves
-the old or the new content. Reading: a damaged line is dropped and reported, the other lines count; a file that is
+Writing (safety.md 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
+leaves the old or the new content. Reading: a damaged line is dropped and reported, the other lines count; a file that is
 missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
 recovery point: 0, so everything is checked).
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from strandline.protocol.types import TopicId, TopicPartition
@@ -30,7 +31,11 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 Report = Callable[..., None]
-"""Takes what a structured log line takes: an event name and fields. `report("index.rebuilt", log=…, why=…)`."""
+"""Takes what a structured log line takes: an event name and fields. `report("index-rebuilt", log=…, why=…)`."""
+
+
+TEMPORARY_SUFFIX = ".tmp"
+_temporary_numbers = itertools.count()
 
 
 def no_report(event: str, **fields: object) -> None:
@@ -39,10 +44,10 @@ def no_report(event: str, **fields: object) -> None:
 
 def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -> None:
     """Replace the file at `path`. Blocking while it syncs; `sync=False` only where the caller needs no durability."""
-    temporary = path + ".tmp"
+    temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"  # two threads may write the same checkpoint
     file = disk.open(temporary, create=True)
     try:
-        file.truncate(0)
+        file.truncate(0)  # left over from another life
         written = 0
         while written < len(content):
             written += file.pwritev([memoryview(content)[written:]], written)
@@ -70,10 +75,10 @@ def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[Topi
             tp = TopicPartition(topic, int(partition))
             value = int(offset)
         except ValueError:
-            report("checkpoint.bad_line", path=path, line=line[:200])
+            report("checkpoint-bad-line", path=path, line=line[:200])
             continue
         if value < 0 or tp.partition < 0:
-            report("checkpoint.bad_line", path=path, line=line[:200])
+            report("checkpoint-bad-line", path=path, line=line[:200])
             continue
         offsets[tp] = value
     return offsets
@@ -92,7 +97,7 @@ def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[Epoch
         try:
             epoch, start_offset = map(int, line.split())
         except ValueError:
-            report("checkpoint.bad_line", path=path, line=line[:200])
+            report("checkpoint-bad-line", path=path, line=line[:200])
             continue
         if epoch >= 0 and start_offset >= 0:
             entries.append(EpochEntry(epoch, start_offset))
@@ -132,7 +137,7 @@ def read_partition_metadata(disk: Disk, path: str, report: Report = no_report) -
                 break
     else:
         return None
-    report("checkpoint.bad_line", path=path, line=line[:200])
+    report("checkpoint-bad-line", path=path, line=line[:200])
     return None
 
 
@@ -142,11 +147,11 @@ def _entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
     if not lines:
         return []
     if lines[0].strip() != "0":
-        report("checkpoint.bad_version", path=path, version=lines[0][:20])
+        report("checkpoint-bad-version", path=path, version=lines[0][:20])
         return []
     entries = [line for line in lines[2:] if line.strip()]
     if len(lines) < 2 or lines[1].strip() != str(len(entries)):
-        report("checkpoint.bad_count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
+        report("checkpoint-bad-count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
     return entries
 
 
@@ -156,5 +161,5 @@ def _text_lines(disk: Disk, path: str, report: Report) -> list[str]:
     except FileNotFoundError:
         return []
     except ValueError as error:  # too large, or not text
-        report("checkpoint.unreadable", path=path, why=str(error))
+        report("checkpoint-unreadable", path=path, why=str(error))
         return []

@@ -217,33 +217,21 @@ class Log:
         if start == 0 or len(segment.indexes.offset) >= self._limits.index_entries:
             self._limits = roll_limits(segment, self._config)
         if end - segment.written_back_bytes >= WRITEBACK_BYTES:
-            self._start_writeback(segment)
-
-    def _start_writeback(self, segment: Segment) -> None:
-        try:
-            file = segment.log.get()
-            file.start_writeback(segment.written_back_bytes, segment.size_bytes - segment.written_back_bytes)
-            segment.written_back_bytes = segment.size_bytes
-            segment.indexes.flush()
-        except OSError as error:
-            raise self._fail("writing an index failed", error) from error
+            try:
+                segment.start_writeback()
+            except OSError as error:
+                raise self.fail("writing an index failed", error) from error
 
     def _roll_back(self, error: OSError) -> LogStorageError:
         """A write failed: cut file, indexes and memory back to the last whole wave."""
-        segment = self._active
-        failure = self._fail("append failed", error)
-        keep = segment.size_bytes
+        failure = self.fail("append failed", error)
         self._boundaries.forget()
         self.epochs.truncate_to(self.log_end_offset)
-        segment.indexes.offset.truncate_to_position(keep)
-        segment.indexes.time.truncate_to_offset(self.log_end_offset)
         try:
-            segment.log.get().truncate(keep)
+            self._active.take_back(self.log_end_offset)
         except OSError as again:  # recovery finds the torn batch at the next start
-            self._context.report("log.rollback_failed", log=str(self), position=keep, error=str(again))
+            self._context.report("log-rollback-failed", log=str(self), error=str(again))
         return failure
-
-    # --- roll --------------------------------------------------------------------------------------------------------
 
     def _must_roll(self, position: int, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
         """The exact rule, asked once the cheap comparison of the loops says "perhaps"."""
@@ -262,7 +250,7 @@ class Log:
         try:
             self.segments.roll(self.log_end_offset, self._config)
         except OSError as error:
-            raise self._fail("rolling to a new segment failed", error) from error
+            raise self.fail("rolling to a new segment failed", error) from error
         self._use_active()
         self._flushes.rolled()
 
@@ -291,7 +279,7 @@ class Log:
         try:
             return reading.read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
         except (OSError, CorruptLog) as error:
-            raise self._fail("reading failed", error) from error
+            raise self.fail("reading failed", error) from error
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record below `end_offset` whose timestamp is at least
@@ -299,7 +287,7 @@ class Log:
         try:
             return reading.find_timestamp(self.segments, timestamp_ms, self.log_start_offset, end_offset)
         except (OSError, CorruptLog) as error:
-            raise self._fail("reading failed", error) from error
+            raise self.fail("reading failed", error) from error
 
     # --- truncate ----------------------------------------------------------------------------------------------------
 
@@ -319,7 +307,7 @@ class Log:
             self._before_cutting(end_offset)
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
         except (OSError, CorruptLog) as error:
-            raise self._fail("truncating failed", error) from error
+            raise self.fail("truncating failed", error) from error
         self._after_cutting()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -330,7 +318,7 @@ class Log:
             self._before_cutting(min(offset, self.recovery_point), always=True)
             self.segments.start_at(offset, self._config)
         except OSError as error:
-            raise self._fail("truncating failed", error) from error
+            raise self.fail("truncating failed", error) from error
         self.log_end_offset = offset
         self._after_cutting()
 
@@ -364,7 +352,7 @@ class Log:
                 self._active.note_final_timestamp()
             self._active.indexes.flush()
         except OSError as error:
-            raise self._fail("writing an index failed", error) from error
+            raise self.fail("writing an index failed", error) from error
         paths = [path for segment in self.segments.from_offset(self.recovery_point) for path in segment.file_paths()]
         folder = self.segments.folder
         plan = FlushPlan(
@@ -394,7 +382,7 @@ class Log:
                 self._active.note_final_timestamp()
                 self._active.indexes.flush()
         except OSError as error:
-            self._fail("writing an index failed", error)
+            self.fail("writing an index failed", error)
         self.failure = LogClosed(str(self))
         self.segments.release()
         self._boundaries.forget()
@@ -403,7 +391,8 @@ class Log:
         if self.failure is not None:
             raise LogStorageError(str(self), str(self.failure))
 
-    def _fail(self, what: str, cause: BaseException) -> LogStorageError:
+    def fail(self, what: str, cause: BaseException) -> LogStorageError:
+        """The disk failed under this log: it goes offline; returns the error to raise. May be called in a thread."""
         failure = LogStorageError(str(self), what, cause)
         self._set_failure(failure)
         return failure
@@ -412,4 +401,4 @@ class Log:
         """The first reason stays. Also called from a flush plan's thread: one attribute, set once."""
         if self.failure is None:
             self.failure = failure
-            self._context.report("log.offline", log=str(self), why=str(failure))
+            self._context.report("log-offline", log=str(self), why=str(failure))

@@ -28,6 +28,7 @@ from strandline.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    TEMPORARY_SUFFIX,
     Report,
     read_offsets,
     write_atomically,
@@ -83,6 +84,7 @@ class LogDirectory:
         except OSError as error:
             raise LogDirUnusable(self.path, str(error)) from error
         try:
+            self._remove_temporaries()
             self._read_identity(new_directory_id)
             self._take_marker()
         except OSError as error:
@@ -90,6 +92,11 @@ class LogDirectory:
         self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+
+    def _remove_temporaries(self) -> None:
+        for name in self._disk.listdir(self.path):
+            if name.endswith(TEMPORARY_SUFFIX) and not self._disk.is_dir(f"{self.path}/{name}"):
+                self._disk.unlink(f"{self.path}/{name}")
 
     def _read_identity(self, new_directory_id: str) -> None:
         path = f"{self.path}/{META_PROPERTIES}"
@@ -148,7 +155,7 @@ class LogDirectory:
             elif parts is not None and _is_legal(parts[1]) and str(int(parts[2])) == parts[2]:
                 partitions.append(TopicPartition(parts[1], int(parts[2])))
             else:  # lost+found, a backup by hand: not ours, so left alone
-                self._report("log_dir.unknown_folder", path=path)
+                self._report("log-dir-unknown-folder", path=path)
         return partitions, doomed
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:

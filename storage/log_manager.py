@@ -7,18 +7,20 @@ Blocking methods say so; the others may be called on the event loop. Files of a 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.protocol.topic_name import check_topic_name
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
 from strandline.storage.checkpoints import (
+    LEADER_EPOCHS,
     PARTITION_METADATA,
-    Report,
+    encode_epochs,
     encode_topic_id,
     no_report,
+    write_atomically,
     write_partition_metadata,
 )
 from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
     import random
 
 
+class WarningLog(Protocol):
+    """A structured logger, as far as storage needs one."""
+
+    def warning(self, event: str, **fields: Any) -> Any: ...
+
+
 class LogManager:
     """Owns the logs and their directories from `load` to `close`."""
 
@@ -50,11 +58,11 @@ class LogManager:
         topic_config_for: Callable[[str], LogConfig],
         wall_clock: WallClock,
         random: random.Random,
-        report: Report = no_report,
+        log: WarningLog | None = None,
         max_open_files: int = DEFAULT_OPEN_FILES,
     ) -> None:
-        """log_dirs: absolute paths. random: for ids and roll jitter. report: takes an event name and fields, as a
-        structured logger's `warning` does. max_open_files: descriptors kept for segment files."""
+        """log_dirs: absolute paths. random: for ids and roll jitter. log: told what was repaired or lost.
+        max_open_files: descriptors kept for segment files."""
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As loaded, one for each log, within [log start, log end]."""
@@ -62,7 +70,7 @@ class LogManager:
         """Folders that an earlier life had begun to delete: blocking functions, to be run some time after `load`."""
         self._disk = disk
         self._random = random
-        self._report = report
+        report = self._report = log.warning if log is not None else no_report
         self._topic_config_for = topic_config_for
         self._context = StorageContext(disk, wall_clock, report, open_files=SecondChanceCache(max_open_files))
         self._directories = [LogDirectory(disk, _checked(path), broker_id, report) for path in log_dirs]
@@ -128,7 +136,7 @@ class LogManager:
         high_watermark = directory.high_watermarks.get(tp, 0)
         self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
 
-    def set_cluster_id(self, cluster_id: str) -> None:
+    def join_cluster(self, cluster_id: str) -> None:
         """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
         for directory in self._directories:
             directory.set_cluster_id(cluster_id)
@@ -264,6 +272,16 @@ class LogManager:
             }
         )
 
+    def write_epoch_checkpoints(self, logs: Iterable[Log]) -> None:
+        """Write `leader-epoch-checkpoint` of these logs, once per wave of elections (each flush does it, too).
+        Blocking. LogStorageError: the disk failed under one of them, which is offline now."""
+        for log in logs:
+            path = f"{log.segments.folder}/{LEADER_EPOCHS}"
+            try:
+                write_atomically(self._disk, path, encode_epochs(log.epochs.entries))
+            except OSError as error:
+                raise log.fail(f"writing {LEADER_EPOCHS} failed", error) from error
+
     def flush_all(self) -> None:
         """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is
         offline from then on; the others are flushed all the same."""
@@ -294,7 +312,7 @@ class LogManager:
                     self._write_log_checkpoints(directory)
                 directory.close(clean=in_order)
             except OSError as error:
-                self._report("log_dir.close_failed", path=directory.path, error=str(error))
+                self._report("log-dir-close-failed", path=directory.path, error=str(error))
                 directory.close(clean=False)
         for log in self.logs.values():
             log.close()

@@ -11,7 +11,7 @@ Steps (001, LogManager; the numbers are in the code):
 6. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers.
 
 Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut or
-built anew is reported with offset and bytes: `log.truncated`, `index.rebuilt`.
+built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def load_log(
     log_end_offset = _open_end(context, folder, listed.active)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if log_end_offset < log_start_offset:  # 5. everything was deleted up to a point that the crash took
-        context.report("log.restarted", log=folder, log_start_offset=log_start_offset, end_offset=log_end_offset)
+        context.report("log-restarted", log=folder, log_start_offset=log_start_offset, end_offset=log_end_offset)
         listed.start_at(log_start_offset, config)
         log_end_offset = log_start_offset
     epochs.truncate_to(log_end_offset)
     epochs.start_at(log_start_offset)
     if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not clean):
-        context.report("epochs.rebuilt", log=folder)
+        context.report("epochs-rebuilt", log=folder)
         epochs = epochs_from_headers(listed, log_start_offset)
     return Log(
         context,
@@ -115,7 +115,7 @@ def _finish_swaps(context: StorageContext, folder: str, names: list[str]) -> Non
     for name in names:
         parts = _SEGMENT_FILE.fullmatch(name)
         if parts is None:
-            context.report("log.unknown_file", path=f"{folder}/{name}")
+            context.report("log-unknown-file", path=f"{folder}/{name}")
         elif parts[2] == LOG_SUFFIX:
             base_offset = int(parts[1])
             end_offset = _end_offset(context, f"{folder}/{name}", base_offset)
@@ -124,7 +124,7 @@ def _finish_swaps(context: StorageContext, folder: str, names: list[str]) -> Non
                 if old and not old[3] and base_offset <= int(old[1]) < max(end_offset, base_offset + 1):
                     disk.unlink(f"{folder}/{other}")
             disk.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix('.swap')}")
-            context.report("log.swap_finished", path=f"{folder}/{name}")
+            context.report("log-swap-finished", path=f"{folder}/{name}")
     for name in names:  # an index is built anew sooner than trusted
         if disk.exists(f"{folder}/{name}") and not name.endswith(".log.swap"):
             disk.unlink(f"{folder}/{name}")
@@ -149,7 +149,7 @@ def _find_segments(context: StorageContext, folder: str, config: LogConfig) -> l
         parts = _SEGMENT_FILE.fullmatch(name)
         if parts and parts[2] in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and int(parts[1]) not in known:
             context.disk.unlink(f"{folder}/{name}")
-            context.report("index.orphan_removed", path=f"{folder}/{name}")
+            context.report("index-orphan-removed", path=f"{folder}/{name}")
     segments = []
     for base_offset in bases:
         segment = Segment(context, folder, base_offset, config.index_interval_bytes)
@@ -204,7 +204,7 @@ def _check_segment(segment: Segment, prefix: CheckedPrefix, epochs: LeaderEpochC
 
 def _cut_file(context: StorageContext, folder: str, segment: Segment, prefix: CheckedPrefix) -> None:
     context.report(
-        "log.truncated",
+        "log-truncated",
         log=folder,
         offset=prefix.next_offset,
         position=prefix.end_position,
@@ -221,7 +221,7 @@ def _drop_from(
     """Everything behind a fault goes: a log has no holes."""
     for segment in reversed(segments[place:]):
         context.report(
-            "log.segment_dropped",
+            "log-segment-dropped",
             log=folder,
             base_offset=segment.base_offset,
             dropped_bytes=segment.size_bytes,

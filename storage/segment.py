@@ -175,7 +175,7 @@ class SegmentIndexes:
 
     def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
-        self._context.report("index.rebuilt", segment=self._path, why=str(why))
+        self._context.report("index-rebuilt", segment=self._path, why=str(why))
         builder = build_indexes(
             segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=True
         )
@@ -266,6 +266,18 @@ class Segment:
     def note_final_timestamp(self) -> None:
         """Give the largest timestamp its entry, as the end of a sealed or closed segment has it."""
         self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+
+    def start_writeback(self) -> None:
+        """Have what was appended since the last time written out in the background, and the index tails written."""
+        self.log.get().start_writeback(self.written_back_bytes, self.size_bytes - self.written_back_bytes)
+        self.written_back_bytes = self.size_bytes
+        self.indexes.flush()
+
+    def take_back(self, next_offset: int) -> None:
+        """Undo an append that failed before it counted: file and indexes end at `size_bytes`, before `next_offset`."""
+        self.indexes.offset.truncate_to_position(self.size_bytes)
+        self.indexes.time.truncate_to_offset(next_offset)
+        self.log.get().truncate(self.size_bytes)
 
     def seal(self) -> None:
         """No more appends: write the indexes and let them be evicted. OSError from the disk."""

@@ -21,7 +21,7 @@ def activate(context: StorageContext, segment: Segment) -> int:
     try:
         next_offset = _resume(segment)
     except CorruptIndex as error:
-        context.report("index.rebuilt", segment=segment.path, why=str(error))
+        context.report("index-rebuilt", segment=segment.path, why=str(error))
         builder = build_indexes(
             segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=False
         )
