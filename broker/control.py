@@ -208,10 +208,11 @@ class ControlHandlers:
                 if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                     self._log.info("controlled-shutdown-done")
                     return
-                remaining = ErrorCode(response.error_code).name if response.error_code else response.remaining_partitions
+                remaining = (
+                    ErrorCode(response.error_code).name if response.error_code else response.remaining_partitions
+                )
             except (ClientError, RemoteProtocolError) as error:
                 remaining = str(error)
             self._log.warning("controlled-shutdown-incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
             if attempt + 1 < attempts:
                 await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)
-

@@ -118,12 +118,7 @@ class FetchHandler:
                 if is_follower:
                     self._record_follower(read, message.replica_id, message.replica_epoch, now)
         answer = self.read(request, reads)
-        if (
-            answer.must_send
-            or answer.size_bytes >= message.min_bytes
-            or message.max_wait_ms <= 0
-            or not reads
-        ):
+        if answer.must_send or answer.size_bytes >= message.min_bytes or message.max_wait_ms <= 0 or not reads:
             self.send(request, answer)
             return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
@@ -139,7 +134,10 @@ class FetchHandler:
         leadership = partition.leadership
         assert leadership is not None
         progress = leadership.followers.get(replica_id)
-        if progress is None or not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset:
+        if (
+            progress is None
+            or not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset
+        ):
             return
         if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:
             return
@@ -193,8 +191,8 @@ class FetchHandler:
         partition = self._replicas.partitions.get((read.topic, index))
         is_follower = replica_id >= 0
         if partition is None:
-            code, leader_id, leader_epoch = self._replicas.why_not_leading(read.topic, index, None)
-            return _refusal(index, code, leader_id, leader_epoch), None
+            why, leader_id, leader_epoch = self._replicas.why_not_leading(read.topic, index, None)
+            return _refusal(index, why, leader_id, leader_epoch), None
         fenced = self._fence(partition, read, is_follower)
         if fenced is not None:
             return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
@@ -211,7 +209,7 @@ class FetchHandler:
             ), None
         limit = log.log_end_offset if is_follower else high_watermark
         region: FileRegion | None = None
-        code = 0
+        code: int = 0
         if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
             max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
             if max_bytes > 0 or is_first:
@@ -245,9 +243,7 @@ class FetchHandler:
 
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:
-    return FetchPartitionData(
-        index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch
-    )
+    return FetchPartitionData(index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
 
 
 def _is_cold(region: FileRegion) -> bool:

@@ -207,7 +207,9 @@ class Fetcher:
             raise ConnectionLost("a poll was given up for new partitions")  # an answer to nobody must not be read
         assert isinstance(response, FetchResponse)
         if response.error_code:
-            raise RemoteProtocolError(f"broker {self._leader_id} refuses fetches: {ErrorCode(response.error_code).name}")
+            raise RemoteProtocolError(
+                f"broker {self._leader_id} refuses fetches: {ErrorCode(response.error_code).name}"
+            )
         self._process(response, attachments, epochs)
         first = next(iter(self.partitions), None)
         if first is not None:  # whoever was first comes last: no partition starves behind a full answer
@@ -331,7 +333,10 @@ class Fetcher:
             partition.restart_at(data.log_start_offset)
             return
         self._followers.log.info(
-            "fetch-refused", partition=str(partition.topic_partition), leader=self._leader_id, error=ErrorCode(code).name
+            "fetch-refused",
+            partition=str(partition.topic_partition),
+            leader=self._leader_id,
+            error=ErrorCode(code).name,
         )
         self._back_off(partition)
 

@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from strandline.broker.leadership import IsrProposal
+from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     InvalidZnode,
@@ -66,7 +67,7 @@ class IsrUpdates:
         self._coordination = coordination
         self._log = log
         self._pending: dict[Partition, IsrProposal] = {}
-        self._changed: dict[tuple[str, int], None] = {}
+        self._changed: dict[TopicPartition, None] = {}
         self._wake = trio.Event()
         self._announce = trio.Event()
         self._finished: Callable[[Partition, IsrProposal, IsrOutcome], None] | None = None
@@ -125,9 +126,7 @@ class IsrUpdates:
         ]
         return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
 
-    async def _settle(
-        self, partition: Partition, proposal: IsrProposal, result: object
-    ) -> None:
+    async def _settle(self, partition: Partition, proposal: IsrProposal, result: object) -> None:
         """Turn an answer into an outcome; reads only after BadVersion."""
         if isinstance(result, list):
             stat = result[-1]
@@ -187,9 +186,7 @@ class IsrUpdates:
             changed, self._changed = self._changed, {}
             znode = IsrChangeNotificationZnode(partitions=list(changed))
             try:
-                await self._coordination.create(
-                    IsrChangeNotificationZnode.SEQUENCE_PATH, znode.encode(), sequence=True
-                )
+                await self._coordination.create(IsrChangeNotificationZnode.SEQUENCE_PATH, znode.encode(), sequence=True)
             except CoordinationError:
                 self._changed = {**changed, **self._changed}  # a second announcement does no harm
                 await trio.sleep(RETRY_DELAY_S)

@@ -1,15 +1,15 @@
 """What a leader knows and decides about one partition: who is in sync, what is committed. Pure: no IO, no clock.
 
-Leading a partition is a value (`Leadership`), made when LeaderAndIsr names this broker and dropped when it names another.
+Leading a partition is a value (`Leadership`), made when LeaderAndIsr names this broker, dropped when it names another.
 Its rules, with their numbers in the safety text:
 
 * HW = min LEO over the *maximal* ISR (committed ∪ proposed), and over outsiders that have caught up and are about to
-  join, or a busy partition would outrun them for ever (3). It never goes back (8) and does not move while the committed
-  ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
-* One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink counts
-  only once ZooKeeper has it.
-* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above both the HW and the start of
-  this epoch (KAFKA-7128), while its broker lives.
+  join, or a busy partition would outrun them for ever (3). It never goes back (8) and does not move while the
+  committed ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
+* One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink
+  counts only once ZooKeeper has it.
+* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above both the HW and the start
+  of this epoch (KAFKA-7128), while its broker lives.
 * A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
   never removed while nothing is written (11).
 """
@@ -216,20 +216,18 @@ class Leadership:
             self.quorum.append(progress)
         return self.proposal
 
-    def propose_shrink(
-        self, log_end_offset: int, now: float, lag_time_max_s: float
-    ) -> IsrProposal | None:
+    def propose_shrink(self, log_end_offset: int, now: float, lag_time_max_s: float) -> IsrProposal | None:
         """Propose to remove who lags, if anybody does and nothing is in flight.
 
-        A follower that sits at the LEO stays, alive or not: a dead broker is the controller's to remove, with a new epoch.
+        A follower that sits at the LEO stays, alive or not: a dead broker is the controller's to remove, with a new
+        epoch.
         """
         if self.proposal is not None or self.frozen:
             return None
         lagging = {
             member
             for member in self.isr
-            if member != self.broker_id
-            and not self.followers[member].is_caught_up(log_end_offset, now, lag_time_max_s)
+            if member != self.broker_id and not self.followers[member].is_caught_up(log_end_offset, now, lag_time_max_s)
         }
         if not lagging:
             return None

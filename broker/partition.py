@@ -243,9 +243,7 @@ class Partition:
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
-        if own_epoch == diverging.epoch:
-            target = min(own_end, diverging.end_offset)
-        elif own_epoch >= 0:
+        if own_epoch == diverging.epoch or own_epoch >= 0:
             target = min(own_end, diverging.end_offset)
         else:
             target = self._follower_high_watermark  # no epoch in common: HW is all that is known

@@ -5,7 +5,7 @@ Inline, a plain function per request. The batches of one burst are gathered per 
 
     acks=0   nothing is answered; a failure closes the connection
     acks=1   answered once the leader's log has the batch
-    acks=-1  parked until the high watermark is above its last record; refused before the append while the ISR is too small
+    acks=-1  parked until the high watermark is above its last record; refused at once while the ISR is too small
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class ProduceHandler:
 
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
         code, leader_id, leader_epoch = self._replicas.why_not_leading(topic, index, partition)
-        return PartitionProduceResponse(
-            index, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch
-        )
+        return PartitionProduceResponse(index, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
 
     def flush(self) -> None:
         """Write the wave: one append per partition, then acknowledge what may be."""
@@ -109,9 +107,7 @@ class ProduceHandler:
             self._append(partition, entries)
             self._replicas.data_arrived(partition)
 
-    def _append(
-        self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]
-    ) -> None:
+    def _append(self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]) -> None:
         index = partition.topic_partition.partition
         batches = entries[0][2] if len(entries) == 1 else [batch for entry in entries for batch in entry[2]]
         try:
@@ -133,7 +129,5 @@ class ProduceHandler:
             if operation.request.message.acks == ACKS_ALL:
                 waiters.park(Waiter(offset, operation, position, index, base_offset))
             else:
-                operation.complete(
-                    position, PartitionProduceResponse(index, 0, base_offset, -1, log_start_offset)
-                )
+                operation.complete(position, PartitionProduceResponse(index, 0, base_offset, -1, log_start_offset))
         partition.complete_waiters()

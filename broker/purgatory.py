@@ -87,9 +87,7 @@ class ProduceWaiters:
         waiting = self._waiting
         while waiting and waiting[0].required_offset <= high_watermark:
             _, operation, position, partition, base_offset = waiting.popleft()
-            operation.complete(
-                position, PartitionProduceResponse(partition, 0, base_offset, -1, log_start_offset)
-            )
+            operation.complete(position, PartitionProduceResponse(partition, 0, base_offset, -1, log_start_offset))
 
     def fail_all(self, code: ErrorCode, leader_id: int, leader_epoch: int) -> None:
         """Leadership is lost: nobody can say any more whether these records stay."""

@@ -171,7 +171,8 @@ class Registration:
             same_folder, where = False, "an unreadable address"
         if not same_folder:
             raise BrokerIdTaken(
-                f"broker.id={self.broker_id} is registered by another broker at {where}; stop that one or choose another id"
+                f"broker.id={self.broker_id} is registered by another broker at {where}; "
+                "stop that one or choose another id"
             )
 
     # --- step 3 ------------------------------------------------------------------------------------------------
@@ -197,9 +198,7 @@ class Registration:
             ]
             results = await self._coordination.multi_many([[write] for _, write in writes])
             paths = [
-                path
-                for (path, _), result in zip(writes, results, strict=True)
-                if isinstance(result, CoordinationError)
+                path for (path, _), result in zip(writes, results, strict=True) if isinstance(result, CoordinationError)
             ]
             left.extend(path for path, _ in writes if path not in paths)
             if paths:

@@ -10,7 +10,6 @@ whatever the order of arrival, and a half-applied one is finished when it comes 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -175,7 +174,7 @@ class ReplicaManager:
                         return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, errors)
         # 3
         self._followers.update(touched)
-        await self.run_blocking(partial(self.logs.write_epoch_checkpoints, [p.log for p in touched]))
+        await self.run_blocking(self.logs.write_epoch_checkpoints, [partition.log for partition in touched])
         self.end_of_burst()
         self.flush_responses()
         return LeaderAndIsrResponse(ErrorCode.NONE, errors)
@@ -232,12 +231,14 @@ class ReplicaManager:
         log = self.logs.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self._state_change_log.warning(
-                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=log.topic_id.hex()
+                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
             )
             self._remove_log(topic_partition)
             log = None
         if log is None:
             log = self.logs.create(topic_partition, topic_id, config)
+        elif log.topic_id is None:
+            self.logs.assign_topic_id(topic_partition, topic_id)
         log.config = config
         high_watermark = self.logs.high_watermarks.get(topic_partition, log.log_start_offset)
         partition = Partition(
@@ -393,4 +394,3 @@ class ReplicaManager:
 
 def _not_running(*_: object) -> None:
     raise RuntimeError("the request channel is not bound yet: this is a bug in the server's start-up order")
-

@@ -22,6 +22,7 @@ import trio
 
 from strandline.broker.acceptor import Acceptor, ListenerConfig
 from strandline.broker.control import ControlHandlers
+from strandline.broker.flushing import Flushing
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrUpdates
 from strandline.broker.limits import ConnectionLimits, ConnectionQuota
@@ -32,7 +33,7 @@ from strandline.broker.registration import BrokerIdTaken, Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestChannel
 from strandline.controller.controller import Controller
-from strandline.controller.sender import connect_to_broker
+from strandline.controller.sender import connector
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
@@ -47,6 +48,8 @@ from strandline.storage.log_manager import LogManager
 
 SHUTDOWN_GRACE_S = 5.0
 """What connections get at shutdown to receive the answers that are due."""
+QUEUED_BYTES = 256 * 2**20
+"""Of requests and large frames in memory at once, where `queued.max.request.bytes` sets no limit."""
 VERSION = "0.1.0"
 
 
@@ -85,7 +88,7 @@ class Broker:
             broker_id=self.broker_id,
             topic_config_for=lambda _: topic_config(self.config, {}),
             wall_clock=self.environment.wall_clock,
-            random=self.environment.random("segment-jitter"),
+            random=self.environment.random("storage"),
             log=self._log,
         )
         await self.environment.blocking.run(self.log_manager.load)
@@ -100,7 +103,7 @@ class Broker:
                 UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4),
                 may_have_lost_data=self.log_manager.may_have_lost_data,
             )
-            await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
+            await self.environment.blocking.run(self._enter_cluster, cluster_id)
             # 3
             self._build(cluster_id)
             async with trio.open_nursery() as nursery:
@@ -121,6 +124,12 @@ class Broker:
                 await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
                 with trio.move_on_after(SHUTDOWN_GRACE_S):
                     await self.coordination.close()
+
+    def _enter_cluster(self, cluster_id: str) -> None:
+        """Blocking. This broker has left the ISRs that a loss would matter to: the loss is dealt with."""
+        self.log_manager.join_cluster(cluster_id)
+        if self.log_manager.may_have_lost_data:
+            self.log_manager.mark_loss_handled()
 
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
@@ -144,10 +153,15 @@ class Broker:
             self.broker_id,
             config,
             self.coordination,
-            partial(connect_to_broker, environment.network, timeout_ms=config.controller_socket_timeout_ms),
+            connector(
+                environment.network,
+                client_id=f"controller-{self.broker_id}",
+                timeout_ms=config.controller_socket_timeout_ms,
+            ),
             environment.random("controller"),
             self._logs.controller,
-            state_change_log=self._logs.state_change,
+            self._logs.state_change,
+            environment.wall_clock.now_ms,
         )
         self.control = ControlHandlers(
             config, environment, self.coordination, self.replicas, self.registration, self.controller, log
@@ -180,7 +194,7 @@ class Broker:
             },
             end_of_burst=self.replicas.end_of_burst,
             max_queued_requests=config.queued_max_requests,
-            max_queued_bytes=config.queued_max_request_bytes,
+            max_queued_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
             num_handlers=config.num_io_threads,
             log=log,
         )
@@ -194,9 +208,7 @@ class Broker:
             frame_deadline_ms=config.frame_timeout_ms,
             send_timeout_ms=config.socket_send_timeout_ms,
         )
-        self.processors = [
-            Processor(number, self.channel, limits, log) for number in range(config.num_network_threads)
-        ]
+        self.processors = [Processor(number, self.channel, limits, log) for number in range(config.num_network_threads)]
         quota = ConnectionQuota(
             config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
         )
@@ -226,7 +238,7 @@ class Broker:
             self.replicas.run_deadlines,
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,
-            self.replicas.run_flushes,
+            Flushing(self.config, self.log_manager, self.replicas).run,
             self.registration.run,
         ]
         for task in background:

@@ -171,9 +171,7 @@ def verify(cluster: Cluster, topic: str, acked: int) -> None:
 def run_fetch(cluster: Cluster, seconds: float) -> tuple[float, float]:
     """(MB/s of consumer fetch, MB/s of a bare sendfile loop over the same files), both from the page cache."""
     topic, leaders = cluster.new_topic()
-    load.produce(
-        topic, leaders, load.batch_of(16384), connections=2, depth=8, seconds=seconds, on_measure=lambda: None
-    )
+    load.produce(topic, leaders, load.batch_of(16384), connections=2, depth=8, seconds=seconds, on_measure=lambda: None)
     files = [
         (path, broker_id)
         for broker_id in range(1, BROKERS + 1)

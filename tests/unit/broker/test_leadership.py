@@ -12,7 +12,12 @@ LAG_S = 30.0
 
 
 def leading(
-    *, leo: int = 0, hw: int = 0, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2, 3), min_isr: int = 2
+    *,
+    leo: int = 0,
+    hw: int = 0,
+    replicas: tuple[int, ...] = (1, 2, 3),
+    isr: tuple[int, ...] = (1, 2, 3),
+    min_isr: int = 2,
 ) -> Leadership:
     return Leadership.begin(
         broker_id=1,
