@@ -121,7 +121,8 @@ class KazooCoordination:
     async def start(self) -> None:
         """Connect and see to the chroot. CoordinationError when no server answers within the connection timeout."""
         mailbox = Mailbox(trio.lowlevel.current_trio_token(), self._on_callback_error)
-        logger = logging.Logger("kazoo")  # of its own: kazoo's default one is shared by the whole process
+        # Of its own: kazoo's default one is shared by the process. The level keeps kazoo from describing each request.
+        logger = logging.Logger("kazoo", level=logging.WARNING)
         logger.addHandler(ForwardToStructlog(self._log))
         self._client, self._connection = make_client(
             self._hosts, self._requested_timeout_ms, logger, partial(mailbox.put, self._on_stopped, None)

@@ -79,7 +79,7 @@ class Mailbox:
 class Call:
     """One request in flight; kazoo's connection loop treats it as its async result."""
 
-    __slots__ = ("abandoned", "done", "mailbox", "payload", "request", "result", "session_id")
+    __slots__ = ("abandoned", "done", "finished", "mailbox", "payload", "request", "result", "session_id")
 
     def __init__(self, request: Any, session_id: int) -> None:
         """session_id: the session that issues the request; 0: whichever comes."""
@@ -87,6 +87,7 @@ class Call:
         self.session_id = session_id
         self.payload = INT.pack(request.type) + request.serialize()
         self.abandoned = False
+        self.finished = False
         self.result: Any = None
         self.done: Callable[[Call], None] | None = None
         self.mailbox: Mailbox | None = None
@@ -98,6 +99,10 @@ class Call:
         self._finish(error)
 
     def _finish(self, result: Any) -> None:
+        """The first result counts: at the end kazoo and close() may both fail a call."""
+        if self.finished:
+            return
+        self.finished = True
         self.result = result
         if self.mailbox is not None and self.done is not None:
             self.mailbox.put(self.done, self)

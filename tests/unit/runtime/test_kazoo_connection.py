@@ -177,6 +177,20 @@ def test_requests_that_flow_do_not_hide_a_silent_server(wire: Wire) -> None:
         wire.send()
 
 
+def test_the_first_result_of_a_call_counts() -> None:
+    letters: list[Any] = []
+
+    class Box:
+        def put(self, function: Any, argument: Any) -> None:
+            letters.append(argument)
+
+    call = Call(GetData("/a", None), 7)
+    call.mailbox, call.done = Box(), lambda _: None  # type: ignore[assignment]
+    call.set_exception(kazoo_errors.ConnectionLoss())
+    call.set_exception(kazoo_errors.ConnectionClosedError())
+    assert letters == [call] and type(call.result) is kazoo_errors.ConnectionLoss
+
+
 def multi_reply(*parts: bytes) -> bytes:
     return b"".join(parts) + struct.pack("!iBi", -1, 1, -1)
 
