@@ -111,7 +111,9 @@ class PartitionQueue:
                     index += 1
         finally:  # what was appended before a record of a wrong type counts
             if index > start:
-                self._sinks.append((sink, first, index - start))
+                if self._sinks and self._sinks[-1][0] is sink:  # told once per batch
+                    first = self._sinks.pop()[1]
+                self._sinks.append((sink, first, builder.records_count - first))
         return index
 
     def close_builder(self) -> int:
@@ -191,7 +193,7 @@ class Accumulator:
         number = self._next_number
         self._next_number += 1
         self.outstanding[number] = None
-        builder = BatchBuilder(self.settings.compression_type, max(limit, needed + RECORD_OVERHEAD_BYTES))
+        builder = BatchBuilder(self.settings.compression_type, limit)  # the first record fits whatever its size
         queue.open(builder, number, now, now + self.settings.delivery_timeout_ms / 1000, reserved)
         self.active[queue.topic_partition] = queue
         return True

@@ -1,0 +1,312 @@
+"""The producer against scripted brokers: order, retries, outcomes, memory, time."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from fake_broker import ApiKey, FakeCluster, Fault
+
+from strandline.client import DeliveredBatch, FailedBatch, TrioProducer
+from strandline.client.errors import (
+    BufferFull,
+    ClientClosed,
+    DeliveryFailed,
+    DeliveryTimeout,
+    FlushTimedOut,
+    InvalidRecordValue,
+    NoBrokerReachable,
+    RecordDropped,
+    RecordTooLarge,
+    UnknownTopic,
+)
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import ProduceRequest
+from strandline.protocol.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+def producer(cluster: FakeCluster, **settings: object) -> TrioProducer:
+    return TrioProducer(cluster.bootstrap, environment=cluster.environment(), **settings)
+
+
+def values(cluster: FakeCluster, partition: TopicPartition = T0) -> list[bytes | None]:
+    return [record.value for record in cluster.logs[partition].records()]
+
+
+async def test_records_arrive_in_order_and_their_offsets_come_back(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster) as client:
+            deliveries = [await client.send("t", b"%d" % i) for i in range(100)]
+            results = [await delivery.wait() for delivery in deliveries]
+            assert [result.offset for result in results] == list(range(100))
+            assert results[0].timestamp_ms == 1_600_000_000_000
+            assert not any(result.retried for result in results)
+        nursery.cancel_scope.cancel()
+    assert values(cluster) == [b"%d" % i for i in range(100)]
+
+
+async def test_send_many_settles_once_for_all_its_batches(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t", 4)
+    settled: list[DeliveredBatch | FailedBatch] = []
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        client = TrioProducer(
+            cluster.bootstrap, environment=cluster.environment(), on_batch=settled.append, batch_size=500
+        )
+        async with client:
+            records = [(b"k%d" % (i % 7), b"v%d" % i) for i in range(5000)]
+            delivery = await client.send_many("t", records)
+            batches = await delivery.wait()
+        nursery.cancel_scope.cancel()
+    assert sum(batch.records_count for batch in batches) == delivery.delivered_records == 5000
+    assert settled == batches
+    for key in {key for key, _ in records}:
+        stored = [record.value for log in cluster.logs.values() for record in log.records() if record.key == key]
+        assert stored == [value for other, value in records if other == key]
+
+
+@pytest.mark.parametrize(
+    ("fault", "doubled"),
+    [
+        (Fault(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), False),
+        (Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS), False),
+        (Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, apply=True), True),
+        (Fault(error=ErrorCode.REQUEST_TIMED_OUT, apply=True), True),
+        (Fault(close=True), False),
+        (Fault(close=True, apply=True), True),
+        (Fault(hang=True, apply=True), True),
+    ],
+)
+async def test_retries_keep_order_and_say_what_may_be_doubled(
+    autojump_clock: object, fault: Fault, doubled: bool
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    settled: list[DeliveredBatch | FailedBatch] = []
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.PRODUCE].extend([fault, fault])
+        client = TrioProducer(
+            cluster.bootstrap,
+            environment=cluster.environment(),
+            on_batch=settled.append,
+            batch_size=200,
+            linger_ms=0,
+            request_timeout_ms=1000,
+        )
+        async with client:
+            for i in range(200):
+                await client.send("t", b"%03d" % i)
+        nursery.cancel_scope.cancel()
+    stored = values(cluster)
+    expected = [b"%03d" % i for i in range(200)]
+    if doubled:
+        assert len(stored) > 200
+    else:
+        assert stored == expected
+    retried = [batch for batch in settled if isinstance(batch, DeliveredBatch) and batch.retried]
+    assert len(stored) - 200 <= 2 * sum(batch.records_count for batch in retried)
+    first_seen = list(dict.fromkeys(stored))
+    assert first_seen == expected
+    last_seen = list(dict.fromkeys(reversed(stored)))
+    assert last_seen == expected[::-1], "the last copy of each record stands in order, too"
+
+
+async def test_a_leader_that_dies_is_followed_to_the_new_one(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, linger_ms=0) as client:
+            await (await client.send("t", b"before")).wait()
+            cluster.move(T0, -1)
+            cluster.brokers[0].kill()
+            late = await client.send("t", b"after")
+            await trio.sleep(3)
+            cluster.move(T0, 1)
+            result = await late.wait()
+            assert (result.offset, cluster.leaders[T0]) == (1, (1, 2))
+        nursery.cancel_scope.cancel()
+    assert values(cluster) == [b"before", b"after"]
+
+
+async def test_delivery_timeout_says_whether_the_record_may_be_in_the_log(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, delivery_timeout_ms=5000, request_timeout_ms=1000, linger_ms=0) as client:
+            await client.partitions_for("t")
+            cluster.brokers[0].faults[ApiKey.PRODUCE].extend([Fault(hang=True)] * 50)
+            started = trio.current_time()
+            with pytest.raises(DeliveryTimeout, match=r"broker 0 at broker-0:9092.*request_timeout_ms.*may be") as lost:
+                await (await client.send("t", b"x")).wait()
+            assert lost.value.outcome_unknown
+            assert trio.current_time() - started == pytest.approx(5, abs=0.01)
+            cluster.move(T0, -1)
+            client._metadata.request_update()
+            await trio.sleep(2)
+            with pytest.raises(DeliveryTimeout, match="no leader.*not in the log") as never_sent:
+                await (await client.send("t", b"y")).wait()
+            assert not never_sent.value.outcome_unknown
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_refused_batch_is_found_among_its_neighbours(autojump_clock: object) -> None:
+    """The broker refuses all batches of a partition in one request; only the guilty one must fail."""
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    settled: list[DeliveredBatch | FailedBatch] = []
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        faults = cluster.brokers[0].faults[ApiKey.PRODUCE]
+        client = TrioProducer(
+            cluster.bootstrap, environment=cluster.environment(), on_batch=settled.append, batch_size=100
+        )
+        async with client:
+            await client.partitions_for("t")
+            faults.extend([Fault(error=ErrorCode.MESSAGE_TOO_LARGE), Fault(apply=True)])
+            faults.append(Fault(error=ErrorCode.MESSAGE_TOO_LARGE))
+            delivery = await client.send_many("t", [(None, b"%d" % i * 30) for i in range(4)])
+            with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE") as failure:
+                await delivery.wait()
+        nursery.cancel_scope.cancel()
+    assert not failure.value.outcome_unknown
+    assert [isinstance(batch, FailedBatch) for batch in settled] == [False, True, False, False]
+    assert values(cluster) == [b"0" * 30, b"2" * 30, b"3" * 30]
+
+
+async def test_full_buffer_policies(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    small = {"buffer_memory": 400, "batch_size": 200, "max_block_ms": 1000, "delivery_timeout_ms": 10_000}
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        for policy in ("block", "raise", "drop"):
+            async with producer(cluster, buffer_full=policy, **small) as client:
+                await client.partitions_for("t")
+                cluster.brokers[0].faults[ApiKey.PRODUCE].append(Fault(hang=True))
+                started = trio.current_time()
+                accepted = 0
+                try:
+                    while accepted < 50:
+                        delivery = await client.send("t", b"x" * 80)
+                        if delivery.done:
+                            break
+                        accepted += 1
+                except BufferFull as error:
+                    assert policy != "drop", error
+                    assert "buffer_memory" in str(error)
+                else:
+                    assert policy == "drop"
+                    with pytest.raises(RecordDropped):
+                        await delivery.wait()
+                waited = trio.current_time() - started
+                assert (waited >= 1) == (policy == "block")
+                assert 1 <= accepted < 5
+                with pytest.raises(FlushTimedOut):
+                    await client.close(timeout_ms=100)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_sender_that_waits_for_memory_goes_on_when_some_comes_free(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, buffer_memory=600, batch_size=200) as client:
+            delivery = await client.send_many("t", [(None, b"%04d" % i * 10) for i in range(200)])
+            await delivery.wait()
+            assert client._accumulator.used_bytes == 0
+        nursery.cancel_scope.cancel()
+    assert len(values(cluster)) == 200
+
+
+async def test_refused_before_it_is_accepted(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, max_request_size=1000, max_block_ms=500) as client:
+            with pytest.raises(RecordTooLarge, match="max_request_size"):
+                await client.send("t", b"x" * 2000)
+            with pytest.raises(InvalidRecordValue, match="bytes"):
+                await client.send("t", "text")  # type: ignore[arg-type]
+            with pytest.raises(UnknownTopic, match="no partition 7"):
+                await client.send("t", b"x", partition=7)
+            with pytest.raises(UnknownTopic, match=r"'nowhere'.*max_block_ms"):
+                await client.send("nowhere", b"x")
+            assert (await (await client.send("t", b"fine")).wait()).offset == 0
+        with pytest.raises(ClientClosed):
+            await client.send("t", b"late")
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_there_is_said_with_every_address_and_cause(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    async with producer(cluster, max_block_ms=2000) as client:
+        with pytest.raises(NoBrokerReachable) as failure:
+            await client.send("t", b"x")
+    for part in ("broker-0:9092", "broker-1:9092", "bootstrap_servers", "is it running"):
+        assert part in str(failure.value)
+
+
+async def test_acks_0_expects_no_answer(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, acks=0, linger_ms=0) as client:
+            result = await (await client.send("t", b"x")).wait()
+            assert result.offset == -1
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert values(cluster) == [b"x"]
+
+
+async def test_one_group_per_partition_is_under_way_and_few_requests_per_broker(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 8)
+    cluster.memory.link("broker-0", "client").latency_s = 0.05
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        client = producer(
+            cluster, linger_ms=0, batch_size=300, max_request_size=700, max_in_flight_requests_per_connection=3
+        )
+        async with client:
+            await client.send_many("t", [(b"%d" % (i % 50), b"v" * 50) for i in range(500)])
+            most = 0
+            while client._accumulator.active:
+                link = client._links.to(0)
+                if link.connection is not None:
+                    most = max(most, link.connection.in_flight)
+                for request in cluster.brokers[0].seen(ProduceRequest):
+                    assert isinstance(request, ProduceRequest)
+                    indexes = [part.index for topic in request.topic_data for part in topic.partition_data]
+                    assert len(indexes) == len(set(indexes))
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert most == 3
+
+
+async def test_closing_with_dead_brokers_ends_in_time_and_settles_everything(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster) as client:
+            await client.partitions_for("t")
+            cluster.brokers[0].kill()
+            delivery = await client.send("t", b"x")
+            started = trio.current_time()
+            with pytest.raises(FlushTimedOut, match="broker-0:9092|broker 0"):
+                await client.close(timeout_ms=3000)
+            assert trio.current_time() - started == pytest.approx(3, abs=0.01)
+            with pytest.raises(DeliveryTimeout, match="closed"):
+                await delivery.wait()
+        nursery.cancel_scope.cancel()
