@@ -43,6 +43,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, list, describe and delete topics."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
+    "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),
     "broker": CommandEntry("strandline.cli.broker", "broker", "Run one broker in the foreground."),
 }
 

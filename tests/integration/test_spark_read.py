@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from strandline import Admin, Producer
 from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.java import spark_environment
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     folder: Path = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(spark_environment())
     session = (
         SparkSession.builder.master("local[2]")
         .appName("strandline tests")
