@@ -1,4 +1,4 @@
-"""`strandline doctor`: is everything there that brokers, Spark and the embedded cluster need, and is the cluster reached?
+"""`strandline doctor`: what brokers, Spark and the embedded cluster need of this machine, and is the cluster reached?
 
 Each check is a function that returns what it found, or raises an exception whose text names the remedy; a new check
 is one more line in the table. Exit code 1 if any check failed.
@@ -64,6 +64,7 @@ def spark(session: Session, bootstrap: str) -> str:
     try:
         import pyarrow
         import pyspark
+
         import pyspark_strandline
     except ImportError as error:
         raise Unfit(f"{error}; pip install 'strandline[spark]'") from None
