@@ -167,9 +167,10 @@ def show(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, justify in (("member", "left"), ("state", "left"), ("address", "left"), ("pid", "right"),
-                             ("memory", "right"), ("log", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for heading in ("member", "state", "address"):
+        table.add_column(heading)
+    for heading in ("pid", "memory"):
+        table.add_column(heading, justify="right")
     members = [("zookeeper", report["zookeeper"])]
     members += [(f"broker {broker['id']}", broker) for broker in report["brokers"]]
     for name, member in members:
@@ -179,7 +180,7 @@ def show(report: dict[str, Any]) -> None:
         memory = f"{resident / _MEGABYTE:.0f} MB" if resident is not None else "-"
         state = f"[{colour}]{member['state']}[/]"
         pid = str(member["pid"]) if member["pid"] is not None else "-"
-        log = Path(member["log"]).relative_to(report["data_dir"])
-        table.add_row(f"{name}{leads}", state, member["address"], pid, memory, str(log))
-    Console(highlight=False).print(f"cluster in {report['data_dir']}", soft_wrap=True)
-    Console(highlight=False).print(table)
+        table.add_row(f"{name}{leads}", state, member["address"], pid, memory)
+    console = Console(highlight=False)
+    console.print(f"cluster in {report['data_dir']} (logs: */*.log)", soft_wrap=True)
+    console.print(table)
