@@ -1,8 +1,8 @@
 """The answer to a request that failed as a whole: the response class of its API with the code in every place where the
 client looks for one (each topic or partition that it asked about, or the response's own `error_code`).
 
-Where the request itself could not be read, nobody knows what it asked about: responses without an `error_code` of their
-own then carry one element that names no topic, so that the client still sees a typed error.
+Where the request itself could not be read, or asked about nothing, responses without an `error_code` of their own carry
+one element that names no topic, so that the client still sees a typed error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _api_versions(_: object, code: int, __: str | None) -> Message:
 
 
 def _produce(request: m.ProduceRequest | None, code: int, text: str | None) -> Message:
-    if request is None:
+    if request is None or not request.topic_data:
         partition = m.PartitionProduceResponse(NO_PARTITION, code, error_message=text)
         return m.ProduceResponse([m.TopicProduceResponse(NO_TOPIC, [partition])])
     return m.ProduceResponse(
@@ -61,7 +61,7 @@ def _fetch(request: m.FetchRequest | None, code: int, _: str | None) -> Message:
 
 
 def _list_offsets(request: m.ListOffsetsRequest | None, code: int, _: str | None) -> Message:
-    if request is None:
+    if request is None or not request.topics:
         partition = m.ListOffsetsPartitionResponse(NO_PARTITION, code)
         return m.ListOffsetsResponse([m.ListOffsetsTopicResponse(NO_TOPIC, [partition])])
     return m.ListOffsetsResponse(
@@ -75,7 +75,7 @@ def _list_offsets(request: m.ListOffsetsRequest | None, code: int, _: str | None
 
 
 def _offset_for_leader_epoch(request: m.OffsetForLeaderEpochRequest | None, code: int, _: str | None) -> Message:
-    if request is None:
+    if request is None or not request.topics:
         partition = m.OffsetForLeaderPartitionResponse(NO_PARTITION, code)
         return m.OffsetForLeaderEpochResponse([m.OffsetForLeaderTopicResponse(NO_TOPIC, [partition])])
     return m.OffsetForLeaderEpochResponse(
@@ -94,13 +94,13 @@ def _metadata(request: m.MetadataRequest | None, code: int, _: str | None) -> Me
 
 
 def _create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | None) -> Message:
-    names = [NO_TOPIC] if request is None else [topic.name for topic in request.topics]
-    return m.CreateTopicsResponse([m.CreatableTopicResult(name, code, text) for name in names])
+    names = [topic.name for topic in request.topics] if request is not None else []
+    return m.CreateTopicsResponse([m.CreatableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
 
 
 def _delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
-    names = [NO_TOPIC] if request is None else request.topic_names
-    return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names])
+    names = request.topic_names if request is not None else []
+    return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
 
 
 def _leader_and_isr(_: object, code: int, __: str | None) -> Message:
