@@ -146,7 +146,9 @@ def decode_body(cls: type[M], body: Buffer) -> M:
     `len(body)` (empty arrays, one byte each on the wire): unpackb compares every length with the bytes that are there.
     """
     try:
-        return msgspec.convert(msgpack.unpackb(body), cls)
+        # Not strict_map_key: CreateTopics has partition numbers as keys. Colliding integers are no danger: CPython's
+        # probing takes in all 64 bits within a few steps.
+        return msgspec.convert(msgpack.unpackb(body, strict_map_key=False), cls)
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         # msgpack: ValueError, ExtraData, FormatError, StackError, UnicodeDecodeError; TypeError for an unhashable
         # map key. msgspec: ValidationError (a ValueError) and RecursionError.
