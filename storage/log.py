@@ -138,7 +138,7 @@ class Log:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
-                self._index(segment, last, position)
+                segment.index(last, position)
                 unindexed = 0
             unindexed += size
             position += size
@@ -182,7 +182,7 @@ class Log:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
-                self._index(segment, last, position)
+                segment.index(last, position)
                 unindexed = 0
             unindexed += size
             position += size
@@ -190,13 +190,6 @@ class Log:
             offset = last + 1
         self._write([records[taken:done]], start, position, offset, unindexed)
         return offset
-
-    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
-        """Note the batch at `position` in both indexes."""
-        indexes = segment.indexes
-        indexes.offset.append(last_offset, position)
-        if segment.max_timestamp_ms > indexes.time.last_timestamp_ms:
-            indexes.time.maybe_append(segment.max_timestamp_ms, segment.max_timestamp_offset)
 
     def _write(self, views: Sequence[memoryview], start: int, end: int, next_offset: int, unindexed: int) -> None:
         """Write one wave to the active segment and take it over; on failure put everything back as it was."""

@@ -267,6 +267,11 @@ class Segment:
         """Give the largest timestamp its entry, as the end of a sealed or closed segment has it."""
         self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
+    def index(self, last_offset: int, position: int) -> None:
+        """Note the batch at `position`, which ends at `last_offset`, in both indexes."""
+        self.indexes.offset.append(last_offset, position)
+        self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+
     def start_writeback(self) -> None:
         """Have what was appended since the last time written out in the background, and the index tails written."""
         self.log.get().start_writeback(self.written_back_bytes, self.size_bytes - self.written_back_bytes)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class SegmentList:
     """At least one segment, always. Every OSError of the disk passes through: the log maps it."""
 
-    def __init__(self, context: StorageContext, folder: str, segments: list[Segment], random: random.Random) -> None:
+    def __init__(self, context: StorageContext, folder: str, segments: list[Segment], stream: random.Random) -> None:
         self.folder = folder
         self.active = segments[-1]
         self._context = context
-        self._random = random
+        self._random = stream
         self._segments = segments
         self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
 
@@ -95,11 +95,11 @@ class SegmentList:
 
 
 def create_segment(
-    context: StorageContext, folder: str, base_offset: int, config: LogConfig, random: random.Random
+    context: StorageContext, folder: str, base_offset: int, config: LogConfig, stream: random.Random
 ) -> Segment:
     """A new active segment; its age limit is shortened by up to `segment.jitter.ms`, so that logs that were created
     together do not all roll together."""
-    jitter_ms = random.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
+    jitter_ms = stream.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
     jitter_ms = min(jitter_ms, config.segment_ms)
     return Segment.create(context, folder, base_offset, config.index_interval_bytes, jitter_ms)
 
