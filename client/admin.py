@@ -201,7 +201,8 @@ class TrioAdmin:
     ) -> None:
         assert self._nursery_manager is not None
         self.close()
-        await self._nursery_manager.__aexit__(kind, error, trace)
+        # Not told of `error`: it leaves as it is, not in a group.
+        await self._nursery_manager.__aexit__(None, None, None)
 
     # --- Parts ---
 
@@ -279,7 +280,8 @@ class _ControllerCall:
         if not in_time:
             self._give_up(self.last_error)
         if self._attempts > 1:
-            await trio.sleep(backoff_ms(self._admin.settings, self._attempts - 1, self._admin._environment) / 1000)
+            wait_ms = backoff_ms(self._admin.settings, self._attempts - 1, self._admin._environment)
+            await trio.sleep_until(min(self._deadline, trio.current_time() + wait_ms / 1000))
 
     async def before_repeating(self, repeat: bool, what: str) -> None:
         if repeat:

@@ -246,7 +246,8 @@ class TrioConsumer:
     ) -> None:
         assert self._nursery_manager is not None
         self.close()
-        await self._nursery_manager.__aexit__(kind, error, trace)
+        # Not told of `error`: it leaves as it is, not in a group.
+        await self._nursery_manager.__aexit__(None, None, None)
 
     async def _pump(self) -> None:
         while True:

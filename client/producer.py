@@ -263,7 +263,8 @@ class TrioProducer:
                 await self.close()
         finally:
             self.stop()
-            await self._nursery_manager.__aexit__(kind, error, trace)
+            # Not told of `error`: it leaves as it is, not in a group.
+            await self._nursery_manager.__aexit__(None, None, None)
 
     async def _pump(self) -> None:
         while True:

@@ -105,8 +105,11 @@ class FakeLog:
     def read(self, offset: int, max_bytes: int) -> bytes:
         data = b""
         for batch, next_offset in zip(self.batches, self.next_offsets, strict=True):
-            if next_offset > offset and next_offset <= self.limit and (not data or len(data) + len(batch) <= max_bytes):
-                data += batch
+            if next_offset <= offset:
+                continue
+            if next_offset > self.limit or (data and len(data) + len(batch) > max_bytes):
+                break
+            data += batch
         return data
 
     def records(self) -> list[Record]:

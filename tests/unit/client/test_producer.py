@@ -151,7 +151,7 @@ async def test_delivery_timeout_says_whether_the_record_may_be_in_the_log(autoju
             cluster.move(T0, -1)
             client._metadata.request_update()
             await trio.sleep(2)
-            with pytest.raises(DeliveryTimeout, match="no leader.*not in the log") as never_sent:
+            with pytest.raises(DeliveryTimeout, match=r"no leader.*not in the log") as never_sent:
                 await (await client.send("t", b"y")).wait()
             assert not never_sent.value.outcome_unknown
         nursery.cancel_scope.cancel()
@@ -304,7 +304,7 @@ async def test_closing_with_dead_brokers_ends_in_time_and_settles_everything(aut
             cluster.brokers[0].kill()
             delivery = await client.send("t", b"x")
             started = trio.current_time()
-            with pytest.raises(FlushTimedOut, match="broker-0:9092|broker 0"):
+            with pytest.raises(FlushTimedOut, match=r"broker-0:9092|broker 0"):
                 await client.close(timeout_ms=3000)
             assert trio.current_time() - started == pytest.approx(3, abs=0.01)
             with pytest.raises(DeliveryTimeout, match="closed"):

@@ -1,0 +1,110 @@
+"""The admin client against scripted brokers."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from fake_broker import ApiKey, FakeCluster, Fault
+
+from strandline.client import NewTopic, TrioAdmin
+from strandline.client.errors import (
+    ClientClosed,
+    InvalidTopicSettings,
+    NoBrokerReachable,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    UnknownTopic,
+)
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import CreateTopicsRequest
+
+
+def admin(cluster: FakeCluster, **settings: object) -> TrioAdmin:
+    return TrioAdmin(cluster.bootstrap, environment=cluster.environment(), **settings)
+
+
+async def test_topics_are_created_described_listed_and_deleted(autojump_clock: object) -> None:
+    cluster = FakeCluster(3)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with admin(cluster) as client:
+            created = await client.create_topic("t", num_partitions=3, replication_factor=1)
+            assert (created.name, created.num_partitions) == ("t", 3)
+            with pytest.raises(TopicAlreadyExists, match="'t'"):
+                await client.create_topic("t")
+            assert await client.list_topics() == ["t"]
+            topic = (await client.describe_topics(["t"]))["t"]
+            assert [part.leader for part in topic.partitions.values()] == [0, 1, 2]
+            with pytest.raises(UnknownTopic, match="'absent'"):
+                await client.describe_topics(["absent"])
+            view = await client.describe_cluster()
+            assert (view.cluster_id, view.controller_id, sorted(view.brokers)) == ("fake-cluster", 0, [0, 1, 2])
+            results = await client.create_topics([NewTopic("t", 1, 1), NewTopic("u", 2, 1)])
+            assert isinstance(results["t"], TopicAlreadyExists)
+            assert not isinstance(results["u"], Exception)
+            await client.delete_topic("t")
+            with pytest.raises(UnknownTopic):
+                await client.delete_topic("t")
+            assert await client.list_topics() == ["u"]
+        with pytest.raises(ClientClosed):
+            await client.list_topics()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_controller_that_moved_is_found(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with admin(cluster) as client:
+            await client.describe_cluster()
+            cluster.controller_id = -1
+            nursery.start_soon(_elect_later, cluster)
+            await client.create_topic("t", 1, 1)
+            assert cluster.brokers[1].seen(CreateTopicsRequest)
+        nursery.cancel_scope.cancel()
+
+
+async def _elect_later(cluster: FakeCluster) -> None:
+    await trio.sleep(5)
+    cluster.controller_id = 1
+
+
+@pytest.mark.parametrize("fault", [Fault(apply=True, close=True), Fault(apply=True, hang=True)])
+async def test_a_creation_whose_answer_was_lost_counts_as_done(autojump_clock: object, fault: Fault) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.CREATE_TOPICS].append(fault)
+        async with admin(cluster, request_timeout_ms=1000) as client:
+            await client.create_topic("t", 1, 1)
+            cluster.brokers[0].faults[ApiKey.DELETE_TOPICS].append(Fault(apply=True, close=True))
+            await client.delete_topic("t")
+        nursery.cancel_scope.cancel()
+    assert cluster.topics == {}
+
+
+async def test_refusals_are_not_repeated(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.CREATE_TOPICS].append(Fault(error=ErrorCode.INVALID_REPLICATION_FACTOR))
+        async with admin(cluster) as client:
+            with pytest.raises(InvalidTopicSettings, match=r"'t'.*INVALID_REPLICATION_FACTOR"):
+                await client.create_topic("t", 1, 9)
+        nursery.cancel_scope.cancel()
+    assert len(cluster.brokers[0].seen(CreateTopicsRequest)) == 1
+
+
+async def test_nobody_answers_in_time(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    async with admin(cluster, default_api_timeout_ms=3000) as client:
+        with pytest.raises(NoBrokerReachable, match=r"broker-0:9092.*3000 ms \(default_api_timeout_ms\)"):
+            await client.list_topics()
+        assert trio.current_time() == pytest.approx(3, abs=0.01)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.controller_id = -1
+        async with admin(cluster) as client:
+            with pytest.raises(RequestTimedOut, match="controller"):
+                await client.create_topic("t", timeout_ms=2000)
+        nursery.cancel_scope.cancel()
