@@ -36,6 +36,10 @@ from strandline.protocol.frame import (
 from strandline.protocol.messages import ApiVersionsRequest, ProduceRequest, Request
 from strandline.runtime.logging import RateLimited
 
+MAX_OTHERS_IN_BURST = 16
+"""Requests other than Produce in one burst: a Metadata request of 20 bytes can have an answer of a megabyte, and the
+pending bytes of a connection are looked at once per burst."""
+
 NATIVE_FIRST_BYTE = 0x94
 """First byte of a native frame's payload. Other dialects are told by theirs (Kafka: 0x00, high byte of its API key)."""
 
@@ -65,6 +69,7 @@ class BurstReader:
         """Take the whole frames of `view[:have]` and have them handled. Returns (bytes used, what is next)."""
         room = min(connection.room, self._limits.burst_max_requests)
         requests: list[RequestInHand] = []
+        others = 0
         position = 0
         next_ = Next.READ
         fault: RemoteProtocolError | None = None
@@ -93,7 +98,7 @@ class BurstReader:
                     if size > len(buffer):
                         next_ = Next.LARGE
                     break
-                if room <= len(requests):
+                if room <= len(requests) or others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD if connection.room else Next.ROOM
                     break
                 position = end
@@ -103,6 +108,7 @@ class BurstReader:
                         next_ = Next.DRAIN
                 elif route.kind is Kind.INLINE:
                     requests.append(request)
+                    others += header.api_key != ApiKey.PRODUCE
                 else:
                     self.queued[connection] = request
                     next_ = Next.QUEUED

@@ -28,8 +28,8 @@ class ConnectionLimits:
     burst_max_requests: int = 512
     max_in_flight: int = 1024
     """Requests of one connection without a response; at this many, reading stops and TCP pushes back."""
-    max_pending_bytes: int = 64 * 1024 * 1024
-    """Bytes of responses that wait for the peer to read (file regions included)."""
+    max_pending_bytes: int = 16 * 1024 * 1024
+    """Bytes of responses that wait for the peer to read (file regions included): at so many, reading stops."""
     max_idle_ms: int = 600_000
     """`connections.max.idle.ms`."""
     frame_deadline_ms: int = 30_000

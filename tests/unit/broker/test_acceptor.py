@@ -12,7 +12,7 @@ import trio.testing
 from strandline.broker.acceptor import Acceptor, ListenerConfig
 from strandline.broker.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.processor import Processor
-from strandline.broker.request_channel import RequestChannel, RequestInHand
+from strandline.broker.request_channel import InlineHandler, RequestChannel, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address, CannotListen
@@ -25,7 +25,7 @@ def answer(request: RequestInHand) -> None:
     request.respond(MetadataResponse([], []))
 
 
-INLINE = {ApiKey.METADATA: answer}
+INLINE: dict[int, InlineHandler] = {ApiKey.METADATA: answer}
 
 
 async def is_served(client: RawClient) -> bool:

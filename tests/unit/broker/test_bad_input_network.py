@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.request_channel import InlineHandler, QueuedHandler, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import (
@@ -54,14 +54,14 @@ async def control(request: RequestInHand) -> Message:
     return responses[request.api_key]
 
 
-INLINE = {
+INLINE: dict[int, InlineHandler] = {
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: lambda request: request.respond(FetchResponse([])),
     ApiKey.LIST_OFFSETS: lambda request: request.respond(ListOffsetsResponse([])),
     ApiKey.METADATA: lambda request: request.respond(MetadataResponse([], [])),
     ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(35, [])),
 }
-CONTROL = dict.fromkeys((ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN), control)
+CONTROL: dict[int, QueuedHandler] = dict.fromkeys((ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN), control)
 
 
 @pytest.mark.parametrize("row", [*EVERYWHERE, *ON_CLIENT_LISTENERS], ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from strandline.broker.error_responses import error_response, unreadable_response
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.frame import encode_head
