@@ -258,8 +258,8 @@ class Demo:
         if self.with_spark:
             proven.append("Spark computed the same lines and bytes for every file")
         for line in proven:
-            self.console.print(f"  [green]✓[/] {line}")
-        self.console.print(f"  {' · '.join(self.figures)}")
+            self.console.print(f"  [green]✓[/] {line}", soft_wrap=True)
+        self.console.print(f"  {' · '.join(self.figures)}", soft_wrap=True)
         data = os.path.relpath(self.cluster.data_dir)
         if self.keep:
             self.console.print(f"  the cluster is up at {self.cluster.bootstrap_servers}; next:")
