@@ -12,14 +12,14 @@ from typing import Any
 
 from strandline import Admin, Consumer
 from strandline.client.assignment import FetchedBatches
-from strandline.client.errors import LogTruncated, OffsetOutOfRange
+from strandline.client.errors import ClientError, LogTruncated, OffsetOutOfRange
 from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import OffsetGone
 from strandline.spark_connector.options import SourceOptions
 from strandline.spark_connector.planning import Held
 
-UNKNOWN_AFTER_MS = 15_000
+UNKNOWN_AFTER_MS = 5_000
 """A topic that no broker has heard of by then does not exist: news of a new one travels in less than a second."""
 
 
@@ -55,6 +55,8 @@ class ClusterClient:
             return list(self._consumer.partitions_for_topic(topic, timeout_ms=UNKNOWN_AFTER_MS))
         except NoSuchTopic:
             return []
+        except ClientError:  # no answer so far: now with the time that the user gave (kafka.default.api.timeout.ms)
+            return list(self._consumer.partitions_for_topic(topic))
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """The log starts are asked for first: they only grow, so no partition seems to begin behind its end."""
