@@ -82,12 +82,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def commands(wheel: Path, elsewhere: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def commands(wheel: Path, elsewhere: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The `bin` folder of an environment with the wheel and its dependencies, no extras."""
     environment = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", environment, folder=elsewhere)
     install(environment / "bin", str(wheel), elsewhere)
-    return environment / "bin"
+    yield environment / "bin"
+    shutil.rmtree(environment)  # A gigabyte.
 
 
 @pytest.fixture(scope="module")
