@@ -1,0 +1,69 @@
+"""Settings and partitioning: names, limits, golden hashes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.client.errors import InvalidClientConfig
+from strandline.client.partitioner import murmur2, partition_for_key
+from strandline.client.settings import ConsumerSettings, ProducerSettings, from_mapping, parse_addresses
+from strandline.runtime.network import Address
+
+
+def test_dotted_names_and_strings_of_a_command_line_are_understood() -> None:
+    settings = from_mapping(
+        ProducerSettings,
+        {"bootstrap.servers": "a:1, [::1]:2", "acks": "all", "linger.ms": "7.5", "batch.size": "100"},
+    )
+    assert (settings.acks, settings.linger_ms, settings.batch_size) == (-1, 7.5, 100)
+    assert parse_addresses(settings.bootstrap_servers) == [Address("a", 1), Address("::1", 2)]
+    assert from_mapping(ConsumerSettings, {"bootstrap_servers": "a:1", "check_crcs": "false"}).check_crcs is False
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"lingerms": 5}, "did you mean linger_ms"),
+        ({"acks": 2}, "0, 1 or all"),
+        ({"batch_size": "many"}, "not an integer"),
+        ({"batch_size": -1}, "at least 0 bytes"),
+        ({"linger_ms": float("nan")}, "at least 0 ms"),
+        ({"retries": True}, "at least"),
+        ({"compression_type": "brotli"}, "none, gzip"),
+        ({"buffer_full": "explode"}, "block, drop, raise"),
+        ({"bootstrap_servers": "localhost"}, "'localhost' is not host:port"),
+        ({"bootstrap_servers": "localhost:99999"}, "is not host:port"),
+        ({"bootstrap_servers": ""}, "is not host:port"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name_with_what_is_allowed(changed: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidClientConfig, match=text):
+        from_mapping(ProducerSettings, {"bootstrap_servers": "a:1", **changed})
+
+
+def test_bootstrap_servers_are_required() -> None:
+    with pytest.raises(InvalidClientConfig, match="bootstrap_servers is missing"):
+        from_mapping(ProducerSettings, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [  # org.apache.kafka.common.utils.UtilsTest.testMurmur2
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+    assert partition_for_key(key, 100) == (hashed & 0x7FFFFFFF) % 100
+
+
+@given(st.binary(max_size=100), st.integers(1, 1000))
+def test_every_key_has_a_partition(key: bytes, partitions: int) -> None:
+    assert 0 <= partition_for_key(key, partitions) < partitions

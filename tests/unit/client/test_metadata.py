@@ -1,0 +1,172 @@
+"""The cluster view: epochs never go back, lagging and dead brokers are passed over."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from fake_broker import ApiKey, FakeCluster, Fault
+
+from strandline.client import TrioProducer
+from strandline.client.errors import InvalidTopic, UnknownTopic
+from strandline.client.metadata import ClusterView, Metadata
+from strandline.client.settings import ClientSettings
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    MetadataBroker,
+    MetadataPartition,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataTopic,
+)
+from strandline.protocol.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+ONE, OTHER = b"1" * 16, b"2" * 16
+
+
+def answer(leader: int, epoch: int, topic_id: bytes = ONE, error: int = 0) -> MetadataResponse:
+    parts = [] if error else [MetadataPartition(0, 0, leader, epoch, [1, 2], [leader])]
+    brokers = [MetadataBroker(node, f"b{node}", 1) for node in (1, 2)]
+    return MetadataResponse(brokers, [MetadataTopic(error, "t", parts, topic_id)], 1, "c")
+
+
+def leader_after(*answers: MetadataResponse) -> tuple[int, int] | None:
+    view = ClusterView()
+    for item in answers:
+        view = view.merged(item)
+    part = view.partition(T0)
+    return (part.leader, part.leader_epoch) if part else None
+
+
+def test_the_leader_epoch_of_a_partition_never_goes_back() -> None:
+    assert leader_after(answer(1, 5), answer(2, 4)) == (1, 5)
+    assert leader_after(answer(1, 5), answer(2, 6)) == (2, 6)
+    assert leader_after(answer(1, 5), answer(-1, 5)) == (-1, 5)
+    assert leader_after(answer(1, 5), answer(2, 4, bytes(16))) == (1, 5), "an answer without topic id proves nothing"
+
+
+def test_a_topic_made_anew_counts_its_epochs_from_the_start() -> None:
+    assert leader_after(answer(1, 5), answer(2, 0, OTHER)) == (2, 0)
+
+
+def test_a_deleted_topic_goes_and_passing_trouble_keeps_it() -> None:
+    assert leader_after(answer(1, 5), answer(1, 5, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) is None
+    assert leader_after(answer(1, 5), answer(1, 5, error=ErrorCode.LEADER_NOT_AVAILABLE)) == (1, 5)
+
+
+def test_a_hint_counts_only_if_it_is_newer_and_names_a_known_broker() -> None:
+    view = ClusterView().merged(answer(1, 5))
+    for leader, epoch, expected in ((2, 6, (2, 6)), (2, 5, (1, 5)), (2, 4, (1, 5)), (9, 6, (1, 5))):
+        part = view.with_leader(T0, leader, epoch).partition(T0)
+        assert part is not None
+        assert (part.leader, part.leader_epoch) == expected
+
+
+def metadata(cluster: FakeCluster, **settings: object) -> Metadata:
+    return Metadata(ClientSettings(bootstrap_servers=cluster.bootstrap, **settings), cluster.environment())  # type: ignore[arg-type]
+
+
+async def test_one_living_bootstrap_server_is_enough(autojump_clock: object) -> None:
+    for alive in range(3):
+        cluster = FakeCluster(3)
+        cluster.add_topic("t")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.brokers[alive].run)
+            known = metadata(cluster)
+            nursery.start_soon(known.run)
+            assert (await known.topic("t", timeout_ms=5000, setting="x")).name == "t"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_silent_broker_is_passed_over(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        for broker in cluster.brokers:
+            broker.faults[ApiKey.METADATA].append(Fault(hang=True))
+        cluster.move(T0, 1)
+        while (part := known.view.partition(T0)) is None or part.leader != 1:
+            assert await known.wait_for_answer(trio.current_time() + 60)
+        assert trio.current_time() < 30
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_believes_in_an_old_leader_is_not_asked_for_ever(autojump_clock: object) -> None:
+    cluster = FakeCluster(3)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        asked = next(broker for broker in cluster.brokers if broker.seen(MetadataRequest))
+        asked.stale_view = asked.cluster.brokers[0].metadata(MetadataRequest(["t"]))
+        cluster.move(T0, 1)
+        while (part := known.view.partition(T0)) is None or part.leader != 1:
+            assert await known.wait_for_answer(60)
+        assert trio.current_time() < 10
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_of_another_cluster_is_not_believed(autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        cluster.cluster_id = "another"
+        cluster.move(T0, -1)
+        await known.wait_for_answer(trio.current_time() + 1)
+        assert "another" in str(known.last_error)
+        assert known.view.cluster_id == "fake-cluster"
+        part = known.view.partition(T0)
+        assert part is not None
+        assert part.leader == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_view_is_refreshed_when_it_is_old(autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        known = metadata(cluster, metadata_max_age_ms=10_000)
+        nursery.start_soon(known.run)
+        await known.topic("t", timeout_ms=5000, setting="x")
+        cluster.topics["t"] = 2
+        cluster.leaders[TopicPartition("t", 1)] = (0, 0)
+        await trio.sleep(12)
+        assert len(known.view.topics["t"].partitions) == 2
+        assert len(cluster.brokers[0].seen(MetadataRequest)) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_topic_name_that_can_never_be_is_refused_at_once(autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].stale_view = MetadataResponse(
+            [], [MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, "..", [])]
+        )
+        known = metadata(cluster)
+        nursery.start_soon(known.run)
+        with pytest.raises(InvalidTopic):
+            await known.topic("..", timeout_ms=50_000, setting="x")
+        assert trio.current_time() < 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_errors_leave_a_client_block_as_they_are(autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        with pytest.raises(UnknownTopic):
+            async with TrioProducer(cluster.bootstrap, environment=cluster.environment(), max_block_ms=100) as client:
+                await client.send("absent", b"x")
+        nursery.cancel_scope.cancel()
