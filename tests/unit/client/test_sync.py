@@ -1,0 +1,200 @@
+"""The synchronous front over real sockets, with a fake broker in another thread's event loop."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import trio
+from fake_broker import FakeCluster
+
+from strandline import Admin, Consumer, Producer
+from strandline.client.errors import (
+    ClientClosed,
+    FlushTimedOut,
+    InvalidClientConfig,
+    NoBrokerReachable,
+    RecordTooLarge,
+    TopicAlreadyExists,
+    UnknownTopic,
+)
+from strandline.protocol.records import decode_columns
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.network_socket import SocketNetwork
+from strandline.runtime.portal import Portal
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """One fake broker on a free loopback port."""
+    served = FakeCluster(network=SocketNetwork())
+    ready, stop = threading.Event(), trio.Event()
+    tokens: list[trio.lowlevel.TrioToken] = []
+
+    async def main() -> None:
+        tokens.append(trio.lowlevel.current_trio_token())
+        async with trio.open_nursery() as nursery:
+            await served.start(nursery)
+            ready.set()
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    assert ready.wait(10)
+    yield served
+    tokens[0].run_sync_soon(stop.set)
+    thread.join(10)
+    assert Portal._shared is None, "the last client stops the thread"
+
+
+def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
+    called: list[object] = []
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topic("t", 2, 1).num_partitions == 2
+        with pytest.raises(TopicAlreadyExists):
+            admin.create_topic("t", 2, 1)
+        assert admin.list_topics() == ["t"]
+        assert admin.describe_cluster().cluster_id == "fake-cluster"
+    with Producer(cluster.bootstrap, linger_ms=1) as producer:
+        assert producer.partitions_for("t") == [0, 1]
+        futures = [
+            producer.send("t", b"%d" % i, partition=0, callback=lambda meta, error: called.append(meta))
+            for i in range(300)
+        ]
+        producer.flush()
+        assert all(future.done() for future in futures)
+        assert [future.result().offset for future in futures] == list(range(300))
+        assert len(called) == 300
+        many = producer.send_many("t", [(b"k", b"%d" % i) for i in range(5000)])
+        assert sum(batch.records_count for batch in many.result()) == 5000
+        assert producer.send_many("t", []).result() == []
+        with pytest.raises(RecordTooLarge):
+            producer.send("t", b"x" * 2_000_000).result()
+        assert producer.delivered_records == 5300
+    with pytest.raises(ClientClosed):
+        producer.send("t", b"late")
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition("t", part) for part in consumer.partitions_for_topic("t")]
+        ends = consumer.end_offsets(partitions)
+        assert sum(ends.values()) == 5300
+        consumer.assign(partitions)
+        seen = 0
+        while seen < 5300:
+            seen += sum(map(len, consumer.poll(timeout_ms=5000, max_records=1000).values()))
+        assert [consumer.position(part) for part in partitions] == list(ends.values())
+        consumer.seek(T0, 10)
+        batches = consumer.fetch_batches(timeout_ms=5000)
+        assert decode_columns(batches[0].records).values[10] == b"10"
+        assert consumer.beginning_offsets([T0]) == {T0: 0}
+        with pytest.raises(UnknownTopic):
+            consumer.partitions_for_topic("absent", timeout_ms=200)
+
+
+def test_what_was_sent_is_flushed_by_closing(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=10_000) as producer:
+        future = producer.send("t", b"x")
+    assert future.result(0).offset == 0
+
+
+def test_unreachable_brokers_end_every_call_in_time() -> None:
+    with Producer("127.0.0.1:1", max_block_ms=300, delivery_timeout_ms=300) as producer:
+        with pytest.raises(NoBrokerReachable, match=r"127.0.0.1:1.*refused"):
+            producer.send("t", b"x").result()
+        producer.close(timeout=1)
+    producer = Producer("127.0.0.1:1")
+    future = producer.send("t", b"x")
+    with pytest.raises(FlushTimedOut):
+        producer.close(timeout=0.2)
+    with pytest.raises(ClientClosed):
+        future.result(1)
+    with Admin("127.0.0.1:1", default_api_timeout_ms=300) as admin, pytest.raises(NoBrokerReachable):
+        admin.list_topics()
+    assert Portal._shared is None
+
+
+def test_wrong_settings_are_refused_where_the_client_is_made() -> None:
+    with pytest.raises(InvalidClientConfig, match="linger_ms"):
+        Producer("127.0.0.1:1", lingerms=5)
+    assert Portal._shared is None
+
+
+def test_clients_refuse_pickle_and_forks(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer, Consumer(cluster.bootstrap) as consumer:
+        for client in (producer, consumer):
+            with pytest.raises(TypeError, match="make one there"):
+                pickle.dumps(client)
+        results = multiprocessing.get_context("fork").SimpleQueue()
+        process = multiprocessing.get_context("fork").Process(target=_in_child, args=(producer, consumer, results))
+        process.start()
+        process.join(20)
+        assert results.get() == ["before the process forked"] * 3
+        assert process.exitcode == 0
+        assert producer.send("t", b"still fine").result().offset == 0
+
+
+def _in_child(producer: Producer, consumer: Consumer, results: multiprocessing.SimpleQueue[list[str]]) -> None:
+    found = []
+    for call in (lambda: producer.send("t", b"x"), lambda: producer.flush(), lambda: consumer.poll()):
+        try:
+            call()
+        except ClientClosed as error:
+            found.append("before the process forked" if "before the process forked" in str(error) else str(error))
+    producer.close()
+    consumer.close()
+    results.put(found)
+
+
+def run_script(text: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", text, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_script_that_forgets_to_close_still_delivers_and_ends(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    script = """
+import sys
+from strandline import Producer
+producer = Producer(sys.argv[1], linger_ms=60_000)
+producer.send("t", b"from a script")
+"""
+    process = run_script(script, cluster.bootstrap)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
+    assert [record.value for record in cluster.logs[T0].records()] == [b"from a script"]
+
+
+def test_ctrl_c_interrupts_a_waiting_call(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    script = """
+import sys
+from strandline import Consumer
+from strandline.protocol.types import TopicPartition
+with Consumer(sys.argv[1]) as consumer:
+    consumer.assign([TopicPartition("t", 0)])
+    print("polling", flush=True)
+    try:
+        consumer.poll(timeout_ms=600_000)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        consumer.poll(timeout_ms=1)
+        print("usable", flush=True)
+"""
+    process = run_script(script, cluster.bootstrap)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "polling\n"
+    os.kill(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30) == ("interrupted\nusable\n", "")
+    assert process.returncode == 0
