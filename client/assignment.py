@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 from strandline.client.errors import CorruptRecords
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.records import BatchHeader, InvalidBatch, decode_batch, scan
+from strandline.protocol.records import BatchHeader, InvalidBatch, decode_columns, scan
 from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
 
@@ -169,7 +170,7 @@ class Assigned:
                 continue
             part = self._records[self._handed_out : self._handed_out + limit - len(taken)]
             self._handed_out += len(part)
-            taken = taken + part if taken else part
+            taken += part
             self.position = part[-1].offset + 1
         if self._handed_out >= len(self._records) and self.chunks:
             self.position = max(self.position, self.chunks[0].headers[0][1].base_offset)
@@ -205,14 +206,26 @@ class Assigned:
         start, header = chunk.headers[0]
         topic, partition = self.topic_partition
         try:
-            records = decode_batch(chunk.data[start : start + header.size_bytes], check_crcs)
+            columns = decode_columns(chunk.data[start : start + header.size_bytes], check_crcs)
         except InvalidBatch as error:
             raise CorruptRecords(
                 f"the records of {self.topic_partition} at offset {header.base_offset} are damaged: {error}; seek to "
                 f"{header.next_offset} to go on behind them"
             ) from error
         new, position = tuple.__new__, self.position
-        self._records = [new(ConsumerRecord, (topic, partition, *record)) for record in records]
+        offsets, timestamps_ms, keys, values, headers = columns
+        rows = zip(
+            repeat(topic),
+            repeat(partition),
+            offsets,
+            timestamps_ms,
+            repeat(header.timestamp_type),
+            keys,
+            values,
+            headers,
+            strict=False,
+        )
+        self._records = [new(ConsumerRecord, row) for row in rows]
         if header.base_offset < position:
             self._records = [record for record in self._records if record.offset >= position]
         self._handed_out = 0

@@ -104,6 +104,9 @@ class TrioProducer:
         """
         stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
         delivery = Delivery(stamp, callback)
+        if self.accept_now(topic, (key, value), delivery, partition, headers, stamp):
+            await self._checkpoint(1)
+            return delivery
         error = await self.accept(
             topic, [(key, value)], delivery, partition=partition, headers=headers, timestamp_ms=stamp
         )
@@ -125,6 +128,35 @@ class TrioProducer:
         delivery = ManyDelivery(len(listed))
         await self.accept(topic, listed, delivery, partition=partition, timestamp_ms=timestamp_ms)
         return delivery
+
+    def accept_now(
+        self,
+        topic: str,
+        record: KeyAndValue,
+        sink: DeliverySink,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int,
+    ) -> bool:
+        """The short way for one record: it joins the batch that is open for its partition. False, and nothing done,
+        if there is none with room or anything else is unusual: then `accept` knows what to do or say."""
+        layout = self._metadata.view.topics.get(topic)
+        if layout is None or not layout.partitions or self._closed:
+            return False
+        key = record[0]
+        try:
+            if partition is None:
+                number = (
+                    self._sticky_partition(layout)
+                    if key is None
+                    else self._partition_for_key(key, len(layout.partitions))
+                )
+            else:
+                number = partition
+            queue = self._accumulator.queues.get((topic, number))  # type: ignore[call-overload]  # equal to the key
+            return queue is not None and queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1
+        except (TypeError, ValueError, OverflowError):
+            return False
 
     async def accept(
         self,
