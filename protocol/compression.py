@@ -69,7 +69,7 @@ def _plain(data: memoryview, max_bytes: int) -> Buffer:
     return data
 
 
-# --- gzip ------------------------------------------------------------------------------------------------------
+# --- gzip --------------------------------------------------------------------------------------------------------
 
 _GZIP_ONLY = 16 + zlib.MAX_WBITS
 
@@ -96,7 +96,7 @@ def _gzip(data: memoryview, max_bytes: int) -> bytes:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-# --- snappy ----------------------------------------------------------------------------------------------------
+# --- snappy ------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
@@ -133,7 +133,7 @@ def _snappy_block(block: memoryview, room: int) -> tuple[bytes, int]:
         raise DecompressionFailed(f"snappy data is damaged: {error}") from None
 
 
-# --- lz4 and zstd ----------------------------------------------------------------------------------------------
+# --- lz4 and zstd ------------------------------------------------------------------------------------------------
 
 _FIRST_GUESS_FACTOR = 4
 _FIRST_GUESS_MIN_BYTES = 64 * 1024

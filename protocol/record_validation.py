@@ -197,7 +197,7 @@ def _correct_max_timestamp(view: memoryview, largest_ms: int) -> None:
     _CRC.pack_into(view, _CRC_POSITION, crc32c(view[CRC_START:]))
 
 
-# --- the rare cases, out of the hot function ------------------------------------------------------------------
+# --- the rare cases, out of the hot function ---------------------------------------------------------------------
 
 
 def _not_a_batch(header: tuple[int, ...], available: int) -> InvalidBatch:
@@ -247,7 +247,7 @@ def _no_key(index: int) -> InvalidBatch:
     return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} has no key, which a compacted topic needs")
 
 
-# --- from the leader -----------------------------------------------------------------------------------------
+# --- from the leader ---------------------------------------------------------------------------------------------
 
 
 def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) -> list[BatchHeader]:

@@ -27,7 +27,7 @@ from strandline.protocol.znode_base import (
     read_json,
 )
 
-# --- controller ------------------------------------------------------------------------------------------------
+# --- controller --------------------------------------------------------------------------------------------------
 
 
 class _ControllerJson(msgspec.Struct):
@@ -154,7 +154,7 @@ class ReassignPartitionsZnode(msgspec.Struct, frozen=True):
         return cls(reassignments)
 
 
-# --- configuration and identity ------------------------------------------------------------------------------------
+# --- configuration and identity ----------------------------------------------------------------------------------
 
 
 class ConfigZnode(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ def _unknown(name: str) -> str:
     return f"unknown key {name} is ignored" + (f"; did you mean {near[0]}?" if near else "")
 
 
-# --- from what was written to what counts -------------------------------------------------------------------------
+# --- from what was written to what counts ------------------------------------------------------------------------
 
 _ZOOKEEPER_CONNECT = re.compile(r"[^\s,/:]+(:[0-9]{1,5})?(,[^\s,/:]+(:[0-9]{1,5})?)*(/[^\s]*)?|(\[[^\]]+\].*)")
 
@@ -167,7 +167,7 @@ def _doubts(values: dict[str, Value], given: Mapping[str, str]) -> Iterator[str]
         yield "message.max.bytes is above socket.request.max.bytes: batches of that size never arrive"
 
 
-# --- the file -------------------------------------------------------------------------------------------------------
+# --- the file ----------------------------------------------------------------------------------------------------
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _PAIR = re.compile(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", re.DOTALL)
@@ -224,7 +224,7 @@ def _unescape(text: str, number: int) -> str:
     return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", replace, text, flags=re.DOTALL)
 
 
-# --- the reference page -----------------------------------------------------------------------------------------------
+# --- the reference page ------------------------------------------------------------------------------------------
 
 
 def reference() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -99,14 +100,14 @@ def _bool(text: str) -> bool:
     return text.lower() == "true"
 
 
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+
+
 def _integer(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.lstrip("-").isascii() or len(text) > 20:
+        if _WHOLE_NUMBER.fullmatch(text) is None:
             raise ValueError("not a whole number")
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("not a whole number") from None
+        value = int(text)
         if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             raise ValueError(f"does not fit {bits} bits")
         return value
@@ -116,7 +117,7 @@ def _integer(bits: int) -> Callable[[str], int]:
 
 def _double(text: str) -> float:
     try:
-        value = float(text)
+        value = float(text.replace("_", "?"))  # Python's digit separator is not Java's
     except ValueError:
         raise ValueError("not a number") from None
     if value != value or value in (float("inf"), float("-inf")):

@@ -1,7 +1,7 @@
 """Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown (inter-broker listener only).
 
-Every one carries `controller_epoch` (a lower one than seen: STALE_CONTROLLER_EPOCH) and `broker_epoch`, the czxid of the
-receiver's registration that the controller has in mind (another one: STALE_BROKER_EPOCH, KIP-380).
+Every one carries `controller_epoch` (a lower one than seen: STALE_CONTROLLER_EPOCH) and `broker_epoch`, the czxid of
+the receiver's registration that the controller has in mind (another one: STALE_BROKER_EPOCH, KIP-380).
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_a_codec_that_does_not_exist_is_an_error_of_the_caller() -> None:
         BatchBuilder("brotli")
 
 
-# --- buffers of many batches --------------------------------------------------------------------------------------
+# --- buffers of many batches -------------------------------------------------------------------------------------
 
 
 def three_batches() -> bytes:
@@ -167,7 +167,7 @@ def test_decoded_records_do_not_hang_on_the_buffer_that_they_came_from() -> None
     assert records[0].value == b"0"
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ------------------------------------------------------------------------------------------------------
 
 
 @every_codec

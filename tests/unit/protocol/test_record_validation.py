@@ -273,7 +273,7 @@ def test_the_base_offset_that_a_producer_wrote_does_not_matter() -> None:
     assert validate(Batch(base_offset=12345).build())
 
 
-# --- compacted topics and compression ------------------------------------------------------------------------------
+# --- compacted topics and compression ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -321,7 +321,7 @@ def test_damage_behind_a_matching_crc_gives_a_valid_batch_or_a_typed_error(seed:
     assert [r.offset for r in decode_batch(accepted.view)] == [0, 1, 2]
 
 
-# --- from the leader ------------------------------------------------------------------------------------------------
+# --- from the leader ---------------------------------------------------------------------------------------------
 
 
 def stored(offset: int, count: int, epoch: int) -> bytes:

@@ -1,0 +1,378 @@
+"""The configuration: the table agrees with the attributes, every value is checked, and what has no effect is said."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.runtime.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerConfig,
+    ConfigKey,
+    InvalidConfig,
+    Listener,
+    TopicConfig,
+    load_broker_config,
+    parse_properties,
+    reference,
+    topic_config,
+)
+
+MINIMUM = {"broker.id": "1", "zookeeper.connect": "localhost:2181", "log.dirs": "/data"}
+
+TYPES = {"bool": bool, "int": int, "long": int, "double": float, "string": str, "list": tuple[str, ...]}
+RESOLVED = {
+    "listeners": tuple[Listener, ...],
+    "advertised_listeners": tuple[Listener, ...],
+    "listener_security_protocol_map": dict[str, str],
+    "inter_broker_listener_name": str,
+    "log_dirs": tuple[str, ...],
+    "log_folder": Path | None,
+    "log_retention_ms": int,
+    "log_roll_ms": int,
+    "log_roll_jitter_ms": int,
+    "log_flush_interval_ms": int,
+    "zookeeper_connect": str,
+    "zookeeper_connection_timeout_ms": int,
+}
+"""Attributes that hold more than the text says, or are never left out once resolved."""
+
+
+def load(**overrides: str) -> BrokerConfig:
+    """Keys with underscores for dots."""
+    return load_broker_config({**MINIMUM, **{name.replace("_", "."): text for name, text in overrides.items()}})
+
+
+def expected_type(key: ConfigKey) -> Any:
+    plain: Any = TYPES[key.kind]
+    return RESOLVED.get(key.attribute, plain | None if key.default is None else plain)
+
+
+# --- the table ---------------------------------------------------------------------------------------------------
+
+
+def test_the_class_has_one_attribute_per_row_and_of_its_type() -> None:
+    hints = get_type_hints(BrokerConfig)
+    attributes = {name: hints[name] for name in BrokerConfig.__struct_fields__ if name not in ("warnings", "explicit")}
+    assert attributes == {key.attribute: expected_type(key) for key in BROKER_KEYS}
+
+
+def test_a_topics_class_has_one_attribute_per_row_and_of_its_type() -> None:
+    hints = get_type_hints(TopicConfig)
+    assert {name: hints[name] for name in TopicConfig.__struct_fields__} == {
+        row.key.attribute: TYPES[row.key.kind] for row in TOPIC_KEYS
+    }
+
+
+@pytest.mark.parametrize("key", [*BROKER_KEYS, *(row.key for row in TOPIC_KEYS)], ids=lambda key: key.name)
+def test_a_row_is_complete_and_its_default_is_allowed(key: ConfigKey) -> None:
+    assert key.doc.endswith((".", ")."))
+    assert len(key.doc) <= 200
+    if key.default is not None:
+        assert key.allowed.test(key.default)
+        assert key.parse(key.default_text) == key.default
+    if key.name.endswith((".ms", ".bytes", ".hours", ".minutes", ".seconds")):
+        assert key.unit, "a name with a unit has it in the table, too"
+
+
+def test_no_key_stands_twice() -> None:
+    names = [key.name for key in BROKER_KEYS]
+    assert len(names) == len(set(names))
+
+
+def test_the_reference_page_has_every_key_and_says_what_is_not_honoured() -> None:
+    page = reference()
+    for key in [*BROKER_KEYS, *(row.key for row in TOPIC_KEYS)]:
+        assert f"| `{key.name}` | {key.kind} | {key.default_text} |" in page
+    assert page.count("*Not honoured yet.*") >= sum(not key.honoured for key in BROKER_KEYS)
+
+
+def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> None:
+    config = load()
+    assert config.replica_lag_time_max_ms == 30_000
+    assert config.zookeeper_session_timeout_ms == config.zookeeper_connection_timeout_ms == 18_000
+    assert config.offsets_retention_minutes == 10_080
+    assert config.message_max_bytes == 1_000_012
+    assert (config.group_max_session_timeout_ms, config.log_retention_ms) == (300_000, 168 * 3_600_000)
+    assert (config.num_partitions, config.default_replication_factor, config.min_insync_replicas) == (1, 1, 1)
+    assert (config.num_network_threads, config.num_io_threads, config.queued_max_requests) == (3, 8, 500)
+    assert config.max_connections < 100_000, "bounded, unlike Kafka's"
+    assert config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("num.io.threads", "0", "1 or more"),
+        ("num.io.threads", "eight", "not a whole number"),
+        ("num.io.threads", "1e3", "not a whole number"),
+        ("num.io.threads", "1_0", "not a whole number"),
+        ("log.cleaner.min.cleanable.ratio", "0_1", "not a number"),
+        ("num.io.threads", "٣", "not a whole number"),
+        ("num.io.threads", "9" * 5000, "not a whole number"),
+        ("num.io.threads", "2147483648", "32 bits"),
+        ("log.retention.bytes", "9223372036854775808", "64 bits"),
+        ("log.retention.ms", "-2", "-1 or more ms"),
+        ("log.retention.ms", "0", "1 ms or more"),
+        ("log.segment.bytes", "13", "14 or more bytes"),
+        ("auto.create.topics.enable", "yes", "true or false"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "finite"),
+        ("log.cleanup.policy", "delete,shred", "delete, compact"),
+        ("compression.type", "brotli", "zstd"),
+        ("unclean.recovery.strategy", "aggressive", "balanced, none"),
+        ("broker.id", "-1", "0 or more"),
+        ("broker.rack", "", "not empty"),
+        ("zookeeper.connect", "", "not empty"),
+        ("zookeeper.connect", "host:port", "host:port"),
+        ("zookeeper.connect", "a b:2181", "host:port"),
+        ("authorizer.class.name", "kafka.security.auth.SimpleAclAuthorizer", "one of"),
+        ("security.inter.broker.protocol", "SSL", "PLAINTEXT"),
+        ("replica.fetch.wait.max.ms", "60000", "replica.socket.timeout.ms"),
+        ("inter.broker.connections.reserved", "5000", "max.connections"),
+        ("log.dirs", "/a,/b,/a/", "twice"),
+        ("log.dirs", "relative/logs", "absolute"),
+        ("log.dir", "/other", "not both"),
+        ("listeners", "localhost:9092", "NAME://host:port"),
+        ("listeners", "PLAINTEXT://localhost", "NAME://host:port"),
+        ("listeners", "PLAINTEXT://localhost:70000", "NAME://host:port"),
+        ("listeners", "SSL://localhost:9093", "not served yet"),
+        ("listeners", "INSIDE://localhost:9093", "listener.security.protocol.map"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
+        ("listeners", "PLAINTEXT://0.0.0.0:9092", "nobody can connect"),
+        ("advertised.listeners", "SSL://a:1", "not served yet"),
+        ("advertised.listeners", "PLAINTEXT://[::]:1", "nobody can connect"),
+        ("inter.broker.listener.name", "INSIDE", "PLAINTEXT"),
+        ("listener.security.protocol.map", "PLAINTEXT", "NAME:PROTOCOL"),
+        ("listener.security.protocol.map", "A:PLAINTEXT,A:PLAINTEXT", "twice"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused_naming_key_value_and_what_is(
+    name: str, text: str, allowed: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        load_broker_config({**MINIMUM, name: text})
+    message = str(caught.value)
+    assert allowed in message
+    assert caught.value.key in message
+    assert "\n" not in message and len(message) < 500
+
+
+@pytest.mark.parametrize("missing", ["broker.id", "zookeeper.connect"])
+def test_what_has_no_sensible_default_is_required(missing: str) -> None:
+    with pytest.raises(InvalidConfig, match=missing):
+        load_broker_config({name: text for name, text in MINIMUM.items() if name != missing})
+
+
+@pytest.mark.parametrize("connect", ["a:1", "a", "a:1,b:2/chroot/x", "10.0.0.1:2181", "[::1]:2181", "a:1/"])
+def test_these_are_addresses_of_zookeeper(connect: str) -> None:
+    assert load(zookeeper_connect=connect).zookeeper_connect == connect
+
+
+def test_the_most_precise_key_wins() -> None:
+    hour_ms = 3_600_000
+    assert load(log_retention_hours="2").log_retention_ms == 2 * hour_ms
+    assert load(log_retention_hours="2", log_retention_minutes="3").log_retention_ms == 180_000
+    assert load(log_retention_minutes="3", log_retention_ms="4").log_retention_ms == 4
+    assert load(log_retention_hours="-1").log_retention_ms == -1
+    assert load(log_roll_hours="1").log_roll_ms == hour_ms
+    assert load(log_roll_hours="1", log_roll_ms="5").log_roll_ms == 5
+    assert load(log_roll_jitter_hours="1").log_roll_jitter_ms == hour_ms
+    assert load(log_flush_scheduler_interval_ms="7").log_flush_interval_ms == 7
+    assert load(log_flush_scheduler_interval_ms="7", log_flush_interval_ms="8").log_flush_interval_ms == 8
+    assert load(zookeeper_session_timeout_ms="6000").zookeeper_connection_timeout_ms == 6000
+
+
+def test_log_dir_stands_in_for_log_dirs() -> None:
+    only_dir = {name: text for name, text in MINIMUM.items() if name != "log.dirs"}
+    assert load_broker_config({**only_dir, "log.dir": "/one"}).log_dirs == ("/one",)
+    assert load(log_dirs="/a, /b/../c/").log_dirs == ("/a", "/c")
+
+
+# --- listeners ---------------------------------------------------------------------------------------------------
+
+
+def test_listeners_have_names_and_what_is_advertised_may_differ() -> None:
+    config = load_broker_config(
+        {
+            **MINIMUM,
+            "listeners": "INSIDE://:9093, CLIENTS://[::1]:0",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,CLIENTS:PLAINTEXT",
+            "advertised.listeners": "CLIENTS://broker1.example:19092,INSIDE://10.0.0.5:9093",
+            "inter.broker.listener.name": "inside",
+        }
+    )
+    assert [str(listener) for listener in config.listeners] == ["INSIDE://127.0.0.1:9093", "CLIENTS://[::1]:0"]
+    assert {listener.name: listener.host for listener in config.advertised_listeners} == {
+        "CLIENTS": "broker1.example",
+        "INSIDE": "10.0.0.5",
+    }
+    assert config.inter_broker_listener_name == "INSIDE"
+
+
+def test_without_a_name_brokers_use_plaintext_else_the_first_listener() -> None:
+    protocols = "A:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    both = {**MINIMUM, "listener.security.protocol.map": protocols}
+    listeners = "A://127.0.0.1:1,PLAINTEXT://127.0.0.1:2"
+    assert load_broker_config({**both, "listeners": listeners}).inter_broker_listener_name == "PLAINTEXT"
+    assert load_broker_config({**both, "listeners": "A://127.0.0.1:1"}).inter_broker_listener_name == "A"
+
+
+def test_each_listener_is_advertised_and_no_other() -> None:
+    with pytest.raises(InvalidConfig, match="does not bind B"):
+        load_broker_config(
+            {
+                **MINIMUM,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+                "advertised.listeners": "PLAINTEXT://a:1,B://a:2",
+            }
+        )
+    with pytest.raises(InvalidConfig, match="no address for listener PLAINTEXT"):
+        load_broker_config(
+            {
+                **MINIMUM,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+                "advertised.listeners": "B://a:2",
+            }
+        )
+
+
+# --- warnings ----------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_configuration_has_no_warnings() -> None:
+    assert load().warnings == ()
+    assert load().explicit == ("broker.id", "zookeeper.connect", "log.dirs")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "warning"),
+    [
+        ("log.segement.bytes", "1", "did you mean log.segment.bytes?"),
+        ("zzz.qqq", "1", "unknown key zzz.qqq is ignored"),
+        ("log.retention.hours", "168", "not honoured yet"),
+        ("ssl.keystore.location", "/k", "not honoured yet"),
+        ("port", "9092", "write listeners instead"),
+        ("listeners", "PLAINTEXT://10.0.0.1:9092", "other machines"),
+        ("min.insync.replicas", "2", "above default.replication.factor=1"),
+        ("socket.request.max.bytes", "1000", "never arrive"),
+    ],
+)
+def test_what_the_operator_should_know_is_a_warning(name: str, text: str, warning: str) -> None:
+    (only,) = load_broker_config({**MINIMUM, name: text}).warnings
+    assert warning in only
+
+
+def test_every_key_that_is_not_honoured_says_so_when_it_is_set() -> None:
+    for key in BROKER_KEYS:
+        if not key.honoured and key.default is not None:
+            (warning,) = load_broker_config({**MINIMUM, key.name: key.default_text}).warnings
+            assert warning.startswith(f"{key.name} is not honoured yet")
+
+
+def test_logs_in_a_temporary_folder_are_a_warning() -> None:
+    (warning,) = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1"}).warnings
+    assert "log.dirs is not set" in warning
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_has_the_brokers_values_unless_it_says_otherwise() -> None:
+    config = load(message_max_bytes="5000", log_roll_hours="1", min_insync_replicas="1")
+    plain = topic_config(config, {})
+    assert (plain.max_message_bytes, plain.segment_ms, plain.is_compacted) == (5000, 3_600_000, False)
+    own = topic_config(config, {"max.message.bytes": "7", "cleanup.policy": "compact,delete", "flush.ms": "9"})
+    assert (own.max_message_bytes, own.segment_ms, own.flush_ms, own.is_compacted) == (7, 3_600_000, 9, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("retention.msec", "1", "did you mean retention.ms?"),
+        ("log.dirs", "/x", "no such topic key"),
+        ("retention.ms", "soon", "not a whole number"),
+        ("min.insync.replicas", "0", "1 or more"),
+        ("cleanup.policy", "", "delete, compact"),
+    ],
+)
+def test_a_topics_key_that_is_unknown_or_not_allowed_is_refused(name: str, text: str, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=name) as caught:
+        topic_config(load(), {name: text})
+    assert why in str(caught.value)
+
+
+# --- the file ----------------------------------------------------------------------------------------------------
+
+
+def test_a_properties_file_is_read_as_java_reads_it() -> None:
+    text = r"""
+# a comment
+! another = one
+a=1
+  b : two words
+c   three
+d
+e = \
+    joined \
+    up
+f\ g\:h = x=y
+i=\u0041\t|\\
+a=2
+j=ends with backslashes\\
+k="""
+    assert parse_properties(text) == {
+        "a": "2",
+        "b": "two words",
+        "c": "three",
+        "d": "",
+        "e": "joined up",
+        "f g:h": "x=y",
+        "i": "A\t|\\",
+        "j": "ends with backslashes\\",
+        "k": "",
+    }
+
+
+def test_windows_line_ends_and_a_continuation_at_the_end_do_no_harm() -> None:
+    assert parse_properties("a=1\r\nb=2\rc=3\\") == {"a": "1", "b": "2", "c": "3"}
+
+
+@pytest.mark.parametrize("line", ["=value", ": value", "a=\\u12"])
+def test_a_line_that_makes_no_sense_is_refused_with_its_number(line: str) -> None:
+    with pytest.raises(InvalidConfig, match="line 2"):
+        parse_properties("ok=1\n" + line)
+
+
+@given(st.dictionaries(st.text(string.ascii_letters + ".", min_size=1), st.text(string.printable), max_size=5))
+def test_what_is_written_with_escapes_comes_back(properties: dict[str, str]) -> None:
+    def escape(text: str) -> str:
+        return "".join(f"\\u{ord(c):04x}" if not c.isalnum() else c for c in text)
+
+    text = "\n".join(f"{key}={escape(value)}" for key, value in properties.items())
+    assert parse_properties(text) == properties
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_properties(text)
+    except InvalidConfig:
+        pass
+
+
+@given(st.dictionaries(st.sampled_from([key.name for key in BROKER_KEYS]), st.text(max_size=12), max_size=4))
+def test_any_values_are_taken_or_refused(given_values: dict[str, str]) -> None:
+    try:
+        load_broker_config({**MINIMUM, **given_values})
+    except InvalidConfig:
+        pass
