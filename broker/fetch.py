@@ -109,7 +109,7 @@ class FetchHandler:
             request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
         replicas.flush_appends()  # an earlier produce of the same burst is visible to this fetch
-        now = replicas.now()
+        now = replicas.burst_now()
         reads: list[_Read] = []
         for topic in message.topics:
             for wanted in topic.partitions:

@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError, ConnectionLost
+from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import (
@@ -145,7 +145,8 @@ class Fetcher:
         self._resume_at: dict[Partition, float] = {}
         self._backoff_s: dict[Partition, float] = {}
         self._changed = trio.Event()
-        self._poll = trio.CancelScope()
+        self._polling: Connection | None = None
+        """The connection of the poll that waits for its answer."""
 
     def add(self, partition: Partition) -> None:
         """Fetch it from now on. A poll that waits for data of other partitions is given up: the leader may have
@@ -154,7 +155,8 @@ class Fetcher:
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
         self._changed.set()
-        self._poll.cancel()
+        if self._polling is not None:
+            self._polling.close()
 
     def remove(self, partition: Partition) -> None:
         self.partitions.pop(partition, None)
@@ -170,10 +172,13 @@ class Fetcher:
                 try:
                     backoff_s = FIRST_BACKOFF_S
                     while True:
+                        self._changed = trio.Event() if self._changed.is_set() else self._changed
                         await self._fetch_once(connection)
                 finally:
                     connection.close()
             except (ClientError, RemoteProtocolError) as error:
+                if self._changed.is_set():  # our own doing, for new partitions: connect again at once
+                    continue
                 self._followers.log.info("fetcher-disconnected", leader=self._leader_id, error=str(error))
                 await trio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
@@ -199,12 +204,13 @@ class Fetcher:
             await self._wait_for_work(now)
             return
         request, epochs = self._request(asked, now)
-        with trio.CancelScope() as self._poll:
+        self._polling = connection
+        try:
             response, attachments = await connection.roundtrip(
                 request, timeout_ms=self._config.replica_socket_timeout_ms + request.max_wait_ms
             )
-        if self._poll.cancelled_caught:
-            raise ConnectionLost("a poll was given up for new partitions")  # an answer to nobody must not be read
+        finally:
+            self._polling = None
         assert isinstance(response, FetchResponse)
         if response.error_code:
             raise RemoteProtocolError(
@@ -218,7 +224,6 @@ class Fetcher:
 
     async def _wait_for_work(self, now: float) -> None:
         """Every partition backs off (or there is none): wait for the first of them, or for a new one."""
-        self._changed = trio.Event()
         resume_at = min((self._resume_at.get(p, now) for p in self.partitions), default=now + 1.0)
         with trio.move_on_after(max(resume_at - now, 0.001)):
             await self._changed.wait()

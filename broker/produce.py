@@ -42,12 +42,13 @@ class ProduceHandler:
         """
         message = request.message
         topics = message.topic_data
-        deadline = self._replicas.now() + message.timeout_ms / 1000
-        operation = ProduceOperation(request, [(topic.name, len(topic.partition_data)) for topic in topics], deadline)
-        if operation.pending == 0:
+        deadline = self._replicas.burst_now() + message.timeout_ms / 1000
+        sizes = [data.records_size for topic in topics for data in topic.partition_data]
+        views = split_attachments(sizes, request.attachments)
+        operation = ProduceOperation(request, len(sizes), deadline)
+        if not sizes:
             operation.respond()
             return
-        views = split_attachments((p.records_size for t in topics for p in t.partition_data), request.attachments)
         position = 0
         for topic in topics:
             for data in topic.partition_data:

@@ -22,15 +22,14 @@ class ProduceOperation:
     (the producer has no other way to learn of it).
     """
 
-    __slots__ = ("deadline", "outcomes", "pending", "request", "topics")
+    __slots__ = ("deadline", "outcomes", "pending", "request")
 
-    def __init__(self, request: RequestInHand, topics: list[tuple[str, int]], deadline: float) -> None:
-        """`topics`: (name, number of partitions) in the order of the request; `deadline`: monotonic seconds."""
+    def __init__(self, request: RequestInHand, partitions: int, deadline: float) -> None:
+        """`partitions`: how many the request names; `deadline`: monotonic seconds."""
         self.request = request
-        self.topics = topics
         self.deadline = deadline
-        self.pending = sum(count for _, count in topics)
-        self.outcomes: list[PartitionProduceResponse | None] = [None] * self.pending
+        self.pending = partitions
+        self.outcomes: list[PartitionProduceResponse | None] = [None] * partitions
 
     def complete(self, position: int, outcome: PartitionProduceResponse) -> None:
         """The partition at `position` (counted over all topics) is done."""
@@ -50,10 +49,10 @@ class ProduceOperation:
             return
         responses: list[TopicProduceResponse] = []
         position = 0
-        for name, count in self.topics:
-            done = [outcome for outcome in self.outcomes[position : position + count] if outcome is not None]
-            responses.append(TopicProduceResponse(name, done))
-            position += count
+        for topic in self.request.message.topic_data:
+            end = position + len(topic.partition_data)
+            responses.append(TopicProduceResponse(topic.name, self.outcomes[position:end]))  # type: ignore[arg-type]
+            position = end
         self.request.respond(ProduceResponse(responses))
 
 

@@ -78,6 +78,7 @@ class ReplicaManager:
         self._followers = followers
         self._state_change_log = state_change_log
         self._woken: dict[Partition, None] = {}
+        self._burst_now: float | None = None
         self._fetches: dict[PendingFetch, None] = {}
         isr_updates.bind(self.isr_update_finished)
         followers.bind(self)
@@ -87,6 +88,12 @@ class ReplicaManager:
     def now(self) -> float:
         """Monotonic seconds."""
         return trio.current_time()
+
+    def burst_now(self) -> float:
+        """Monotonic seconds, read once per burst: reading the clock costs as much as checking a small batch."""
+        if self._burst_now is None:
+            self._burst_now = trio.current_time()
+        return self._burst_now
 
     @property
     def lag_time_max_s(self) -> float:
@@ -122,6 +129,7 @@ class ReplicaManager:
     def end_of_burst(self) -> None:
         """Write what the burst produced, then serve the fetches that it woke. The channel sends the answers."""
         self.produce.flush()
+        self._burst_now = None
         if self._woken:
             woken, self._woken = self._woken, {}
             served: dict[PendingFetch, None] = {}

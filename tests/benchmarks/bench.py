@@ -104,12 +104,12 @@ class Cluster:
         self.admin.create_topic(
             topic, num_partitions=PARTITIONS, replication_factor=BROKERS, configs={"min.insync.replicas": "2"}
         )
-        (description,) = self.admin.describe_topics([topic])
-        leaders = {p.partition: self.embedded.address(p.leader) for p in description.partitions}
+        description = self.admin.describe_topics([topic])[topic]
+        leaders = {p: self.embedded.address(view.leader) for p, view in description.partitions.items()}
         return topic, leaders
 
     def pids(self) -> list[int]:
-        return [self.embedded.broker_pid(broker_id) for broker_id in range(1, BROKERS + 1)]
+        return [daemon.id.pid for daemon in self.embedded.brokers.values() if daemon.id is not None]
 
     def cpu_seconds(self) -> float:
         return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for pid in self.pids())

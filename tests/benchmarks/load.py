@@ -30,7 +30,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.records import BatchBuilder
 from strandline.runtime.network import Address
 
-CORRELATION_POSITION = 4 + 7
+CORRELATION_POSITION = 4 + 8
 """Of the correlation id's four bytes in a frame: length prefix, array header, API key, version, its tag."""
 WARM_UP_S = 0.5
 
