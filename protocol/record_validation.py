@@ -50,6 +50,10 @@ READER_SLACK_BYTES = 32
 """Bytes that must be readable behind a batch that the compiled reader walks."""
 PADDING = bytes(READER_SLACK_BYTES)
 
+MAX_BATCHES = 1000
+"""Batches of one partition in one produce request (Kafka's producers send one): 100 MiB of the smallest possible
+batches would hold the event loop for seconds."""
+
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 """Later ones do not fit the 64-bit microseconds of Arrow and Spark (the year 294247)."""
 NO_TIMESTAMP_MS = -1
@@ -139,6 +143,10 @@ def validate_produced(
                 max_ms = largest_ms
         elif compacted:
             _check_keys_of_compressed(view, header, max_decompressed_bytes)
+        if len(batches) == MAX_BATCHES:
+            raise InvalidBatch(
+                ErrorCode.INVALID_RECORD, f"more than {MAX_BATCHES} batches for one partition: send several requests"
+            )
         batches.append(ProducedBatch(view, size_bytes, count, max_ms, producer_id, epoch, sequence, attributes))
         position = next_position
     return batches

@@ -139,7 +139,7 @@ _REPLICATION = (
     K("replica.high.watermark.checkpoint.interval.ms", "long", 5000, "ms", at_least(1),
       "How often high watermarks are written to disk."),
     K("replica.selector.class", "string", None, "", NOT_EMPTY, "Which replica consumers read from.", False, False),
-    K("fetch.max.bytes", "int", 57671680, "bytes", at_least(1024), "Most bytes of one fetch response."),
+    K("fetch.max.bytes", "int", 57671680, "bytes", at_least(1024), "Most bytes of one fetch response.", False, False),
     K("max.incremental.fetch.session.cache.slots", "int", 1000, "", at_least(0),
       "Fetch sessions kept.", False, False),
     K("fetch.purgatory.purge.interval.requests", "int", 1000, "", at_least(0),

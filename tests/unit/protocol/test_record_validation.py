@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.record_validation import MAX_BATCHES
 from strandline.protocol.records import (
     HEADER_BYTES,
     READER_SLACK_BYTES,
@@ -242,6 +243,12 @@ def test_an_idempotent_producer_may_send_one_batch_only() -> None:
         with pytest.raises(InvalidBatch, match="idempotent") as caught:
             validate(both)
         assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_the_number_of_batches_per_partition_and_request_is_bounded() -> None:
+    assert len(validate(Batch().build() * MAX_BATCHES)) == MAX_BATCHES
+    with pytest.raises(InvalidBatch, match="send several requests"):
+        validate(Batch().build() * (MAX_BATCHES + 1))
 
 
 def test_each_batch_is_handed_over_as_a_writable_view_of_its_own_bytes() -> None:
