@@ -16,8 +16,8 @@ from strandline.client.errors import ClientError, LogTruncated, OffsetOutOfRange
 from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import OffsetGone
-from strandline.spark_connector.options import SourceOptions
 from strandline.spark_connector.planning import Held
+from strandline.spark_connector.request import SourceOptions
 
 UNKNOWN_AFTER_MS = 5_000
 """A topic that no broker has heard of by then does not exist: news of a new one travels in less than a second."""

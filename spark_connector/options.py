@@ -18,96 +18,27 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
-
-EARLIEST = -2
-LATEST = -1
+from strandline.spark_connector.request import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    GlobalTimestamp,
+    OffsetLimit,
+    OffsetWord,
+    SourceOptions,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+    Subscription,
+)
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
 """Spark's `spark.network.timeout`, which its Kafka source takes for this option."""
-
-
-# --- What is read ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """All partitions of these topics."""
-
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
-    """All partitions of the topics whose whole name matches, internal topics left out."""
-
-    pattern: re.Pattern[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """Exactly these partitions."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Subscription = Subscribe | SubscribePattern | Assign
-
-
-# --- From where to where ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetWord:
-    """EARLIEST or LATEST for every partition."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificOffsets:
-    """An offset, EARLIEST or LATEST for each partition."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalTimestamp:
-    """The first offset whose record is not older, in every partition; ms since 1970."""
-
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificTimestamps:
-    """… a time for each partition."""
-
-    timestamps_ms: Mapping[TopicPartition, int]
-
-
-OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """All options, checked. `client_settings` are the `kafka.*` options by our client's names."""
-
-    bootstrap_servers: str
-    subscription: Subscription
-    starting: OffsetLimit
-    ending: OffsetLimit
-    late_start_is_latest: bool
-    fail_on_data_loss: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    include_headers: bool
-    poll_timeout_ms: int
-    client_settings: Mapping[str, str]
-    warnings: tuple[str, ...]
 
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -132,6 +63,7 @@ KNOWN = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "pushdown",
     "kafkaConsumer.pollTimeoutMs",
     *NO_EFFECT,
     *STREAM_ONLY,
@@ -184,6 +116,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         include_headers=_boolean(given, "includeHeaders", False),
         poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
+        pushdown=_boolean(given, "pushdown", False),
         client_settings=settings,
         warnings=(*warnings, *_warnings(given)),
     )

@@ -20,8 +20,9 @@ from strandline.protocol.records import Columns, InvalidBatch, decode_columns, s
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.arrow import RowBuffer
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
-from strandline.spark_connector.options import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.planning import Held, OffsetRange, Resolver, asked_timestamps, check_covers, split
+from strandline.spark_connector.pushdown import EVERYTHING, Narrowing
+from strandline.spark_connector.request import Assign, SourceOptions, Subscribe, Subscription
 
 Warn = Callable[[str], None]
 
@@ -52,15 +53,15 @@ class Cluster(Protocol):
 # --- On the driver ---------------------------------------------------------------------------------------------
 
 
-def plan_ranges(options: SourceOptions, warn: Warn) -> list[OffsetRange]:
+def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
     """`plan` over the cluster that the options name."""
     from strandline.spark_connector.cluster import ClusterClient
 
     with ClusterClient(options) as cluster:
-        return plan(options, cluster, warn)
+        return plan(options, cluster, warn, narrowing)
 
 
-def plan(options: SourceOptions, cluster: Cluster, warn: Warn) -> list[OffsetRange]:
+def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
     """What each task reads. Raises the errors of planning.py and UnknownTopic."""
     partitions = wanted_partitions(options.subscription, cluster)
     check_covers(options.starting, partitions, starting=True)
@@ -79,11 +80,25 @@ def plan(options: SourceOptions, cluster: Cluster, warn: Warn) -> list[OffsetRan
         fail_on_data_loss=options.fail_on_data_loss,
         warn=warn,
     )
+    ranges = narrowed(resolver.ranges(options.starting, options.ending), narrowing, cluster)
     return split(
-        resolver.ranges(options.starting, options.ending),
+        ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
+
+
+def narrowed(ranges: list[OffsetRange], narrowing: Narrowing, cluster: Cluster) -> list[OffsetRange]:
+    """What pushed filters leave of the ranges."""
+    left = [clipped for each in ranges if (clipped := narrowing.clip(each)) is not None]
+    timestamps = narrowing.asked_timestamps(left)
+    if not timestamps:
+        return left
+    first = cluster.offsets_at(timestamps)
+    starts = [(each, first[TopicPartition(each.topic, each.partition)]) for each in left]
+    return [
+        each._replace(start=max(each.start, start)) for each, start in starts if start is not None and start < each.end
+    ]
 
 
 def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[TopicPartition]:

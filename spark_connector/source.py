@@ -7,7 +7,7 @@ this module must be importable on both, and the objects hold nothing but options
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,11 +23,14 @@ from pyspark.sql.types import (
 )
 
 from strandline.spark_connector.errors import CustomSchema
-from strandline.spark_connector.options import SourceOptions, parse_options
+from strandline.spark_connector.options import parse_options
 from strandline.spark_connector.planning import OffsetRange
+from strandline.spark_connector.pushdown import EVERYTHING, push
+from strandline.spark_connector.request import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark.sql.datasource import Filter
 
 COLUMNS = (
     ("key", BinaryType()),
@@ -73,7 +76,7 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
             raise CustomSchema
         for text in options.warnings:
             warn(text)
-        return StrandlineReader(options)
+        return PushdownReader(options) if options.pushdown else StrandlineReader(options)
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark has no types
@@ -92,12 +95,13 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+        self.narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
         from strandline.spark_connector.reader import plan_ranges
 
-        return [RangePartition(each) for each in plan_ranges(self.options, warn)]
+        return [RangePartition(each) for each in plan_ranges(self.options, warn, self.narrowing)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """On an executor. Where there is nothing to read, Spark calls this once with a partition that is not ours."""
@@ -106,6 +110,16 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
         from strandline.spark_connector.reader import read_range
 
         yield from read_range(self.options, partition.wanted, warn)
+
+
+class PushdownReader(StrandlineReader):
+    """With `pushdown=true`: filters narrow what is read. A class of its own, since Spark refuses a reader that has
+    `pushFilters` while spark.sql.python.filterPushdown.enabled is off (DATA_SOURCE_PUSHDOWN_DISABLED says so)."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Called before `partitions`, in the same process; returns what Spark must still apply."""
+        self.narrowing, left = push(filters)
+        return left
 
 
 def warn(text: str) -> None:

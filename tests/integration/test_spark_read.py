@@ -180,3 +180,18 @@ def test_sql_sees_the_source(spark: Any, served: EmbeddedCluster) -> None:
     row = spark.sql("SELECT count(*) AS n, count(value) AS v, max(offset) AS last FROM numbers").first()
     nulls = len(range(0, RECORDS, 11))
     assert (row.n, row.v, row.last) == (RECORDS, RECORDS - nulls, max(PER_PARTITION) - 1)
+
+
+def test_pushed_filters_read_less_and_return_the_same(spark: Any, load: Any) -> None:
+    wanted = (
+        f"partition IN (0, 2) AND offset >= 100 AND offset < 110 AND timestamp >= timestamp_millis({FIRST_MS + 309})"
+    )
+    expected_rows = {(row.partition, row.offset) for row in load().where(wanted).collect()}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = load(pushdown="true").where(wanted)
+        assert {(row.partition, row.offset) for row in frame.collect()} == expected_rows
+        assert frame.rdd.getNumPartitions() == 2
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert expected_rows == {(0, offset) for offset in range(103, 110)} | {(2, offset) for offset in range(103, 110)}

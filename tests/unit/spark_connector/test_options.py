@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
-from strandline.spark_connector.options import (
+from strandline.spark_connector.options import parse_options
+from strandline.spark_connector.request import (
     EARLIEST,
     LATEST,
     Assign,
@@ -21,7 +22,6 @@ from strandline.spark_connector.options import (
     SpecificTimestamps,
     Subscribe,
     SubscribePattern,
-    parse_options,
 )
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,7 +14,8 @@ from strandline.spark_connector.errors import (
     StartAfterEnd,
     StartOffsetMismatch,
 )
-from strandline.spark_connector.options import (
+from strandline.spark_connector.planning import Held, OffsetRange, Resolver, check_covers, split
+from strandline.spark_connector.request import (
     EARLIEST,
     LATEST,
     GlobalTimestamp,
@@ -23,7 +24,6 @@ from strandline.spark_connector.options import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from strandline.spark_connector.planning import Held, OffsetRange, Resolver, check_covers, split
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FROM_EARLIEST, TO_LATEST = OffsetWord(EARLIEST), OffsetWord(LATEST)

@@ -10,9 +10,11 @@ from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector import arrow
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
-from strandline.spark_connector.options import SourceOptions, parse_options
+from strandline.spark_connector.options import parse_options
 from strandline.spark_connector.planning import Held, OffsetRange
+from strandline.spark_connector.pushdown import Narrowing
 from strandline.spark_connector.reader import plan, read
+from strandline.spark_connector.request import SourceOptions
 
 T0 = TopicPartition("t", 0)
 
@@ -181,3 +183,12 @@ def test_times_are_looked_up_for_all_partitions(cluster: MemoryCluster, warnings
     cluster.timed = {T0: 4}
     assert plan(options(startingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 4, 9)]
     assert plan(options(endingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 0, 4)]
+
+
+def test_pushed_filters_narrow_the_plan(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    cluster.add(TopicPartition("t", 1), 0, [b"v"] * 9)
+    narrowing = Narrowing(partitions=frozenset({0}), first_offset=2, end_offset=7)
+    assert plan(options(), cluster, warnings.append, narrowing) == [OffsetRange("t", 0, 2, 7)]
+    cluster.timed = {T0: 4, TopicPartition("t", 1): None}
+    assert plan(options(), cluster, warnings.append, Narrowing(since_ms=5)) == [OffsetRange("t", 0, 4, 9)]
