@@ -174,7 +174,11 @@ class Demo:
         began = time.monotonic()
         with self._progress() as progress:
             task = progress.add_task("consumed", total=self.ledger.records)
-            logs = trio.run(consume, self.cluster.bootstrap_servers, TOPIC, lambda count: progress.advance(task, count))
+
+            def show(read: int, total: int) -> None:
+                progress.update(task, completed=read, total=total)
+
+            logs = trio.run(consume, self.cluster.bootstrap_servers, TOPIC, show)
         took = time.monotonic() - began
         read = sum(len(log) for log in logs.values())
         self.findings = check(self.files, logs, self.ledger.acknowledged)

@@ -68,8 +68,11 @@ async def produce(bootstrap_servers: str, topic: str, files: Sequence[SourceFile
         raise DemoFailed(f"{ledger.records} records were acknowledged instead of {expected}")
 
 
-async def consume(bootstrap_servers: str, topic: str, progress: Callable[[int], None]) -> dict[int, list[Consumed]]:
-    """Partition → all its records from the first to the end as it is now. DemoFailed when nothing comes for long."""
+async def consume(
+    bootstrap_servers: str, topic: str, progress: Callable[[int, int], None]
+) -> dict[int, list[Consumed]]:
+    """Partition → all its records from the first to the end as it is now. `progress` is told how many were read and how
+    many there are. DemoFailed when nothing comes for long."""
     async with TrioConsumer(bootstrap_servers, max_poll_records=_POLL_RECORDS) as consumer:
         partitions = [TopicPartition(topic, number) for number in await consumer.partitions_for_topic(topic)]
         await consumer.assign(partitions)
@@ -77,14 +80,14 @@ async def consume(bootstrap_servers: str, topic: str, progress: Callable[[int], 
         ends = await consumer.end_offsets(partitions)
         logs: dict[int, list[Consumed]] = {partition.partition: [] for partition in partitions}
         left = {partition: end for partition, end in ends.items() if end > 0}
-        silent_since = trio.current_time()
+        silent_since, total = trio.current_time(), sum(ends.values())
         while left:
             polled = await consumer.poll(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS)
             for partition, records in polled.items():
                 logs[partition.partition] += [Consumed(record.offset, record.key, record.value) for record in records]
                 if records[-1].offset + 1 >= left.get(partition, 0):
                     left.pop(partition, None)
-                progress(len(records))
+            progress(sum(len(log) for log in logs.values()), total)
             now = trio.current_time()
             silent_since = now if polled else silent_since
             if now - silent_since > _SILENCE_LIMIT_S:
