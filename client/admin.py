@@ -20,6 +20,7 @@ import trio
 
 from strandline.client.errors import (
     AnsweredError,
+    BrokerMisbehaved,
     CannotReachBroker,
     ClientClosed,
     ClientError,
@@ -31,7 +32,7 @@ from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms
 from strandline.client.settings import AdminSettings, from_mapping
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreatableTopic,
     CreatableTopicResult,
@@ -263,7 +264,7 @@ class _ControllerCall:
         except trio.TooSlowError:
             self.outcome_was_lost = True
             self._give_up(RequestTimedOut(f"broker {broker_id} did not answer {type(request).__name__} in time"))
-        except (ClientError, RemoteProtocolError) as error:
+        except ClientError as error:
             if not is_retriable(error):
                 raise
             self.outcome_was_lost = self.outcome_was_lost or not isinstance(error, CannotReachBroker)
@@ -285,7 +286,7 @@ class _ControllerCall:
 
     async def before_repeating(self, repeat: bool, what: str) -> None:
         if repeat:
-            self.last_error = self.last_error or RemoteProtocolError(f"{what}: the controller's answer is incomplete")
+            self.last_error = self.last_error or BrokerMisbehaved(f"{what}: the controller's answer is incomplete")
             await self.learn()
 
     def _give_up(self, cause: Exception | None) -> None:

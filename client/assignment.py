@@ -108,6 +108,8 @@ class Assigned:
     error: Exception | None = None
     """Raised by the next poll that has nothing to hand out."""
     out_of_range: bool = False
+    missing_since: float | None = None
+    """Since when the cluster does not know the topic any more."""
     last_error: Exception | None = None
     """For messages: why nothing comes."""
     chunks: deque[Chunk] = field(default_factory=deque)

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 import trio
 
 from strandline.client.errors import (
+    BrokerMisbehaved,
     CannotReachBroker,
     ConnectionLost,
     RequestTimedOut,
@@ -171,7 +172,7 @@ class Connection:
         """Connect and agree on versions. `broker_id`: who should answer there (`WrongBroker` if another one does).
 
         `timeout_ms` bounds each request, `connect_timeout_ms` (default: the same) connecting together with the first
-        answer. Errors: CannotReachBroker, WrongBroker, RemoteProtocolError.
+        answer. Errors: CannotReachBroker, WrongBroker, BrokerMisbehaved.
         """
         name = broker_name(broker_id, address)
         limit_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
@@ -224,7 +225,7 @@ class Connection:
         self, message: Request, attachments: Sequence[Buffer] = (), *, timeout_ms: float | None = None
     ) -> tuple[Message, memoryview]:
         """Send one request, wait for its answer: the message and its attached bytes, which stay valid until the next
-        `roundtrip`. Errors: ConnectionLost, RequestTimedOut, RemoteProtocolError, UnsupportedApiVersion."""
+        `roundtrip`. Errors: ConnectionLost, RequestTimedOut, BrokerMisbehaved, UnsupportedApiVersion."""
         limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         request = type(message)
         version = self.version_of(request)
@@ -248,7 +249,7 @@ class Connection:
                 f"{self.name} did not answer {request.__name__} within {limit_ms:g} ms (request_timeout_ms)"
             ) from error
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(
+            raise BrokerMisbehaved(
                 f"{self.name} broke the protocol in answer to {request.__name__}: {error}; is it a strandline broker's "
                 f"port?"
             ) from error

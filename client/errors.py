@@ -7,7 +7,7 @@ answered becomes `AnsweredError` or its subclass by `error_for`; the numbers liv
 
 from __future__ import annotations
 
-from strandline.protocol.errors import ErrorCode, error_code
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
 
 
 class ClientError(Exception):
@@ -40,6 +40,13 @@ class ConnectionLost(ClientError):
 
 class RequestTimedOut(ClientError):
     """A broker did not answer in time: whether the request was carried out is unknown."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class BrokerMisbehaved(ClientError, RemoteProtocolError):
+    """A broker (or what listens in its place) broke the protocol: whether the request was carried out is unknown."""
 
     retriable = True
     invalid_metadata = True

@@ -73,7 +73,9 @@ class Fetcher:
             partition = self._metadata.view.partition(state.topic_partition)
             if partition is None or partition.leader == NO_BROKER:
                 self._metadata.request_update()
+                self._note_missing(state, now)
                 continue
+            state.missing_since = None
             if state.reset_to is not None or self._must_check(state, partition):
                 self._on_positions()
                 continue
@@ -87,6 +89,18 @@ class Fetcher:
             if leader not in self._busy and leader not in full:
                 self._send(self._links.to(leader), states)
         return next_time
+
+    def _note_missing(self, state: Assigned, now: float) -> None:
+        """A topic that stays unknown is gone, and the program is told; a broker that just started knows none yet."""
+        topic = self._metadata.view.topics.get(state.topic_partition.topic)
+        if topic is None or topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            state.missing_since = None
+        elif state.missing_since is None:
+            state.missing_since = now
+        elif now - state.missing_since >= self._settings.default_api_timeout_ms / 1000:
+            state.missing_since = None
+            state.error = error_for(topic.error_code, f"topic {topic.name!r}, which is assigned, has gone")
+            self._on_news()
 
     @staticmethod
     def _must_check(state: Assigned, partition: PartitionView) -> bool:
@@ -208,7 +222,7 @@ class Fetcher:
 
     def _failed(self, state: Assigned, error: Exception) -> None:
         state.last_error = error
-        if isinstance(error, RemoteProtocolError) or getattr(error, "invalid_metadata", False):
+        if getattr(error, "invalid_metadata", isinstance(error, RemoteProtocolError)):
             self._metadata.request_update()
         if is_retriable(error):
             state.failures += 1

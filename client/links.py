@@ -15,7 +15,6 @@ from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ClientSettings
-from strandline.protocol.errors import RemoteProtocolError
 from strandline.runtime.client_environment import ClientEnvironment
 
 
@@ -46,7 +45,7 @@ class Link:
             try:
                 await self._serve()
                 failures = 0
-            except (ClientError, RemoteProtocolError) as error:
+            except ClientError as error:
                 self.last_error = error
                 failures += 1
             links.metadata.request_update()
@@ -60,6 +59,7 @@ class Link:
         connection = PipelinedConnection(await links.open(self.broker_id))
         connection.on_drained = links.on_change
         self.connection = connection
+        self.last_error = None
         links.on_change()
         try:
             self.last_error = await connection.run()

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError, LeaderNotAvailable, error_for
+from strandline.client.errors import BrokerMisbehaved, ClientError, LeaderNotAvailable, error_for
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.settings import ClientSettings
@@ -176,11 +176,11 @@ class OffsetLookup:
         async def one(leader: int, asked: Asked) -> None:
             try:
                 answers = await ask(leader, asked)
-            except (ClientError, RemoteProtocolError) as error:
+            except ClientError as error:
                 results.update(dict.fromkeys(asked, error))
                 return
             for topic_partition in asked:
-                missing = RemoteProtocolError(f"broker {leader} answered nothing about {topic_partition}")
+                missing = BrokerMisbehaved(f"broker {leader} answered nothing about {topic_partition}")
                 results[topic_partition] = answers.get(topic_partition, missing)
 
         async with trio.open_nursery() as nursery:
@@ -191,4 +191,4 @@ class OffsetLookup:
 
 def is_retriable(error: Exception) -> bool:
     """The same question may be answered later, perhaps by another broker."""
-    return isinstance(error, RemoteProtocolError) or bool(getattr(error, "retriable", False))
+    return bool(getattr(error, "retriable", isinstance(error, RemoteProtocolError)))

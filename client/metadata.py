@@ -17,7 +17,7 @@ import trio
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError, NoBrokerReachable, UnknownTopic, WrongBroker, error_for
 from strandline.client.settings import ClientSettings, parse_addresses
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -26,6 +26,9 @@ from strandline.runtime.network import Address
 FIRST_ATTEMPT_TIMEOUT_MS = 3_000
 """How long one broker may take to answer before the next is asked; doubles with each round up to request_timeout_ms.
 A stopped process (SIGSTOP) accepts connections and never answers."""
+
+AFTER_NEWS_MS = 10
+"""Pause after an answer that brought something new: at once would let a lying broker keep this client busy."""
 
 STALE_ANSWERS_PER_BROKER = 3
 """After so many urgent questions in a row that brought nothing new another broker is asked."""
@@ -160,8 +163,8 @@ class Metadata:
         """The topic, once the cluster knows it. UnknownTopic, NoBrokerReachable or what else was the last cause after
         `timeout_ms` (the value of `setting`); at once where waiting cannot help."""
         deadline = trio.current_time() + timeout_ms / 1000
-        self._topics[name] = None
         while True:
+            self._topics[name] = None
             topic = self.view.topics.get(name)
             if topic is not None and topic.partitions and not topic.error_code:
                 return topic
@@ -171,6 +174,8 @@ class Metadata:
                     raise error
             if not await self.wait_for_answer(deadline):
                 break
+        if topic is None or not topic.partitions:
+            self._topics.pop(name, None)  # not asked for with every refresh from now on
         if self.last_error is not None:
             raise self.last_error
         if topic is None or not topic.error_code:
@@ -203,7 +208,7 @@ class Metadata:
                 before = self.view
                 try:
                     await self._refresh(failures)
-                except (ClientError, RemoteProtocolError) as error:
+                except ClientError as error:
                     self.last_error = error
                     self._wanted.set()
                 else:
@@ -216,7 +221,9 @@ class Metadata:
                 self._answered.set()
                 self._answered = trio.Event()
                 self._on_change()
-                await trio.sleep(backoff_ms(self._settings, max(1, failures), self._environment) / 1000)
+                useful = not failures and not nothing_new
+                wait_ms = backoff_ms(self._settings, max(1, failures), self._environment)
+                await trio.sleep((min(wait_ms, AFTER_NEWS_MS) if useful else wait_ms) / 1000)
         finally:
             self._disconnect()
 
@@ -228,7 +235,7 @@ class Metadata:
             try:
                 await self._ask(broker_id, address, limit_ms)
                 return
-            except (ClientError, RemoteProtocolError) as error:
+            except ClientError as error:
                 self._disconnect()
                 causes[str(address)] = error
         text = "; ".join(str(cause) for cause in causes.values())

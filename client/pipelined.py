@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from strandline.client.connection import Connection, check_header, unsent
-from strandline.client.errors import ClientError, ConnectionLost, RequestTimedOut
+from strandline.client.errors import BrokerMisbehaved, ClientError, ConnectionLost, RequestTimedOut
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.frame import decode_body, encode_head
 from strandline.protocol.messages import Message, Request
@@ -144,7 +144,7 @@ class PipelinedConnection:
         except TransportClosed as error:
             self._failure = ConnectionLost(f"{self.name} ended the connection: {error}; it may have stopped")
         except RemoteProtocolError as error:
-            self._failure = RemoteProtocolError(f"{self.name} broke the protocol: {error}")
+            self._failure = BrokerMisbehaved(f"{self.name} broke the protocol: {error}")
         except ClientError as error:
             self._failure = error
 

@@ -171,7 +171,6 @@ class TrioProducer:
         """What `send` and `send_many` are made of: `sink` is told of every record, also of those not accepted. The
         last error that kept a record out is returned."""
         stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
-        deadline = trio.current_time() + self.settings.max_block_ms / 1000
         left = len(records)
         refused: Exception | None = None
         try:
@@ -185,7 +184,7 @@ class TrioProducer:
                         left -= stop - start
                         start = stop
                         try:
-                            await self._make_room(queue, group[start], headers, deadline)
+                            await self._make_room(queue, group[start], headers)
                         except RecordTooLarge as error:
                             refused = error
                             sink.failed(error, 1)
@@ -357,9 +356,7 @@ class TrioProducer:
         self._sticky[layout.name] = (queue, queue.number if queue.builder else self._accumulator.next_number())
         return chosen
 
-    async def _make_room(
-        self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], deadline: float
-    ) -> None:
+    async def _make_room(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header]) -> None:
         """A batch that can take `first`, waiting for memory if the policy says so."""
         if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
             self._wake_up()
@@ -370,6 +367,7 @@ class TrioProducer:
             raise RecordDropped(f"{text}; the record was dropped (buffer_full=drop)")
         if policy == "raise":
             raise BufferFull(f"{text} (buffer_full=raise)")
+        deadline = trio.current_time() + self.settings.max_block_ms / 1000
         self._sender.hurry += 1
         self._wake_up()
         try:

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
-from strandline.client.errors import DeliveryFailed, DeliveryTimeout, error_for
+from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for
 from strandline.client.links import Link, Links
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ProducerSettings
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     Message,
     PartitionProduceData,
@@ -217,9 +217,7 @@ class Sender:
         for queue, group in groups:
             part = by_partition.get(queue.topic_partition)
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
-                missing = RemoteProtocolError(
-                    f"{who} did not say what became of the records for {queue.topic_partition}"
-                )
+                missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
             elif part.error_code != ErrorCode.NONE:
                 if part.current_leader_id != NO_BROKER:
@@ -243,8 +241,8 @@ class Sender:
         for batch in left:
             batch.last_error = error
             batch.maybe_appended = batch.maybe_appended or sent
-        retriable = isinstance(error, RemoteProtocolError) or bool(getattr(error, "retriable", False))
-        if isinstance(error, RemoteProtocolError) or getattr(error, "invalid_metadata", False):
+        retriable = getattr(error, "retriable", False)
+        if getattr(error, "invalid_metadata", False):
             self._metadata.request_update()
         if not retriable and not sent and len(left) > 1:
             queue.put_back(left, retry_at=0.0)

@@ -6,6 +6,7 @@ and while that is full the mailbox fills and the caller waits (`max_block_ms`) o
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -63,7 +64,10 @@ class SendFuture:
     def _settle(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
         self._outcome.set(metadata, error)
         if self._callback is not None:
-            self._callback(metadata, error)
+            try:
+                self._callback(metadata, error)
+            except Exception as mistake:  # the program's; it must not take the connection to the broker with it
+                warnings.warn(f"the callback of send raised {mistake!r}", RuntimeWarning, stacklevel=1)
 
 
 class SendManyFuture:
