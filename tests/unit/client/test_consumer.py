@@ -328,6 +328,21 @@ async def test_calls_end_in_time_and_name_the_cause(autojump_clock: object) -> N
         nursery.cancel_scope.cancel()
 
 
+async def test_a_topic_that_is_gone_is_told(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    cluster.fill(T0, [b"a"])
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster, default_api_timeout_ms=10_000) as client:
+            await client.assign([T0])
+            assert await read(client, 1) == [b"a"]
+            del cluster.topics["t"], cluster.leaders[T0]
+            with pytest.raises(UnknownTopic, match=r"'t'.*gone"):
+                await client.poll(timeout_ms=60_000)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_poll_that_waits_ends_when_the_consumer_is_closed(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t")

@@ -107,6 +107,13 @@ def test_what_was_sent_is_flushed_by_closing(cluster: FakeCluster) -> None:
     assert future.result(0).offset == 0
 
 
+def test_a_callback_that_fails_warns_and_breaks_nothing(cluster: FakeCluster) -> None:
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer, pytest.warns(RuntimeWarning, match="callback of send"):
+        assert producer.send("t", b"x", callback=lambda *_: 1 / 0).result().offset == 0
+        assert producer.send("t", b"y").result().offset == 1
+
+
 def test_unreachable_brokers_end_every_call_in_time() -> None:
     with Producer("127.0.0.1:1", max_block_ms=300, delivery_timeout_ms=300) as producer:
         with pytest.raises(NoBrokerReachable, match=r"127.0.0.1:1.*refused"):

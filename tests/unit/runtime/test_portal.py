@@ -1,0 +1,112 @@
+"""The way from threads into the event loop: results, deadlines, bounded mail, and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from strandline.runtime.portal import CallTimedOut, Mailbox, Outcome, Portal, PortalClosed
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    acquired = Portal.acquire()
+    yield acquired
+    acquired.release()
+    assert not acquired._thread.is_alive()
+
+
+def test_a_call_returns_the_result_or_raises_the_exception(portal: Portal) -> None:
+    async def double(number: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return 2 * number
+
+    async def fail() -> None:
+        raise KeyError("x")
+
+    assert portal.call(double, 21, timeout_s=10) == 42
+    with pytest.raises(KeyError):
+        portal.call(fail, timeout_s=10)
+    assert portal.call(double, 1, timeout_s=10) == 2, "a failed call ends nothing else"
+
+
+def test_all_users_share_one_thread_and_the_last_one_ends_it() -> None:
+    first, second = Portal.acquire(), Portal.acquire()
+    assert first is second
+    first.release()
+    assert first._thread.is_alive()
+    second.release()
+    assert not first._thread.is_alive()
+    with pytest.raises(PortalClosed):
+        first.call(trio.lowlevel.checkpoint, timeout_s=1)
+
+
+def test_a_call_that_takes_too_long_is_cancelled(portal: Portal) -> None:
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(CallTimedOut):
+        portal.call(wait, timeout_s=0.01)
+    assert cancelled.wait(10)
+
+
+def test_stopping_ends_waiting_calls() -> None:
+    portal = Portal()
+    started = threading.Event()
+    outcome: Outcome[type] = Outcome()
+
+    async def wait() -> None:
+        started.set()
+        await trio.sleep_forever()
+
+    def call() -> None:
+        try:
+            portal.call(wait, timeout_s=30)
+        except BaseException as error:
+            outcome.set(type(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert started.wait(10)
+    portal.stop()
+    assert outcome.wait(10)
+    assert outcome.get() is PortalClosed
+    thread.join(10)
+
+
+def test_mail_arrives_in_order_and_a_full_box_refuses_in_time(portal: Portal) -> None:
+    async def make() -> Mailbox[int]:
+        return Mailbox(portal, capacity=10)
+
+    mailbox = portal.call(make, timeout_s=10)
+    assert all(mailbox.put(number, 2, 0.0) for number in range(5))
+    assert not mailbox.put(99, 1, 0.01)
+    assert portal.call(mailbox.take_all, timeout_s=10) == [0, 1, 2, 3, 4]
+    assert mailbox.put(5, 1000, 0.0), "an item of any size fits an empty box"
+    assert not mailbox.put(6, 1, 0.0)
+    assert mailbox.put_count == 6
+    assert mailbox.close() == [5]
+    with pytest.raises(PortalClosed):
+        mailbox.put(7, 1, 0.0)
+
+
+def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> None:
+    async def make() -> Mailbox[int]:
+        return Mailbox(portal, capacity=1)
+
+    mailbox = portal.call(make, timeout_s=10)
+    sender = threading.Thread(target=lambda: [mailbox.put(number, 1, 30.0) for number in range(100)])
+    sender.start()
+    taken: list[int] = []
+    while len(taken) < 100:
+        taken += portal.call(mailbox.take_all, timeout_s=10)
+    sender.join(10)
+    assert taken == list(range(100))
