@@ -1,0 +1,339 @@
+"""Whole brokers in one event loop: in-memory disk, network and ZooKeeper, faults by hand, everything open to look at.
+
+```
+async with MemoryCluster(brokers=3).running() as cluster:
+    async with cluster.admin() as admin: await admin.create_topic("t", 1, 3)
+    cluster.crash(cluster.leader(T0))                 # SIGKILL: the page cache stays, the session lives on
+    await cluster.until(lambda: cluster.leader(T0) > 0, "a new leader")
+```
+Rules:
+* Run it under trio's `MockClock(autojump_threshold=0)`: no thread, no real time; the same seed gives the same history.
+* A crash poisons the seams of that life first, then cancels its tasks (see `node`), so no shutdown code speaks.
+* Broker n is the network node `broker-n` and listens on `broker-n:9092`; clients are the node `client`.
+* When the block ends by an exception, the last lines of all brokers' logs go to stderr, with virtual times.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import trio
+
+from strandline.broker.partition import Partition
+from strandline.broker.server import Broker
+from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.znodes import BrokerIdZnode, PartitionStateZnode
+from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.config import load_broker_config
+from strandline.runtime.environment import Environment
+from strandline.runtime.logging import BrokerLogs, make_logger
+from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.disk_model import Choose, lose_everything
+from strandline.storage.log import Log
+from strandline.testkit.environment import InlineBlocking, SeededRandom, VirtualWallClock
+from strandline.testkit.inspection import assert_same_below
+from strandline.testkit.network import MemoryNetwork
+from strandline.testkit.node import Life, NodeBlocking, NodeCoordination, NodeDied, NodeDisk
+from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper_client import MemoryCoordination
+
+CLIENT = "client"
+PORT = 9092
+LOG_DIR = "/data"
+SESSION_TIMEOUT_MS = 6_000
+LINES_OF_HISTORY = 150
+LOOK_INTERVAL_S = 0.005
+
+
+@dataclass(eq=False)
+class BrokerNode:
+    """One machine with a broker on it. `broker`, `life`, `coordination`: of its present or last life."""
+
+    broker_id: int
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    lives: int = 0
+    broker: Broker | None = None
+    life: Life | None = None
+    coordination: NodeCoordination | None = None
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    finished: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def name(self) -> str:
+        return node_name(self.broker_id)
+
+    @property
+    def is_up(self) -> bool:
+        return self.life is not None and not self.life.is_over
+
+
+def node_name(broker_id: int) -> str:
+    """Its name in the network, also its host."""
+    return f"broker-{broker_id}"
+
+
+class _History:
+    """A log sink: lines of all brokers in the order of the virtual clock."""
+
+    def __init__(self, name: str, lines: list[str]) -> None:
+        self._name = name
+        self._lines = lines
+
+    def write_line(self, line: str) -> None:
+        self._lines.append(f"{trio.current_time():9.4f} {self._name} {line}")
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryCluster:
+    """See the module. `network` and `zookeeper` may be broken further by hand."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        seed: int = 0,
+        network_latency_s: float = 0.001,
+        zookeeper_latency_s: float = 0.002,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """config: keys of `server.properties` for every broker."""
+        self.seed = seed
+        self.network = MemoryNetwork(seed, latency_s=network_latency_s)
+        self.zookeeper = MemoryZooKeeper(latency_s=zookeeper_latency_s)
+        self.nodes = {broker_id: BrokerNode(broker_id) for broker_id in range(1, brokers + 1)}
+        self.history: list[str] = []
+        self._config = dict(config or {})
+        self._nursery: trio.Nursery | None = None
+        for name in (CLIENT, *map(node_name, self.nodes)):
+            self.network.node(name)
+
+    @asynccontextmanager
+    async def running(self, *, start: bool = True) -> AsyncIterator[MemoryCluster]:
+        """ZooKeeper, and with `start` all brokers in the order of their ids: the first one is controller."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self.zookeeper.run)
+            try:
+                for broker_id in self.nodes if start else ():
+                    await self.start_broker(broker_id)
+                if start:
+                    await self.until(lambda: self.controller_id != NO_BROKER, "a controller")
+                yield self
+            except BaseException:
+                sys.stderr.write("\n".join(["", *self.history[-LINES_OF_HISTORY:], ""]))
+                raise
+            for broker_id, node in self.nodes.items():
+                if node.is_up:
+                    self.crash(broker_id)
+            nursery.cancel_scope.cancel()
+
+    # --- lives of brokers ----------------------------------------------------------------------------------------
+
+    async def start_broker(self, broker_id: int) -> None:
+        """Start it (again) on what its disk has; returns when it serves."""
+        node = self.nodes[broker_id]
+        assert not node.is_up, f"{node.name} runs already"
+        assert self._nursery is not None, "the cluster is not running"
+        self.network.start(node.name)
+        node.lives += 1
+        node.life = Life(f"{node.name}, life {node.lives}")
+        node.coordination = NodeCoordination(node.life, self.zookeeper.client(session_timeout_ms=SESSION_TIMEOUT_MS))
+        node.scope, node.finished = trio.CancelScope(), trio.Event()
+        environment = Environment(
+            disk=NodeDisk(node.life, node.disk),
+            network=self.network.node(node.name),
+            blocking=NodeBlocking(node.life, InlineBlocking()),
+            wall_clock=VirtualWallClock(),
+            random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),
+        )
+        sink = _History(node.name, self.history)
+        log = make_logger(sink, form="json", level="info")
+        node.broker = Broker(
+            load_broker_config(self._properties(node)), environment, node.coordination, BrokerLogs(log, log, log)
+        )
+        await self._nursery.start(self._run, node, node.broker)
+
+    async def _run(
+        self, node: BrokerNode, broker: Broker, *, task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        life, finished = node.life, node.finished
+        assert life is not None
+        try:
+            with node.scope:
+                await broker.run(task_status=task_status)
+        except* NodeDied:
+            assert life.is_over
+        finally:
+            life.is_over = True
+            finished.set()
+
+    def _properties(self, node: BrokerNode) -> dict[str, str]:
+        return {
+            "broker.id": str(node.broker_id),
+            "zookeeper.connect": "memory:2181",
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "listeners": f"PLAINTEXT://{node.name}:{PORT}",
+            "log.dirs": LOG_DIR,
+            "num.network.threads": "1",
+            "num.io.threads": "2",
+            **self._config,
+        }
+
+    def crash(self, broker_id: int) -> None:
+        """SIGKILL: nothing more is written, sent or said. What was written stays; its session lives until it times
+        out; connections are reset."""
+        self._end_life(self.nodes[broker_id])
+        self.nodes[broker_id].disk.kill()
+
+    def lose_power(self, broker_id: int, choose: Choose = lose_everything) -> None:
+        """As `crash`, and of what was not synced only what `choose` picks survives; the machine boots anew."""
+        self._end_life(self.nodes[broker_id])
+        self.nodes[broker_id].disk.crash(choose)
+
+    def _end_life(self, node: BrokerNode) -> None:
+        assert node.is_up and node.life is not None and node.coordination is not None, f"{node.name} does not run"
+        node.life.is_over = True
+        self.network.stop(node.name)
+        self.zookeeper.crash(node.coordination.client)
+        node.scope.cancel()
+
+    async def stop(self, broker_id: int) -> None:
+        """SIGTERM: a controlled shutdown; returns when the process would have ended."""
+        node = self.nodes[broker_id]
+        assert node.broker is not None
+        node.broker.shut_down()
+        await node.finished.wait()
+        self.network.stop(node.name)
+        node.disk.kill()
+
+    def expire_session(self, broker_id: int) -> None:
+        """ZooKeeper ends the broker's session now, whether the broker lives or not."""
+        self.zookeeper.expire(self.coordination(broker_id).session_id)
+
+    def pause(self, broker_id: int) -> None:
+        """SIGSTOP, as its peers see it: nothing goes out or in, all of it waits; the session may run out. (Its timers
+        go on and find silence.)"""
+        self.network.isolate(node_name(broker_id))
+        self.zookeeper.hold(self._client_of(broker_id))
+
+    def resume(self, broker_id: int) -> None:
+        """SIGCONT: what waited arrives."""
+        self.network.heal(node_name(broker_id))
+        self.zookeeper.heal(self._client_of(broker_id))
+
+    def cut(self, source: int, destination: int) -> None:
+        """Nothing passes from one broker to another any more (one direction)."""
+        self.network.cut(node_name(source), node_name(destination))
+
+    def cut_both(self, one: int, other: int) -> None:
+        self.network.cut_both(node_name(one), node_name(other))
+
+    def heal(self, one: int, other: int) -> None:
+        self.network.heal(node_name(one), node_name(other))
+
+    def cut_from_zookeeper(self, broker_id: int, *, noticed: bool = True) -> None:
+        self.zookeeper.cut(self._client_of(broker_id), noticed=noticed)
+
+    def heal_zookeeper(self, broker_id: int) -> None:
+        self.zookeeper.heal(self._client_of(broker_id))
+
+    def _client_of(self, broker_id: int) -> MemoryCoordination:
+        return self.coordination(broker_id).client
+
+    # --- looking inside ------------------------------------------------------------------------------------------
+
+    def broker(self, broker_id: int) -> Broker:
+        broker = self.nodes[broker_id].broker
+        assert broker is not None
+        return broker
+
+    def coordination(self, broker_id: int) -> NodeCoordination:
+        coordination = self.nodes[broker_id].coordination
+        assert coordination is not None
+        return coordination
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that acts as controller (of two that believe so, the later one), −1 if none does."""
+        epochs = {self._controller_epoch(node): node.broker_id for node in self.nodes.values() if node.is_up}
+        return epochs[max(epochs)] if max(epochs, default=-1) >= 0 else NO_BROKER
+
+    @staticmethod
+    def _controller_epoch(node: BrokerNode) -> int:
+        """Of the term in which that broker acts, −1 where it does not."""
+        controller = getattr(node.broker, "controller", None)
+        return controller.epoch if controller is not None and controller.is_active else -1
+
+    def partition(self, broker_id: int, tp: TopicPartition) -> Partition:
+        """A replica. KeyError when that broker does not host it (yet)."""
+        return self.broker(broker_id).replicas.partitions[tp]
+
+    def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
+        node = self.nodes[broker_id]
+        replicas = getattr(node.broker, "replicas", None)
+        return node.is_up and replicas is not None and tp in replicas.partitions
+
+    def state(self, tp: TopicPartition) -> PartitionStateZnode:
+        """Leader and ISR as ZooKeeper has them. NoNode before the topic is there."""
+        path = PartitionStateZnode.path(tp.topic, tp.partition)
+        return PartitionStateZnode.decode(path, self.zookeeper.tree.get(path).data)
+
+    def state_version(self, tp: TopicPartition) -> int:
+        return self.zookeeper.tree.get(PartitionStateZnode.path(tp.topic, tp.partition)).stat.version
+
+    def leader(self, tp: TopicPartition) -> int:
+        """As ZooKeeper has it; −1: nobody."""
+        return self.state(tp).leader
+
+    def isr(self, tp: TopicPartition) -> list[int]:
+        return sorted(self.state(tp).isr)
+
+    def leads(self, broker_id: int, tp: TopicPartition) -> bool:
+        """Whether that broker believes that it leads."""
+        return self.hosts(broker_id, tp) and self.partition(broker_id, tp).leadership is not None
+
+    def registered(self) -> list[int]:
+        return [n for n in self.nodes if self.zookeeper.tree.exists(BrokerIdZnode.path(n)) is not None]
+
+    def logs(self, tp: TopicPartition) -> dict[int, Log]:
+        """The logs of all replicas that are hosted now, by broker id."""
+        return {n: self.partition(n, tp).log for n in self.nodes if self.hosts(n, tp)}
+
+    def assert_replicas_equal(self, tp: TopicPartition) -> None:
+        """Every live replica has the same bytes below the leader's high watermark."""
+        assert_same_below(self.logs(tp), self.partition(self.leader(tp), tp).high_watermark)
+
+    async def until(self, condition: Callable[[], bool], what: str, *, within_s: float = 30.0) -> None:
+        """Wait (virtual seconds) until it holds. AssertionError naming `what` when it does not come."""
+        deadline = trio.current_time() + within_s
+        while not condition():
+            assert trio.current_time() < deadline, f"not within {within_s} s: {what}"
+            await trio.sleep(LOOK_INTERVAL_S)
+
+    # --- clients -------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{node_name(broker_id)}:{PORT}" for broker_id in self.nodes)
+
+    def _client_environment(self, purpose: str) -> ClientEnvironment:
+        random = SeededRandom(self.seed, CLIENT)(purpose)
+        return ClientEnvironment(self.network.node(CLIENT), VirtualWallClock(), random)
+
+    def admin(self, **settings: object) -> TrioAdmin:
+        return TrioAdmin(self.bootstrap_servers, environment=self._client_environment("admin"), **settings)
+
+    def producer(self, **settings: object) -> TrioProducer:
+        return TrioProducer(self.bootstrap_servers, environment=self._client_environment("producer"), **settings)
+
+    def consumer(self, **settings: object) -> TrioConsumer:
+        environment = self._client_environment("consumer")
+        return TrioConsumer(
+            self.bootstrap_servers, environment=environment, **{"auto_offset_reset": "earliest", **settings}
+        )
