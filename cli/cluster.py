@@ -12,6 +12,7 @@ as long as they are free. Nothing is ever killed by name or by a bare pid (proce
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -29,6 +30,7 @@ from strandline.runtime.loopback import LOOPBACK, free_port
 from strandline.runtime.network import Address
 
 DEFAULT_DATA_DIR = Path("strandline-data")
+DATA_VARIABLE = "STRANDLINE_DATA"
 DEFAULT_BROKERS = 3
 DEFAULT_BASE_PORT = 9092
 SESSION_TIMEOUT_MS = 6000
@@ -296,10 +298,11 @@ class EmbeddedCluster:
         self._record()
 
 
-def running_bootstrap(data_dir: Path = DEFAULT_DATA_DIR) -> str | None:
-    """`host:port,…` of the living brokers of the cluster recorded there; None when there is none."""
+def running_bootstrap(data_dir: Path | None = None) -> str | None:
+    """`host:port,…` of the living brokers of the cluster recorded there (default: $STRANDLINE_DATA, else
+    `strandline-data` below the current folder); None when there is none."""
     try:
-        cluster = EmbeddedCluster.recorded(data_dir)
+        cluster = EmbeddedCluster.recorded(data_dir or Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA_DIR))
     except ClusterNotUp:
         return None
     alive = [str(cluster.address(broker_id)) for broker_id in cluster.broker_ids if cluster.brokers[broker_id].is_alive]

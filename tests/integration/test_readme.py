@@ -1,0 +1,62 @@
+"""What the README tells a new user to type works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def block(heading: str, language: str) -> str:
+    """The first code block in that language below a heading."""
+    below = README.split(f"\n## {heading}\n", 1)[1]
+    return next(text for found, text in FENCE.findall(below) if found == language)
+
+
+COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one's own", "").splitlines()]
+COMMANDS = [line for line in COMMANDS if line.startswith(("strandline ", "printf "))]
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def shell(command: str, folder: Path) -> str:
+    """As typed; the command itself is found also where it is not installed as a script."""
+    python = f'strandline() {{ "{sys.executable}" -m strandline.cli "$@"; }}'
+    return run(["bash", "-ec", f"set -o pipefail; {python}; {command}"], folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    subprocess.run([sys.executable, "-m", "strandline.cli", "down"], cwd=tmp_path, capture_output=True, check=False)
+
+
+def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
+    *before, status, down = COMMANDS
+    assert (status, down) == ("strandline status", "strandline down")
+    shown = [shell(command, folder) for command in before]
+    assert sorted(shown[-1].splitlines()) == ["ann\tlogin", "ann\tlogout", "bob\tlogin"]
+    assert "healthy: 1 topics, 6 partitions" in shell(status, folder)
+
+    from strandline.cli.cluster import running_bootstrap
+
+    bootstrap = running_bootstrap(folder / "strandline-data")
+    assert bootstrap is not None
+    program = block("From Python", "python").replace("localhost:9092", bootstrap)
+    assert "b'ann', b'login')]" in run([sys.executable, "-c", program], folder)
+    shell(down, folder)
