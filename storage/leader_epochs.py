@@ -96,7 +96,7 @@ class LeaderEpochCache:
     def start_at(self, offset: int) -> None:
         """The log begins at `offset` now: the epoch that wrote it starts there, older ones are gone."""
         after = bisect_right(self._entries, offset, key=_start_of)
-        if after and self._entries[after - 1].start_offset < offset:
+        if after > 1 or (after == 1 and self._entries[0].start_offset < offset):
             self._entries[:after] = [EpochEntry(self._entries[after - 1].epoch, offset)]
             self._changed()
 

@@ -30,7 +30,6 @@ from strandline.storage.errors import CorruptLog, LogClosed, LogStorageError, Of
 from strandline.storage.flush import FlushPlan, FlushSchedule
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.roll import RollLimits, must_roll, roll_limits
-from strandline.storage.segment import Segment
 from strandline.storage.segment_list import SegmentList
 
 WRITEBACK_BYTES = 64 * 2**20
@@ -127,7 +126,7 @@ class Log:
                 position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
             ) and self._must_roll(position, size, timestamp, last):
                 self._write(views, start, position, offset, unindexed)
-                self.roll()
+                self.roll(timestamp)
                 limits, segment, views = self._limits, self._active, []
                 start = position = unindexed = 0
             assign_offset(batch.view, offset, leader_epoch)
@@ -171,7 +170,7 @@ class Log:
                 position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
             ) and self._must_roll(position, size, timestamp, last):
                 self._write([records[taken:done]], start, position, offset, unindexed)
-                self.roll()
+                self.roll(timestamp)
                 limits, segment, taken = self._limits, self._active, done
                 start = position = unindexed = 0
             if header.partition_leader_epoch != epochs.latest_epoch:
@@ -234,9 +233,9 @@ class Log:
         now_ms = self._context.wall_clock.now_ms() if segment.first_timestamp_ms < 0 or timestamp_ms < 0 else 0
         return must_roll(segment, self._config, position, size_bytes, timestamp_ms, last_offset, now_ms)
 
-    def roll(self) -> None:
+    def roll(self, first_timestamp_ms: int = -1) -> None:
         """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its
-        name would be the same). LogStorageError from the disk."""
+        name would be the same). first_timestamp_ms: of the batch that comes next. LogStorageError from the disk."""
         self._check_online()
         if self._active.base_offset == self.log_end_offset:
             return
@@ -245,6 +244,7 @@ class Log:
         except OSError as error:
             raise self.fail("rolling to a new segment failed", error) from error
         self._use_active()
+        self._active.first_timestamp_ms = first_timestamp_ms
         self._flushes.rolled()
 
     def _use_active(self) -> None:
@@ -276,7 +276,8 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record below `end_offset` whose timestamp is at least
-        `timestamp_ms`; None when there is none. Decodes one batch. LogStorageError from the disk."""
+        `timestamp_ms`; None when there is none. Decodes one batch; InvalidBatch where that cannot be done (a producer
+        may have compressed nonsense). LogStorageError from the disk."""
         try:
             return reading.find_timestamp(self.segments, timestamp_ms, self.log_start_offset, end_offset)
         except (OSError, CorruptLog) as error:
@@ -313,6 +314,7 @@ class Log:
         except OSError as error:
             raise self.fail("truncating failed", error) from error
         self.log_end_offset = offset
+        self.epochs.clear()
         self._after_cutting()
 
     def _before_cutting(self, offset: int, always: bool = False) -> None:
@@ -331,14 +333,13 @@ class Log:
     # --- flush, close ------------------------------------------------------------------------------------------------
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached.
-        now_ms: any clock that does not go back."""
+        """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any
+        clock that does not go back)."""
         return self._flushes.is_due(now_ms, self.log_end_offset - self.recovery_point, self._config)
 
     def flush_plan(self, *, final: bool = False) -> FlushPlan:
-        """What makes everything up to the log end durable, to be called off the event loop; give its result to
-        `flushed`. Writes index tails now, with the last time entry where no append follows (`final`).
-        LogStorageError from the disk, here and from the plan."""
+        """What makes everything up to the log end durable, to be called off the event loop; `flushed` takes its result.
+        final: no append follows, so the last time entry is written. LogStorageError, here and from the plan."""
         self._check_online()
         try:
             if final:
@@ -385,7 +386,7 @@ class Log:
             raise LogStorageError(str(self), str(self.failure))
 
     def fail(self, what: str, cause: BaseException) -> LogStorageError:
-        """The disk failed under this log: it goes offline; returns the error to raise. May be called in a thread."""
+        """The disk failed under this log: it goes offline; returns the error to raise."""
         failure = LogStorageError(str(self), what, cause)
         self._set_failure(failure)
         return failure

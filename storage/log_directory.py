@@ -18,6 +18,7 @@ it.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 
@@ -77,7 +78,7 @@ class LogDirectory:
 
         LogDirLocked, LogDirUnusable, InconsistentMetaProperties."""
         try:
-            self._disk.makedirs(self.path)
+            self._make_folder()
             self._lock = self._disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:
             raise LogDirLocked(self.path) from None
@@ -92,6 +93,16 @@ class LogDirectory:
         self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+
+    def _make_folder(self) -> None:
+        """Make the folder and its parents, durably."""
+        path, missing = self.path, []
+        while not self._disk.exists(path):
+            path = posixpath.dirname(path)
+            missing.append(path)
+        self._disk.makedirs(self.path)
+        for parent in missing:
+            self._disk.fsync_dir(parent)
 
     def _remove_temporaries(self) -> None:
         for name in self._disk.listdir(self.path):
@@ -152,7 +163,7 @@ class LogDirectory:
             parts = _LOG_FOLDER.fullmatch(name)
             if name.endswith(DELETE_SUFFIX):
                 doomed.append(path)
-            elif parts is not None and _is_legal(parts[1]) and str(int(parts[2])) == parts[2]:
+            elif parts is not None and _is_legal(parts[1]) and _is_partition(parts[2]):
                 partitions.append(TopicPartition(parts[1], int(parts[2])))
             else:  # lost+found, a backup by hand: not ours, so left alone
                 self._report("log-dir-unknown-folder", path=path)
@@ -191,6 +202,10 @@ def _is_legal(topic: str) -> bool:
     except InvalidTopicName:
         return False
     return True
+
+
+def _is_partition(digits: str) -> bool:
+    return str(int(digits)) == digits and int(digits) < 2**31
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -151,7 +151,7 @@ class SegmentIndexes:
         try:
             offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
             time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
-            self._check_end(offset)
+            self._check_end(offset, time)
         except (CorruptIndex, FileNotFoundError) as error:
             return self._rebuild(error)
         self._offset, self._time = offset, time
@@ -160,9 +160,9 @@ class SegmentIndexes:
             self._admit()
         return offset, time
 
-    def _check_end(self, offset: OffsetIndex) -> None:
-        """CorruptIndex unless the last entry names a batch that stands there and few bytes follow without an entry (a
-        file that was cut at an entry would be right, but slow)."""
+    def _check_end(self, offset: OffsetIndex, time: TimeIndex) -> None:
+        """CorruptIndex unless the last entry names a batch that stands there, few bytes follow without an entry (a file
+        that was cut at an entry would be right, but slow), and none of them is younger than the time index knows."""
         segment = self._segment
         unindexed = 0
         position = offset.last_position
@@ -171,6 +171,8 @@ class SegmentIndexes:
                 raise CorruptIndex(f"the batch at byte {position} is not the one of the last entry")
             if unindexed > _LACKING_INTERVALS * segment.index_interval_bytes:
                 raise CorruptIndex(f"{unindexed} bytes and more follow the last entry")
+            if header.max_timestamp_ms > time.last_timestamp_ms:
+                raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
             unindexed += header.size_bytes
 
     def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:

@@ -1,0 +1,144 @@
+"""Storage of one broker for tests: a log manager over a disk, with small segments, and batches to fill logs with.
+
+`StorageSite` can be stopped, killed and started again; `fill`, `raw`, `records` append and read as a broker would.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strandline.protocol.record_validation import ProducedBatch, validate_produced
+from strandline.protocol.records import Record, build_batch, decode_records
+from strandline.protocol.types import TopicPartition
+from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+from strandline.testkit.disk import MemoryDisk
+
+TP = TopicPartition("t", 0)
+TOPIC_ID = bytes(range(16))
+FOLDER = "/logs/t-0"
+
+
+@dataclass(frozen=True)
+class SmallLogConfig:
+    """What a log obeys; small, so that a test crosses every border."""
+
+    segment_bytes: int = 1000
+    segment_ms: int = 1_000_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 2**20
+    index_interval_bytes: int = 200
+    flush_messages: int = 2**63 - 1
+    flush_ms: int | None = None
+
+
+class FixedClock:
+    ms = 5_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@dataclass
+class Reports:
+    """Collects what storage reports."""
+
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+    def names(self) -> list[str]:
+        return [event for event, _ in self.events]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [fields for event, fields in self.events if event == name]
+
+
+@dataclass
+class StorageSite:
+    """One broker's storage, which can be stopped, killed and started again."""
+
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    config: SmallLogConfig = field(default_factory=SmallLogConfig)
+    clock: FixedClock = field(default_factory=FixedClock)
+    reports: Reports = field(default_factory=Reports)
+    dirs: tuple[str, ...] = ("/logs",)
+    broker_id: int = 7
+    max_open_files: int = 4
+
+    def start(self) -> LogManager:
+        self.reports.events.clear()
+        manager = LogManager(
+            self.disk,
+            self.dirs,
+            broker_id=self.broker_id,
+            topic_config_for=lambda topic: self.config,
+            wall_clock=self.clock,
+            random=random.Random(1),
+            log=self.reports,
+            max_open_files=self.max_open_files,
+        )
+        manager.load()
+        return manager
+
+    def log(self, **config: Any) -> Log:
+        """A new log in a new manager."""
+        self.config = replace(self.config, **config)
+        return self.start().create(TP, TOPIC_ID)
+
+    def reload(self) -> Log:
+        """Kill the broker and start it again."""
+        self.disk.kill()
+        return self.start().logs[TP]
+
+
+def produced(count: int = 1, timestamp_ms: int = 1000, size: int = 20, codec: str = "none") -> list[ProducedBatch]:
+    """One checked batch of `count` records with rising timestamps."""
+    records = [(timestamp_ms + place, b"k%d" % place, b"v" * size) for place in range(count)]
+    return validate_produced(memoryview(bytearray(build_batch(records, codec))), max_batch_bytes=2**30)
+
+
+def wave(batches: int, count: int = 1, timestamp_ms: int = 1000, size: int = 20) -> list[ProducedBatch]:
+    return [batch for place in range(batches) for batch in produced(count, timestamp_ms + place * count, size)]
+
+
+def fill(log: Log, batches: int, *, epoch: int = 0, count: int = 1, size: int = 20, timestamp_ms: int = 1000) -> None:
+    """Append so many batches, one at a time."""
+    for place in range(batches):
+        log.append_as_leader(produced(count, timestamp_ms + place * count, size), epoch)
+
+
+def raw(log: Log, start: int | None = None, end: int | None = None, max_bytes: int = 2**20) -> bytes:
+    """The bytes of [start, end), read as fetches read them."""
+    offset = log.log_start_offset if start is None else start
+    end = log.log_end_offset if end is None else end
+    parts = []
+    while offset < end:
+        region = log.read(offset, max_bytes, end)
+        if region is None:
+            break
+        data = region.file.pread(region.length, region.position)
+        assert len(data) == region.length
+        parts.append(data)
+        offset = decode_records(memoryview(data))[-1].offset + 1
+    return b"".join(parts)
+
+
+def records(log: Log, start: int | None = None, end: int | None = None, max_bytes: int = 2**20) -> list[Record]:
+    data = raw(log, start, end, max_bytes)
+    return [record for record in decode_records(memoryview(data)) if start is None or record.offset >= start]
+
+
+def offsets(log: Log, **bounds: int) -> list[int]:
+    return [record.offset for record in records(log, **bounds)]
+
+
+def epochs(log: Log) -> list[tuple[int, int]]:
+    return [tuple(entry) for entry in log.epochs.entries]
+
+
+def file_names(disk: MemoryDisk, suffix: str = "", folder: str = FOLDER) -> list[str]:
+    return [name for name in disk.listdir(folder) if name.endswith(suffix)]

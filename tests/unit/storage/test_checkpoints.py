@@ -1,0 +1,136 @@
+"""The small files: Kafka's formats, replaced atomically, read with tolerance."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoints import (
+    decode_topic_id,
+    encode_epochs,
+    encode_topic_id,
+    read_epochs,
+    read_offsets,
+    read_partition_metadata,
+    write_atomically,
+    write_offsets,
+    write_partition_metadata,
+)
+from strandline.storage.leader_epochs import EpochEntry
+from strandline.testkit.disk import MemoryDisk
+
+PATH = "/d/replication-offset-checkpoint"
+A, B = TopicPartition("a-topic", 0), TopicPartition("b.topic_x", 12)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.makedirs("/d")
+    disk.sync_everything()
+    return disk
+
+
+def test_an_offset_checkpoint_is_kafkas_text(disk: MemoryDisk) -> None:
+    write_offsets(disk, PATH, {A: 17, B: 0})
+    assert disk.read(PATH) == b"0\n2\na-topic 0 17\nb.topic_x 12 0\n"
+    assert read_offsets(disk, PATH) == {A: 17, B: 0}
+
+
+def test_an_epoch_checkpoint_is_kafkas_text(disk: MemoryDisk) -> None:
+    entries = [EpochEntry(0, 0), EpochEntry(5, 100)]
+    assert encode_epochs(entries) == b"0\n2\n0 0\n5 100\n"
+    disk.write(PATH, encode_epochs(entries))
+    assert read_epochs(disk, PATH) == entries
+
+
+def test_partition_metadata_is_kafkas_text(disk: MemoryDisk) -> None:
+    topic_id = bytes.fromhex("e8a0cf1f2a014e8ab3d9b5f4f4b4e1c2")
+    write_partition_metadata(disk, "/d/partition.metadata", topic_id)
+    assert disk.read("/d/partition.metadata") == b"version: 0\ntopic_id: 6KDPHyoBToqz2bX09LThwg\n"
+    assert read_partition_metadata(disk, "/d/partition.metadata") == topic_id
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_topic_id_survives_its_text(topic_id: bytes) -> None:
+    assert decode_topic_id(encode_topic_id(topic_id)) == topic_id
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 0\n", b"version: 0\ntopic_id: short\n", b"topic_id: \xff\n"])
+def test_partition_metadata_that_cannot_be_read_says_nothing(disk: MemoryDisk, content: bytes) -> None:
+    disk.write("/d/partition.metadata", content)
+    assert read_partition_metadata(disk, "/d/partition.metadata") is None
+    assert read_partition_metadata(disk, "/d/missing") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        (b"", {}),
+        (b"0\n", {}),
+        (b"1\n1\na-topic 0 17\n", {}),
+        (b"\xff\xfe\n", {}),
+        (b"0\n2\na-topic 0 17\nb.topic_x 12\n", {A: 17}),
+        (b"0\n2\na-topic 0 x\nb.topic_x 12 3\n", {B: 3}),
+        (b"0\n2\na-topic 0 -17\nb.topic_x 12 3\n", {B: 3}),
+        (b"0\n9\na-topic 0 17\n", {A: 17}),
+        (b"0\nx\na-topic 0 17\n", {A: 17}),
+        (b"0\n2\n\n\na-topic 0 17\nb.topic_x 12 3", {A: 17, B: 3}),
+    ],
+)
+def test_a_damaged_line_costs_itself_only(disk: MemoryDisk, content: bytes, left: dict[TopicPartition, int]) -> None:
+    reports: list[str] = []
+    disk.write(PATH, content)
+    assert read_offsets(disk, PATH, lambda event, **fields: reports.append(event)) == left
+    assert bool(reports) == (content not in (b"", b"0\n2\n\n\na-topic 0 17\nb.topic_x 12 3"))
+
+
+def test_a_missing_checkpoint_is_an_empty_one(disk: MemoryDisk) -> None:
+    assert read_offsets(disk, PATH) == {} and read_epochs(disk, PATH) == []
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_without_an_error(content: bytes) -> None:
+    disk = MemoryDisk()
+    disk.write("/x", content)
+    read_offsets(disk, "/x")
+    read_epochs(disk, "/x")
+    read_partition_metadata(disk, "/x")
+
+
+@given(st.data())
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(data: st.DataObject) -> None:
+    disk = MemoryDisk()
+    disk.makedirs("/d")
+    write_atomically(disk, PATH, b"old")
+    disk.sync_everything()
+    left = data.draw(st.integers(0, 8))
+
+    def stop(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    disk.on_operation = stop
+    finished = False
+    try:
+        write_atomically(disk, PATH, b"new content")
+        finished = True
+    except KeyboardInterrupt:
+        pass
+    disk.on_operation = None
+    disk.crash(lambda options: data.draw(st.integers(0, options - 1)))
+    assert disk.read(PATH) in ((b"new content",) if finished else (b"old", b"new content"))
+
+
+def test_a_full_disk_leaves_the_old_content(disk: MemoryDisk) -> None:
+    write_atomically(disk, PATH, b"old")
+    disk.fail("pwritev", "*", errno.ENOSPC)
+    with pytest.raises(OSError, match="ENOSPC"):
+        write_atomically(disk, PATH, b"new")
+    assert disk.read(PATH) == b"old"

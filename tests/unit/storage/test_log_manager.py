@@ -1,0 +1,354 @@
+"""All logs of a broker: directories, identity, checkpoints, creation and deletion, stops and starts."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from strandline.protocol.topic_name import InvalidTopicName
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+from strandline.storage.checkpoints import read_offsets
+from strandline.storage.errors import (
+    DuplicateLog,
+    InconsistentMetaProperties,
+    InconsistentTopicId,
+    LogDirLocked,
+    LogDirUnusable,
+    LogExists,
+    LogStorageError,
+)
+from strandline.storage.log_directory import delete_folder_name
+from strandline.storage.log_manager import LogManager
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
+
+OTHER = TopicPartition("other", 3)
+
+
+def test_logs_are_found_again_with_their_ids_and_high_watermarks(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 10)
+    fill(manager.create(OTHER, NO_TOPIC_ID), 5)
+    manager.checkpoint_high_watermarks({TP: 7, OTHER: 99, TopicPartition("gone", 0): 1})
+    manager.close(clean=True)
+    manager = site.start()
+    assert manager.logs[TP].topic_id == TOPIC_ID and manager.logs[OTHER].topic_id is None
+    assert manager.high_watermarks == {TP: 7, OTHER: 5}  # never above the log's end
+    assert read_offsets(site.disk, "/logs/replication-offset-checkpoint") == {TP: 7, OTHER: 99}
+    assert manager.get(TP) is manager.logs[TP] and manager.get(TopicPartition("t", 1)) is None
+
+
+def test_a_clean_stop_leaves_the_marker_and_the_next_start_removes_it_before_loading(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 10)
+    manager.close(clean=True)
+    marker = "/logs/.kafka_cleanshutdown"
+    assert site.disk.exists(marker)
+    seen: list[bool] = []
+
+    def watch(operation: str, path: str) -> None:
+        if path.startswith(FOLDER):
+            seen.append(site.disk.exists(marker))
+
+    site.disk.on_operation = watch
+    manager = site.start()
+    assert seen and not any(seen) and manager.was_clean
+    assert manager.logs[TP].recovery_point == 10
+    site.disk.on_operation = None
+    site.disk.kill()
+    assert not site.start().was_clean
+
+
+def test_a_clean_stop_survives_a_power_failure(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 60, epoch=2)
+    expected = raw(log)
+    manager.mark_loss_handled()
+    manager.close(clean=True)
+    site.disk.crash()
+    manager = site.start()
+    assert manager.was_clean and not manager.may_have_lost_data
+    assert raw(manager.logs[TP]) == expected and site.reports.names() == []
+
+
+def test_an_unclean_close_leaves_no_marker(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 10)
+    manager.close(clean=False)
+    assert not site.disk.exists("/logs/.kafka_cleanshutdown")
+    assert offsets(site.start().logs[TP]) == list(range(10))
+
+
+def test_a_log_that_failed_keeps_its_directory_from_being_called_clean(site: StorageSite) -> None:
+    site.dirs = ("/logs", "/more")
+    manager = site.start()
+    first, second = manager.create(TP, TOPIC_ID), manager.create(OTHER, TOPIC_ID)
+    fill(second, 3)
+    site.disk.fail("pwritev", "/logs/t-0/*.log", errno.EIO)
+    with pytest.raises(LogStorageError):
+        fill(first, 1)
+    manager.close(clean=True)
+    assert not site.disk.exists("/logs/.kafka_cleanshutdown")
+    assert site.disk.exists("/more/.kafka_cleanshutdown")
+
+
+# --- may have lost data -----------------------------------------------------------------------------------------------
+
+
+def running(site: StorageSite) -> LogManager:
+    """A broker that has been through its first start."""
+    manager = site.start()
+    manager.mark_loss_handled()
+    manager.create(TP, TOPIC_ID)
+    return manager
+
+
+def test_a_kill_within_one_boot_loses_nothing(site: StorageSite) -> None:
+    running(site)
+    site.disk.kill()
+    assert not site.start().may_have_lost_data
+
+
+def test_a_power_failure_may_lose_data_until_the_broker_has_drawn_the_consequences(site: StorageSite) -> None:
+    running(site)
+    site.disk.sync_everything()
+    site.disk.crash()
+    assert site.start().may_have_lost_data
+    site.disk.kill()
+    manager = site.start()
+    assert manager.may_have_lost_data  # a kill in between does not make it forgotten
+    manager.mark_loss_handled()
+    site.disk.kill()
+    assert not site.start().may_have_lost_data
+
+
+def test_a_reboot_after_a_clean_stop_loses_nothing(site: StorageSite) -> None:
+    running(site).close(clean=True)
+    site.disk.crash()
+    assert not site.start().may_have_lost_data
+    site.disk.kill()
+    assert not site.start().may_have_lost_data
+
+
+@pytest.mark.parametrize("dirs", [("/logs",), ("/logs", "/more")])
+def test_an_empty_or_replaced_folder_may_have_lost_data(site: StorageSite, dirs: tuple[str, ...]) -> None:
+    site.dirs = dirs
+    running(site).close(clean=True)
+    site.disk.unlink(f"{dirs[-1]}/meta.properties")
+    assert site.start().may_have_lost_data
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_directory_keeps_its_id(site: StorageSite) -> None:
+    manager = site.start()
+    first = manager.directory_id
+    assert len(first) == 22
+    manager.close(clean=True)
+    assert site.start().directory_id == first
+
+
+def test_meta_properties_is_kafkas(site: StorageSite) -> None:
+    manager = site.start()
+    manager.join_cluster("abc")
+    lines = site.disk.read("/logs/meta.properties").decode().splitlines()
+    assert lines == ["version=0", "broker.id=7", f"directory.id={manager.directory_id}", "cluster.id=abc"]
+
+
+def test_what_others_wrote_into_meta_properties_stays(site: StorageSite) -> None:
+    site.disk.makedirs("/logs")
+    site.disk.write("/logs/meta.properties", b"#\n#Mon Jan 01\ncluster.id=abc\nversion=0\nbroker.id=7\nx.y=z\n")
+    site.start().join_cluster("abc")
+    assert b"x.y=z\n" in site.disk.read("/logs/meta.properties")
+
+
+def test_a_folder_of_another_broker_is_refused(site: StorageSite) -> None:
+    site.start().close(clean=True)
+    site.broker_id = 8
+    with pytest.raises(
+        InconsistentMetaProperties, match=r"^/logs/meta.properties says broker.id=7, this broker has 8;"
+    ):
+        site.start()
+
+
+def test_a_folder_of_another_cluster_is_refused(site: StorageSite) -> None:
+    manager = site.start()
+    manager.join_cluster("abc")
+    manager.join_cluster("abc")
+    with pytest.raises(InconsistentMetaProperties, match=r"cluster.id=abc, this broker has xyz; point log.dirs"):
+        manager.join_cluster("xyz")
+
+
+def test_unreadable_meta_properties_are_refused(site: StorageSite) -> None:
+    site.disk.makedirs("/logs")
+    site.disk.write("/logs/meta.properties", b"\xff\xfe\x00")
+    with pytest.raises(LogDirUnusable, match=r"meta\.properties is unreadable"):
+        site.start()
+
+
+def test_a_folder_in_use_is_refused(site: StorageSite) -> None:
+    site.start()
+    with pytest.raises(LogDirLocked, match="in use by another broker; stop that one or choose another folder"):
+        site.start()
+
+
+@pytest.mark.parametrize(
+    ("dirs", "why"),
+    [
+        (("/logs", "/logs/"), "twice"),
+        (("logs",), "not an absolute path"),
+        ((), "list is empty"),
+        (("/file",), "EEXIST"),
+    ],
+)
+def test_impossible_directories_are_refused(site: StorageSite, dirs: tuple[str, ...], why: str) -> None:
+    site.disk.write("/file", b"")
+    site.dirs = dirs
+    with pytest.raises(LogDirUnusable, match=why):
+        site.start()
+
+
+# --- create and delete ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_goes_where_the_fewest_are(site: StorageSite) -> None:
+    site.dirs = ("/a", "/b", "/c")
+    manager = site.start()
+    for partition in range(7):
+        manager.create(TopicPartition("t", partition), TOPIC_ID)
+    assert [sum(site.disk.is_dir(f"{path}/{name}") for name in site.disk.listdir(path)) for path in site.dirs] == [
+        3,
+        2,
+        2,
+    ]
+    manager.close(clean=True)
+    assert len(site.start().logs) == 7
+
+
+def test_a_log_that_exists_is_not_created_again(site: StorageSite) -> None:
+    manager = site.start()
+    manager.create(TP, TOPIC_ID)
+    with pytest.raises(LogExists):
+        manager.create(TP, TOPIC_ID)
+    with pytest.raises(InconsistentTopicId, match="t-0 on this disk has topic id"):
+        manager.create(TP, bytes(16))
+
+
+def test_a_log_without_an_id_gets_one_once(site: StorageSite) -> None:
+    manager = site.start()
+    manager.create(TP, NO_TOPIC_ID)
+    manager.assign_topic_id(TP, TOPIC_ID)
+    manager.assign_topic_id(TP, TOPIC_ID)
+    with pytest.raises(InconsistentTopicId):
+        manager.assign_topic_id(TP, b"y" * 16)
+    manager.close(clean=True)
+    assert site.start().logs[TP].topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("topic", ["..", ".", "", "a/b", "../../etc", "a\0b", "x" * 250, "ä"])
+def test_no_topic_name_leads_out_of_the_directory(site: StorageSite, topic: str) -> None:
+    manager = site.start()
+    before = site.disk.listdir("/")
+    with pytest.raises(InvalidTopicName):
+        manager.create(TopicPartition(topic, 0), TOPIC_ID)
+    assert site.disk.listdir("/") == before
+
+
+def test_a_disk_that_takes_no_new_log_is_reported(site: StorageSite) -> None:
+    manager = site.start()
+    site.disk.fail("makedirs", "/logs/*", errno.ENOSPC)
+    with pytest.raises(LogStorageError, match="t-0 is offline: creating its folder failed"):
+        manager.create(TP, TOPIC_ID)
+    assert manager.get(TP) is None
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 50)
+    remove = manager.delete(TP)
+    assert manager.get(TP) is None and not site.disk.exists(FOLDER)
+    assert [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+    log = manager.create(TP, b"z" * 16)
+    assert log.log_end_offset == 0
+    remove()
+    assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+
+
+def test_the_longest_name_can_be_deleted(site: StorageSite) -> None:
+    manager = site.start()
+    tp = TopicPartition("n" * 249, 2**31 - 1)
+    manager.create(TopicPartition("n" * 249, 99999), TOPIC_ID)
+    manager.delete(TopicPartition("n" * 249, 99999))
+    name = delete_folder_name(tp, "ab" * 16)
+    assert len(name.encode()) == 255 and name.endswith(f"-{2**31 - 1}.{'ab' * 16}-delete")
+    assert max(map(len, site.disk.listdir("/logs"))) <= 255
+
+
+def test_a_deletion_that_was_begun_is_offered_again_at_the_next_start(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 5)
+    manager.delete(TP)
+    site.disk.kill()
+    manager = site.start()
+    assert manager.logs == {} and len(manager.pending_deletions) == 1
+    manager.pending_deletions[0]()
+    assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+
+
+def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 50)
+    log.flushed(log.flush_plan()())
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_high_watermarks({TP: 50})
+    manager.delete(TP)
+    fill(manager.create(TP, b"z" * 16), 60)
+    site.disk.kill()
+    manager = site.start()
+    assert manager.high_watermarks[TP] == 0 and manager.logs[TP].recovery_point == 0
+
+
+def test_one_partition_in_two_directories_is_refused(site: StorageSite) -> None:
+    site.dirs = ("/a", "/b")
+    site.start().close(clean=True)
+    site.disk.makedirs("/a/t-0")
+    site.disk.makedirs("/b/t-0")
+    with pytest.raises(DuplicateLog, match=r"^t-0 lies in /a and in /b; move the outdated copy away"):
+        site.start()
+
+
+def test_folders_that_are_no_logs_are_left_alone(site: StorageSite) -> None:
+    site.start().close(clean=True)
+    for name in ("lost+found", "backup", "t-01", "t-9999999999", "a b-0", "t-99999999999"):
+        site.disk.makedirs(f"/logs/{name}")
+        site.disk.write(f"/logs/{name}/file", b"precious")
+    manager = site.start()
+    assert manager.logs == {} and len(site.reports.of("log-dir-unknown-folder")) == 6
+    assert site.disk.read("/logs/backup/file") == b"precious"
+
+
+def test_a_log_start_is_remembered_where_it_is_not_a_segments_beginning(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 50)
+    log.log_start_offset = 13
+    manager.checkpoint_recovery_points()
+    site.disk.kill()
+    manager = site.start()
+    assert manager.logs[TP].log_start_offset == 13 and manager.high_watermarks[TP] == 13
+    assert offsets(manager.logs[TP])[0] == 13
+
+
+def test_epoch_files_of_a_wave_of_elections_are_written_together(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    log.epochs.assign(4, 0)
+    manager.write_epoch_checkpoints([log])
+    assert site.disk.read(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
+    site.disk.fail("fsync", "*leader-epoch*", errno.EIO)
+    with pytest.raises(LogStorageError):
+        manager.write_epoch_checkpoints([log])
+    assert log.failure is not None
