@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +195,28 @@ def test_pushed_filters_read_less_and_return_the_same(spark: Any, load: Any) -> 
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert expected_rows == {(0, offset) for offset in range(103, 110)} | {(2, offset) for offset in range(103, 110)}
+
+
+def test_records_that_are_not_committed_are_never_read(spark: Any, new_cluster: Callable[..., EmbeddedCluster]) -> None:
+    """Both followers stand still: what the leader acknowledges alone stays above the high watermark."""
+    cluster = new_cluster(3, session_timeout_ms=60_000)  # the controller is to notice nothing
+    cluster.start()
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topic("half", configs={"min.insync.replicas": "2"}, assignments={0: [1, 2, 3]})
+    leader = str(cluster.address(1))
+
+    def append(acks: str, values: range) -> None:
+        with Producer(bootstrap_servers=leader, acks=acks) as producer:
+            for future in [producer.send("half", b"%d" % value) for value in values]:
+                future.result()
+
+    append("all", range(10))
+    cluster.pause_broker(2)
+    cluster.pause_broker(3)
+    try:
+        append("1", range(10, 20))
+        frame = spark.read.format("strandline").option("servers", leader).load("half")
+        assert sorted(int(bytes(row.value)) for row in frame.collect()) == list(range(10))
+    finally:
+        cluster.resume_broker(2)
+        cluster.resume_broker(3)
