@@ -1,0 +1,304 @@
+"""Faults on real processes: brokers killed, paused, stopped; ZooKeeper away; damaged files. Each under load.
+
+After every fault: no acknowledged record lost, none altered, none doubled unless a retry explains it, order kept per
+partition, and the replicas' files equal below the high watermark.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.client import TrioAdmin
+from strandline.protocol.messages import MetadataResponse
+from strandline.protocol.records import scan
+from strandline.testkit.verification import VerifyingLoad, check, read_everything
+
+TOPIC = "promises"
+PARTITIONS = 3
+BROKERS = (1, 2, 3)
+PATIENCE_S = 60
+T = TypeVar("T")
+
+
+async def off_loop(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Process control blocks; the load goes on meanwhile."""
+    return await trio.to_thread.run_sync(partial(function, *args, **kwargs))
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    with trio.move_on_after(PATIENCE_S):
+        while not await condition():
+            await trio.sleep(0.1)
+        return
+    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
+
+
+async def metadata(cluster: EmbeddedCluster) -> MetadataResponse:
+    found = await off_loop(cluster.metadata, [TOPIC])
+    assert found is not None, "no broker answers"
+    return found
+
+
+async def is_whole(cluster: EmbeddedCluster) -> bool:
+    """Every partition has a leader and all of its replicas in sync."""
+    found = await off_loop(cluster.metadata, [TOPIC])
+    if found is None or not found.topics or len(found.topics[0].partitions) < PARTITIONS:
+        return False
+    return all(p.leader_id >= 0 and len(p.isr_nodes) == len(BROKERS) for p in found.topics[0].partitions)
+
+
+async def leader_of(cluster: EmbeddedCluster, partition: int = 0) -> int:
+    states = (await metadata(cluster)).topics[0].partitions
+    return next(p.leader_id for p in states if p.partition_index == partition)
+
+
+async def wait_led_without(cluster: EmbeddedCluster, gone: int) -> None:
+    async def moved() -> bool:
+        found = await off_loop(cluster.metadata, [TOPIC])
+        states = found.topics[0].partitions if found is not None and found.topics else []
+        return len(states) == PARTITIONS and all(p.leader_id not in (-1, gone) for p in states)
+
+    await until(moved, f"every partition led by another broker than {gone}")
+
+
+@asynccontextmanager
+async def under_load(cluster: EmbeddedCluster, **settings: object) -> AsyncIterator[VerifyingLoad]:
+    """The topic, a verifying producer, and at the end the proof."""
+    async with TrioAdmin(cluster.bootstrap_servers) as admin:
+        await admin.create_topic(
+            TOPIC, num_partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"}
+        )
+    load = VerifyingLoad(cluster.bootstrap_servers, TOPIC, PARTITIONS, **settings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(load.run)
+        await load.wait_acked(100)
+        yield load
+        await load.wait_acked(100)
+        load.stop()
+    await until(partial(is_whole, cluster), "all replicas back in sync")
+    check(load.outcomes, await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS))
+    await until(partial(replicas_agree, cluster), "equal files on all replicas")
+
+
+async def replicas_agree(cluster: EmbeddedCluster) -> bool:
+    """The load has ended and the ISR is whole, so HW is the end: the files must be equal byte for byte."""
+    for partition in range(PARTITIONS):
+        contents = [log_bytes(cluster, broker_id, partition) for broker_id in BROKERS]
+        if any(content != contents[0] for content in contents[1:]):
+            return False
+        assert sum(1 for _ in scan(memoryview(contents[0]))) > 0
+    return True
+
+
+def log_bytes(cluster: EmbeddedCluster, broker_id: int, partition: int) -> bytes:
+    folder = cluster.log_dir(broker_id) / f"{TOPIC}-{partition}"
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def active_segment(cluster: EmbeddedCluster, broker_id: int, partition: int) -> Path:
+    return sorted((cluster.log_dir(broker_id) / f"{TOPIC}-{partition}").glob("*.log"))[-1]
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "controller"])
+async def test_a_killed_broker_costs_nothing_that_was_acknowledged(cluster: EmbeddedCluster, role: str) -> None:
+    async with under_load(cluster) as load:
+        leader = await leader_of(cluster)
+        controller = (await metadata(cluster)).controller_id
+        victim = {"leader": leader, "follower": next(b for b in BROKERS if b != leader), "controller": controller}[role]
+        await off_loop(cluster.kill_broker, victim)
+        await wait_led_without(cluster, victim)
+        await load.wait_acked(100)
+        await off_loop(cluster.start_broker, victim)
+    assert not load.errors
+
+
+async def test_a_broker_that_returns_within_its_old_session_is_taken_back_at_once(cluster: EmbeddedCluster) -> None:
+    async with under_load(cluster) as load:
+        victim = await leader_of(cluster)
+        await off_loop(cluster.kill_broker, victim)
+        await off_loop(cluster.start_broker, victim)
+        log = cluster.brokers[victim].log_path.read_text()
+        assert "replaced-own-stale-registration" in log, "the old session was over: nothing was tested"
+    assert not load.errors
+
+
+async def test_all_brokers_killed_at_once_come_back_with_everything(cluster: EmbeddedCluster) -> None:
+    async with under_load(cluster, delivery_timeout_ms=90_000) as load:
+        for broker_id in BROKERS:
+            await off_loop(cluster.kill_broker, broker_id)
+        for broker_id in BROKERS:
+            await off_loop(cluster.start_broker, broker_id, wait=False)
+        await off_loop(cluster.wait_ready)
+        await load.wait_acked(100)
+    assert not load.errors
+
+
+async def test_a_leader_paused_beyond_its_session_steps_down_and_loses_what_it_did_not_commit(
+    cluster: EmbeddedCluster,
+) -> None:
+    async with under_load(cluster) as load:
+        leader = await leader_of(cluster)
+        followers = [broker_id for broker_id in BROKERS if broker_id != leader]
+        before = len(log_bytes(cluster, leader, 0))
+        for broker_id in followers:
+            cluster.pause_broker(broker_id)
+        with trio.fail_after(PATIENCE_S):  # the leader appends what nobody copies
+            while len(log_bytes(cluster, leader, 0)) == before:
+                await trio.sleep(0.05)
+        cluster.pause_broker(leader)
+        for broker_id in followers:
+            cluster.resume_broker(broker_id)
+        await wait_led_without(cluster, leader)
+        await load.wait_acked(100)
+        cluster.resume_broker(leader)
+        await until(partial(is_whole, cluster), "the paused broker back in sync")
+    assert "truncated" in cluster.brokers[leader].log_path.read_text()
+
+
+async def test_a_terminated_broker_hands_leadership_over_before_it_goes(cluster: EmbeddedCluster) -> None:
+    async with under_load(cluster) as load:
+        victim = await leader_of(cluster)
+        assert await off_loop(cluster.stop_broker, victim) == 0
+        states = (await metadata(cluster)).topics[0].partitions
+        assert all(p.leader_id not in (-1, victim) for p in states)
+        await load.wait_acked(100)
+        await off_loop(cluster.start_broker, victim)
+    assert not load.errors
+
+
+async def test_a_rolling_restart_under_load_shows_no_error_to_a_producer(cluster: EmbeddedCluster) -> None:
+    async with under_load(cluster) as load:
+        for broker_id in BROKERS:
+            assert await off_loop(cluster.stop_broker, broker_id) == 0
+            await off_loop(cluster.start_broker, broker_id)
+            await until(partial(is_whole, cluster), f"broker {broker_id} back in sync")
+    assert not load.errors
+
+
+async def test_produce_and_consume_go_on_while_zookeeper_is_away(cluster: EmbeddedCluster) -> None:
+    async with under_load(cluster) as load:
+        epochs = {p.partition_index: p.leader_epoch for p in (await metadata(cluster)).topics[0].partitions}
+        await off_loop(cluster.stop_zookeeper)
+        with trio.move_on_after(10):
+            while True:
+                await load.wait_acked(10)
+                await trio.sleep(0.2)
+        found = await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS)
+        assert all(found.values())
+        await off_loop(cluster.start_zookeeper)
+        await load.wait_acked(100)
+        states = (await metadata(cluster)).topics[0].partitions
+        assert {p.partition_index: p.leader_epoch for p in states} == epochs, "nobody had to be elected"
+    assert not load.errors
+
+
+async def test_brokers_whose_sessions_expire_while_they_live_register_again_and_serve(
+    new_cluster: Callable[..., EmbeddedCluster],
+) -> None:
+    cluster = new_cluster(3, session_timeout_ms=4000)
+    await off_loop(cluster.start_zookeeper)
+    async with trio.open_nursery() as nursery:
+        proxy = Proxy(int(cluster.zookeeper.address.rpartition(":")[2]))
+        port = await nursery.start(proxy.run)
+        cluster.properties["zookeeper.connect"] = f"127.0.0.1:{port}"
+        await off_loop(cluster.start)
+        async with under_load(cluster) as load:
+            await proxy.cut_for(9.0)
+            await until(partial(registered_again, cluster), "all brokers registered again")
+            await load.wait_acked(100)
+        assert not load.errors
+        await off_loop(cluster.stop)
+        nursery.cancel_scope.cancel()
+
+
+async def registered_again(cluster: EmbeddedCluster) -> bool:
+    return all(
+        cluster.brokers[broker_id].log_path.read_text().count(" registered broker_epoch=") == 2 for broker_id in BROKERS
+    )
+
+
+class Proxy:
+    """Between the brokers and ZooKeeper: can be cut, so that ZooKeeper lives and hears nothing."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._open = trio.Event()
+        self._open.set()
+        self._scopes: dict[trio.CancelScope, None] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            task_status.started(listener.socket.getsockname()[1])
+            await trio.serve_listeners(self._serve, [listener], handler_nursery=nursery)
+
+    async def cut_for(self, seconds: float) -> None:
+        self._open = trio.Event()
+        for scope in list(self._scopes):
+            scope.cancel()
+        await trio.sleep(seconds)
+        self._open.set()
+
+    async def _serve(self, client: trio.SocketStream) -> None:
+        if not self._open.is_set():
+            await client.aclose()
+            return
+        with trio.CancelScope() as scope:
+            self._scopes[scope] = None
+            try:
+                server = await trio.open_tcp_stream("127.0.0.1", self._target_port)
+                async with client, server, trio.open_nursery() as nursery:
+                    for source, sink in ((client, server), (server, client)):
+                        nursery.start_soon(self._copy, source, sink, scope)
+            except OSError:
+                await client.aclose()
+            finally:
+                del self._scopes[scope]
+
+    async def _copy(self, source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
+        try:
+            async for data in source:
+                await sink.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # either side going ends both
+        scope.cancel()
+
+
+@pytest.mark.parametrize("damage", ["cut inside a batch", "zeros", "garbage"])
+async def test_a_torn_tail_is_cut_back_to_the_last_whole_batch_and_caught_up(
+    cluster: EmbeddedCluster, damage: str
+) -> None:
+    async with under_load(cluster) as load:
+        victim = await leader_of(cluster)
+        await off_loop(cluster.kill_broker, victim)
+        await wait_led_without(cluster, victim)
+        segment = active_segment(cluster, victim, 0)
+        content = segment.read_bytes()
+        if damage == "cut inside a batch":
+            segment.write_bytes(content[:-7])
+        else:
+            segment.write_bytes(content + (bytes(5000) if damage == "zeros" else b"\x07\xff garbage " * 300))
+        await off_loop(cluster.start_broker, victim)
+    assert not load.errors
+
+
+async def test_a_second_signal_ends_a_broker_at_once(cluster: EmbeddedCluster) -> None:
+    for broker_id in (2, 3):
+        cluster.pause_broker(broker_id)  # nobody can take over: the first signal alone would wait
+    cluster.kill_broker(1, signal.SIGTERM)
+    await trio.sleep(0.3)
+    cluster.kill_broker(1, signal.SIGTERM)
+    with trio.fail_after(PATIENCE_S):
+        while cluster.brokers[1].is_alive:
+            await trio.sleep(0.05)
+    for broker_id in (2, 3):
+        cluster.resume_broker(broker_id)
