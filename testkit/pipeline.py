@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 import trio
+import trio.testing
 
 from strandline.broker.acceptor import Acceptor, ListenerConfig
 from strandline.broker.limits import ConnectionLimits, ConnectionQuota
@@ -16,6 +17,9 @@ from strandline.broker.request_channel import InlineHandler, QueuedHandler, Requ
 from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork, MemoryNode
 from strandline.testkit.raw_client import RawClient
+
+HANG_S, HANG_VIRTUAL_S = 30, 10_000
+"""A test that takes longer hangs and fails (on the virtual clock the processor's timer would tick for ever)."""
 
 
 @dataclass(slots=True)
@@ -65,9 +69,11 @@ async def open_pipeline(
     processor = Processor(0, channel, limits or ConnectionLimits(), log)
     listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker)
     acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(channel.run)
-        await nursery.start(processor.run)
-        await nursery.start(acceptor.run)
-        yield Pipeline(network, channel, processor, quota, Address("broker", 9092))
-        nursery.cancel_scope.cancel()
+    is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+    with trio.fail_after(HANG_VIRTUAL_S if is_virtual else HANG_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(channel.run)
+            await nursery.start(processor.run)
+            await nursery.start(acceptor.run)
+            yield Pipeline(network, channel, processor, quota, Address("broker", 9092))
+            nursery.cancel_scope.cancel()

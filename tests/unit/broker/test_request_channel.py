@@ -248,6 +248,24 @@ async def test_a_request_that_contradicts_itself_is_answered_and_its_connection_
         assert await client.is_closed_by_peer()
 
 
+async def test_a_queued_request_that_contradicts_itself_ends_its_connection_too() -> None:
+    async def handle(request: RequestInHand) -> Message:
+        raise RemoteProtocolError("attachments without a name")
+
+    handled: list[int] = []
+
+    def inline(request: RequestInHand) -> None:
+        handled.append(request.correlation_id)
+        metadata(request)
+
+    async with open_pipeline(inline={ApiKey.METADATA: inline}, queued={ApiKey.CREATE_TOPICS: handle}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(create("t"), correlation_id=1) + request_frame(MetadataRequest()))
+        assert await correlation_ids(client, 1) == [1]
+        assert await client.is_closed_by_peer()
+        assert handled == []
+
+
 async def test_an_api_between_brokers_is_refused_on_a_client_listener() -> None:
     async with open_pipeline(
         inline={ApiKey.METADATA: metadata}, control={ApiKey.UPDATE_METADATA: updated}, is_inter_broker=False
@@ -318,6 +336,24 @@ async def test_bytes_of_a_large_frame_are_charged_while_it_is_received() -> None
         await correlation_ids(third, 1)
         assert received == [size, size]
         assert budget.used_bytes == 0
+
+
+async def test_an_unfinished_frame_is_put_aside_once_however_it_comes() -> None:
+    size = 30_000  # fits the shared buffer, but would be copied in and out of it for every packet
+    produce = ProduceRequest(-1, 0, [TopicProduceData("t", [PartitionProduceData(0, size)])])
+    frame = request_frame(produce, attachments=bytes(size))
+    limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
+    async with open_pipeline(
+        inline={ApiKey.PRODUCE: lambda request: request.respond(ProduceResponse([]))}, limits=limits
+    ) as pipeline:
+        client = await pipeline.connect()
+        await client.send(frame[:25_000])
+        await trio.testing.wait_all_tasks_blocked()
+        [connection] = pipeline.processor.connections
+        assert len(connection.kept) == 0
+        assert pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes == len(frame)
+        await client.send(frame[25_000:])
+        await correlation_ids(client, 1)
 
 
 async def test_a_large_frame_of_a_queued_api_keeps_its_bytes_until_it_is_handled() -> None:
