@@ -95,7 +95,7 @@ class BurstReader:
                     raise RemoteProtocolError(f"body of {header.body_bytes} bytes in a frame of {size}")
                 if available < size:
                     connection.expected_bytes = size
-                    if size > len(buffer):
+                    if size > len(view):
                         next_ = Next.LARGE
                     break
                 if room <= len(requests) or others >= MAX_OTHERS_IN_BURST:

@@ -24,6 +24,7 @@ from strandline.broker.connection import Connection, ConnectionContext
 from strandline.broker.limits import ConnectionLimits
 from strandline.broker.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel, RequestInHand
 from strandline.protocol.frame import PREFIX_BYTES, decode_header
+from strandline.protocol.records import READER_SLACK_BYTES
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Transport, TransportClosed
 
@@ -45,8 +46,9 @@ class Processor:
         self._channel = channel
         self._limits = limits
         self._log = RateLimited(log)
-        self._buffer = bytearray(limits.receive_buffer_bytes)
-        self._view = memoryview(self._buffer)
+        # The slack lets record checks read a little past their batch without copying it (protocol/record_validation).
+        self._buffer = bytearray(limits.receive_buffer_bytes + READER_SLACK_BYTES)
+        self._view = memoryview(self._buffer)[: limits.receive_buffer_bytes]
         self._bursts = BurstReader(channel, limits, self._log)
         self._reading: dict[Connection, trio.CancelScope] = {}
         self._stopping = False
@@ -188,8 +190,8 @@ class Processor:
         try:
             if connection.closed:
                 return Next.END
-            buffer = bytearray(size)
-            view = memoryview(buffer)
+            buffer = bytearray(size + READER_SLACK_BYTES)
+            view = memoryview(buffer)[:size]
             have = len(connection.kept)
             view[:have] = connection.kept
             connection.kept = b""

@@ -17,7 +17,7 @@ from strandline.broker.request_channel import RequestInHand
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import PartitionProduceResponse
-from strandline.protocol.records import InvalidBatch, ProducedBatch, validate_produced
+from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.storage.errors import LogStorageError
 
@@ -84,7 +84,10 @@ class ProduceHandler:
         config = partition.config
         try:
             batches = validate_produced(
-                records, max_batch_bytes=config.max_message_bytes, compacted="compact" in config.cleanup_policy
+                records,
+                max_batch_bytes=config.max_message_bytes,
+                compacted="compact" in config.cleanup_policy,
+                slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
             )
         except InvalidBatch as error:
             return PartitionProduceResponse(index, error.code, error_message=str(error))
