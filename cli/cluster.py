@@ -312,7 +312,12 @@ def running_bootstrap(data_dir: Path | None = None) -> str | None:
 def up(data_dir: Path, brokers: int | None = None, base_port: int = DEFAULT_BASE_PORT) -> EmbeddedCluster:
     """Start a cluster, or the dead members of one that is partly up. `brokers` None: as many as the folder has data
     of, else 3. ClusterAlreadyUp, DataOfMoreBrokers, and what EmbeddedCluster raises."""
-    if read_state(data_dir) is not None:
+    members = read_state(data_dir)
+    if members is not None and not any(member.process.is_alive for member in members.values()):
+        # Of a machine that went down, say: nothing knows the old addresses any more, so start afresh on the data.
+        write_state(data_dir, {})
+        members = None
+    if members is not None:
         cluster = EmbeddedCluster.recorded(data_dir)
         if brokers is not None and brokers != len(cluster.broker_ids):
             raise ClusterAlreadyUp(

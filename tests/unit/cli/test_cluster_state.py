@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.cluster import ClusterAlreadyUp, ClusterNotUp, EmbeddedCluster, running_bootstrap
+from strandline.cli.cluster import (
+    ClusterAlreadyUp,
+    ClusterNotUp,
+    DataOfMoreBrokers,
+    EmbeddedCluster,
+    down,
+    running_bootstrap,
+    up,
+)
 from strandline.cli.cluster_state import (
     STATE_FILE,
     ClusterBusy,
@@ -74,3 +82,28 @@ def test_up_refuses_where_somebody_else_runs_one(tmp_path: Path) -> None:
 def test_a_folder_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotUp, match="strandline up"):
         EmbeddedCluster.recorded(tmp_path)
+
+
+def test_down_clears_away_a_cluster_that_died(tmp_path: Path) -> None:
+    write_state(tmp_path, MEMBERS)
+    down(tmp_path)
+    assert read_state(tmp_path) is None
+    with pytest.raises(ClusterNotUp):
+        down(tmp_path)
+
+
+def test_up_does_not_leave_data_of_brokers_behind(tmp_path: Path) -> None:
+    for broker_id in (1, 2, 3):
+        (tmp_path / f"broker-{broker_id}").mkdir()
+        (tmp_path / f"broker-{broker_id}" / "server.properties").touch()
+    with pytest.raises(DataOfMoreBrokers, match="data of 3 brokers; give --brokers 3 or another --data"):
+        up(tmp_path, brokers=2)
+
+
+def test_two_clusters_side_by_side_get_their_own_ports(tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(tmp_path, 3, base_port=9092)
+    ports = {cluster._choose_port(broker_id, tmp_path / "none") for broker_id in (1, 2, 3)}
+    assert len(ports) == 3
+    cluster._ports = {1: 20001}
+    (tmp_path / "server.properties").write_text("broker.id=2\nlisteners=PLAINTEXT://127.0.0.1:20001\n")
+    assert cluster._choose_port(2, tmp_path / "server.properties") != 20001
