@@ -65,12 +65,14 @@ async def try_to_be_elected(
 
 async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
     """(controller epoch, znode version); creates the znode in a new cluster."""
-    try:
-        await coordination.create(znodes.CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(0).encode(), parents=True)
-    except NodeExists:
-        pass
-    znode = await coordination.get(znodes.CONTROLLER_EPOCH_PATH)
-    return znodes.ControllerEpochZnode.decode(znodes.CONTROLLER_EPOCH_PATH, znode.data).epoch, znode.stat.version
+    path = znodes.CONTROLLER_EPOCH_PATH
+    if await coordination.exists(path) is None:
+        try:
+            await coordination.create(path, znodes.ControllerEpochZnode(0).encode())
+        except NodeExists:
+            pass  # another broker of this new cluster was faster
+    znode = await coordination.get(path)
+    return znodes.ControllerEpochZnode.decode(path, znode.data).epoch, znode.stat.version
 
 
 async def _holder(coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> int | None:

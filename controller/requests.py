@@ -165,11 +165,9 @@ class ControllerRequests:
         term = self._term
         with trio.move_on_after(max(timeout_ms, 0) / 1000):
             await term.progress.until(lambda: term.over is not None or condition())
-        if condition():
-            return True
         if term.over is not None:
             raise TermOver(term.over)
-        return False
+        return condition()
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something as one event and return its result, or raise what it raised. TermOver."""

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from strandline.controller.elections import (
+    LogEnd,
+    controlled_shutdown_election,
+    offline_election,
+    preferred_election,
+    recovery_election,
+    unclean_election,
+)
+
+
+def among(*brokers: int):  # type: ignore[no-untyped-def]
+    return lambda replica: replica in brokers
+
+
+def test_a_clean_election_takes_the_first_live_in_sync_replica_of_the_assignment() -> None:
+    assert offline_election([3, 1, 2], [1, 2, 3], among(1, 2)) == 1
+    assert offline_election([3, 1, 2], [2], among(1, 2, 3)) == 2
+
+
+def test_a_clean_election_never_leaves_the_isr() -> None:
+    assert offline_election([1, 2, 3], [1], among(2, 3)) is None
+
+
+def test_an_in_sync_replica_outside_the_assignment_is_not_elected() -> None:
+    assert offline_election([1, 2], [9], among(9)) is None
+
+
+def test_an_unclean_election_takes_the_first_live_replica() -> None:
+    assert unclean_election([1, 2, 3], among(3, 2)) == 2
+    assert unclean_election([1, 2, 3], among()) is None
+
+
+def test_a_leaving_leader_is_replaced_by_another_in_sync_replica_only() -> None:
+    assert controlled_shutdown_election([1, 2, 3], [1, 3], among(1, 2, 3), leaving=1) == 3
+    assert controlled_shutdown_election([1, 2, 3], [1], among(1, 2, 3), leaving=1) is None
+
+
+def test_the_preferred_replica_leads_only_when_it_is_in_sync_and_alive() -> None:
+    assert preferred_election([1, 2], [2, 1], among(1, 2)) == 1
+    assert preferred_election([1, 2], [2], among(1, 2)) is None
+    assert preferred_election([1, 2], [1, 2], among(2)) is None
+    assert preferred_election([], [], among(2)) is None
+
+
+def test_recovery_takes_the_highest_epoch_before_the_longest_log() -> None:
+    assert recovery_election([1, 2, 3], {1: LogEnd(4, 900), 2: LogEnd(5, 10), 3: LogEnd(5, 11)}) == 3
+
+
+def test_recovery_prefers_the_assignment_among_equals_and_needs_an_answer() -> None:
+    assert recovery_election([2, 1], {1: LogEnd(5, 10), 2: LogEnd(5, 10)}) == 2
+    assert recovery_election([2, 1], {7: LogEnd(5, 10)}) is None

@@ -1,0 +1,488 @@
+"""Elections on /controller, the twelve steps, brokers that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol import znodes
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionError,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+async def test_the_first_controller_has_epoch_1_and_the_next_one_2(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    first = await cluster.controller_on(1)
+    second = cluster.start_controller(2)
+    await cluster.settle()
+    assert (first.epoch, second.is_active, second.epoch) == (1, False, -1)
+    znode = await cluster.admin.get(znodes.CONTROLLER_PATH)
+    assert znodes.ControllerZnode.decode(znodes.CONTROLLER_PATH, znode.data).broker_id == 1
+    cluster.kill(1)
+    await cluster.until(lambda: second.is_active)
+    assert second.epoch == 2
+    assert (await cluster.admin.get(znodes.CONTROLLER_EPOCH_PATH)).data == b"2"
+
+
+class Recording:
+    """Remembers in which order paths were looked at and written."""
+
+    def __init__(self, coordination: Any) -> None:
+        self._coordination = coordination
+        self.calls: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._coordination, name)
+        if name not in ("exists", "children", "get", "get_many", "multi", "multi_many", "sync"):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            first = args[0] if args else ""
+            if name == "multi":
+                first = first[-1].path
+            elif name == "multi_many":
+                first = first[0][-1].path
+            elif name == "get_many":
+                first = first[0] if first else ""
+            self.calls.append((name, first))
+            return await method(*args, **kwargs)
+
+        return call
+
+
+async def test_a_fail_over_takes_the_twelve_steps_in_order(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    before = await cluster.controller_on(1)
+    await cluster.create(before, "t", [[1, 2], [2, 3]])
+    await cluster.admin.create("/admin/delete_topics/nothing")
+    cluster.kill(1)
+    recording = Recording(cluster.brokers[2].coordination)
+    for broker in cluster.brokers.values():
+        broker.requests.clear()
+    after = await cluster.controller_on(2, via=lambda _: recording)
+    await cluster.settle()
+
+    def step(name: str, path: str, since: int = 0) -> int:
+        return recording.calls.index((name, path), since)
+
+    order = [
+        step("multi", "/controller_epoch"),  # 1
+        step("sync", ""),
+        step("exists", "/admin/reassign_partitions"),  # 2
+        step("exists", "/admin/preferred_replica_election"),  # 3
+        step("children", "/brokers/topics"),  # 4
+        step("children", "/admin/delete_topics"),  # 5
+        step("children", "/brokers/ids"),  # 6
+        step("get_many", "/brokers/topics/t"),  # 7
+        step("get_many", "/brokers/topics/t/partitions/0/state"),
+        step("multi_many", "/brokers/topics/t/partitions/0/state"),  # 8
+    ]
+    assert order == sorted(order)
+    assert after.epoch == 2  # 9
+    for broker_id in (2, 3):  # 10
+        first, *rest = cluster.brokers[broker_id].requests
+        assert isinstance(first, UpdateMetadataRequest)
+        assert [b.id for b in first.live_brokers] == [2, 3]
+        assert [len(topic.partition_states) for topic in first.topic_states] == [2]
+        assert isinstance(rest[0], LeaderAndIsrRequest)
+    assert await cluster.admin.children("/admin/delete_topics") == []  # 12
+
+
+async def test_a_dead_leader_is_replaced_from_the_isr_and_everybody_is_told(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3, 1]])
+    cluster.kill(2)
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.leader_epoch, state.controller_epoch) == (3, [3, 1], 1, 1)
+    role = cluster.brokers[1].roles[TP]
+    assert (role.leader, role.leader_epoch, role.isr, role.partition_epoch) == (3, 1, [3, 1], 1)
+    await cluster.settle()
+    for survivor in (1, 3):
+        metadata = cluster.brokers[survivor].metadata[TP]
+        assert (metadata.leader, metadata.leader_epoch, metadata.offline_replicas) == (3, 1, [2])
+        assert cluster.brokers[survivor].known_brokers == [1, 3]
+
+
+async def test_a_killed_brokers_session_lingers_until_its_timeout(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    cluster.kill(2, noticed=False)
+    await trio.sleep(3)
+    assert (await cluster.state("t")).leader == 2
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+
+
+async def test_without_a_live_isr_member_there_is_no_leader_until_one_returns(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.leader_writes_isr("t", 0, [2])
+    await cluster.settle()
+    cluster.kill(2)
+    await cluster.until(lambda: controller.offline_partitions_count == 1)
+    await cluster.settle()
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (-1, [2], 1)
+    assert cluster.brokers[1].metadata[TP].leader == -1
+    await cluster.brokers[2].start()
+    await cluster.until(lambda: controller.offline_partitions_count == 0)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (2, [2], 2)
+    await cluster.until(lambda: cluster.brokers[2].roles[TP].leader_epoch == 2)
+
+
+async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "safe", [[2, 3]])
+    await cluster.create(controller, "loose", [[2, 3]], unclean_leader_election_enable="true")
+    for topic in ("safe", "loose"):
+        await cluster.leader_writes_isr(topic, 0, [2])
+    await cluster.settle()
+    cluster.kill(2)
+    await cluster.settle()
+    assert (await cluster.state("safe")).leader == -1
+    loose = await cluster.state("loose")
+    assert (loose.leader, loose.isr) == (3, [3])
+    assert controller.term.unclean_elections == 1
+    assert [entry["topic"] for entry in cluster.logged("unclean election, acknowledged records may be lost")] == [
+        "loose"
+    ]
+
+
+async def test_a_started_broker_learns_the_metadata_then_its_roles(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [3, 1]])
+    cluster.kill(3)
+    await cluster.settle()
+    cluster.brokers[3].requests.clear()
+    await cluster.brokers[3].start()
+    await cluster.until(lambda: len(cluster.brokers[3].roles) == 2)
+    first, second, *_ = cluster.brokers[3].requests
+    assert isinstance(first, UpdateMetadataRequest)
+    assert isinstance(second, LeaderAndIsrRequest)
+    assert len(first.topic_states[0].partition_states) == 2
+    assert first.broker_epoch == second.broker_epoch == cluster.brokers[3].epoch
+    await cluster.settle()
+    assert cluster.brokers[1].known_brokers == [1, 2, 3]
+    # It does not lead again, nor stand in the ISR, until its leaders say so.
+    assert (await cluster.state("t", 1)).isr == [1]
+
+
+async def test_a_fast_bounce_is_a_failure_and_a_start(autojump_clock: MockClock, cluster: Any) -> None:
+    """R11: the controller's server lags, so it sees one change: the same id under another epoch."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    bounced = cluster.brokers[2]
+    old_epoch = bounced.epoch
+    cluster.zookeeper.lag(cluster.brokers[1].coordination)
+    cluster.kill(2)
+    await bounced.start()
+    bounced.requests.clear()
+    cluster.zookeeper.catch_up(cluster.brokers[1].coordination)
+    await cluster.until(lambda: TP in bounced.roles)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (3, [3], 1)
+    assert bounced.roles[TP].leader == 3
+    assert old_epoch != bounced.epoch
+    assert {request.broker_epoch for request in bounced.requests} == {bounced.epoch}
+
+
+async def test_a_leadership_of_a_former_life_ends_at_a_fail_over_too(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    cluster.kill(1)
+    cluster.kill(2)  # and nobody is there to see it
+    await cluster.brokers[2].start()
+    await cluster.controller_on(3)
+    state = await cluster.state("t")
+    assert state.leader_epoch == 1
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    assert cluster.brokers[2].roles[TP].leader_epoch == 1
+
+
+async def test_isr_changes_of_leaders_reach_every_broker_and_the_notes_go(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3, 1], [3, 1, 2]])
+    await cluster.leader_writes_isr("t", 0, [2, 3])
+    await cluster.leader_writes_isr("t", 1, [3])
+    await cluster.until(lambda: all(b.metadata[TP].isr == [2, 3] for b in cluster.brokers.values()))
+    await cluster.until(lambda: all(b.metadata[TopicPartition("t", 1)].isr == [3] for b in cluster.brokers.values()))
+    await cluster.settle()
+    assert await cluster.admin.children(znodes.ISR_CHANGE_NOTIFICATION_PATH) == []
+    assert controller.term.context.states[TP].zk_version == 1
+
+
+async def test_a_partition_that_its_leader_changed_meanwhile_is_read_and_planned_again(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """BadVersion for one of many: the others are written, that one is planned from what it says now."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3, 1]] * 5)
+    await cluster.leader_writes_isr("t", 3, [2, 1], notify=False)
+    cluster.kill(2)
+    await cluster.settle()
+    for partition, (leader, isr) in enumerate([(3, [3, 1])] * 3 + [(1, [1])] + [(3, [3, 1])]):
+        state = await cluster.state("t", partition)
+        assert (state.leader, state.isr) == (leader, isr), partition
+        assert cluster.brokers[1].roles[TopicPartition("t", partition)].leader == leader
+
+
+async def test_a_broker_that_does_not_answer_holds_up_nobody_and_gets_the_last_word(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3, 4)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3, 4]])
+    await cluster.settle()
+    silent = cluster.brokers[4]
+    silent.gate = trio.Event()
+    cluster.kill(2)
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    await cluster.brokers[2].start()
+    cluster.kill(3)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == 4
+    silent.gate.set()
+    await cluster.until(lambda: silent.roles[TP].leader == 4)
+    epochs = [
+        state.leader_epoch
+        for request in silent.told(LeaderAndIsrRequest)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    assert epochs == sorted(epochs)
+
+
+async def test_a_refused_role_is_told_again_until_it_is_taken(autojump_clock: MockClock, cluster: Any) -> None:
+    """R13, the controller's half: a become-follower that failed half way is repeated, not forgotten."""
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    refusals = iter(range(3))
+
+    def refuse(request: Any) -> Any:
+        if isinstance(request, LeaderAndIsrRequest) and next(refusals, None) is not None:
+            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.UNKNOWN_SERVER_ERROR)])
+        return None
+
+    cluster.brokers[2].script = refuse
+    await cluster.create(controller, "t", [[1, 2]])
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    assert len(cluster.brokers[2].told(LeaderAndIsrRequest)) == 4
+
+
+async def test_leadership_leaves_a_replica_whose_log_failed(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+
+    def broken(request: Any) -> Any:
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+        return None
+
+    cluster.brokers[2].script = broken
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    await cluster.settle()
+    assert (await cluster.state("t")).isr == [3]
+    assert cluster.brokers[1].metadata[TP].offline_replicas == [2]
+
+
+async def test_a_topic_with_a_broken_znode_is_reported_and_the_others_live(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 1]])
+    await cluster.admin.create("/brokers/topics/broken", b"{")
+    await cluster.until(lambda: bool(cluster.logged("topic left out: its znode cannot be read")))
+    await cluster.admin.set(znodes.PartitionStateZnode.path("t", 0), b"nonsense", 0)
+    cluster.kill(1)
+    second = await cluster.controller_on(2)
+    await cluster.create(second, "fine", [[2]])
+    assert cluster.brokers[2].roles[TopicPartition("fine", 0)].leader == 2
+    assert cluster.logged("partition left out: its state cannot be read")
+    assert second.term.failed_events == 0
+
+
+async def test_an_exception_in_one_event_ends_neither_the_loop_nor_the_event(
+    autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    original, failures = controller.term.store.brokers, iter(range(2))
+
+    async def brokers(watch: Any) -> Any:
+        if next(failures, None) is not None:
+            raise ZeroDivisionError("a bug")
+        return await original(watch)
+
+    monkeypatch.setattr(controller.term.store, "brokers", brokers)
+    cluster.kill(2)
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    assert controller.term.failed_events == 2
+    assert controller.epoch == 1
+
+
+async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    await cluster.controller_on(1)
+    await cluster.admin.create("/admin/reassign_partitions", b"{}")
+    await cluster.admin.create("/admin/preferred_replica_election", b"{}")
+    await cluster.settle()
+    assert len(cluster.logged("not served by this version, left alone")) == 2
+    assert await cluster.admin.exists("/admin/reassign_partitions") is not None
+
+
+async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3], [3, 2], [2, 3]])
+    await cluster.create(controller, "single", [[2]])
+    await cluster.leader_writes_isr("t", 2, [2])
+    await cluster.settle()
+    leaving = cluster.brokers[2]
+    response = await controller.controlled_shutdown(ControlledShutdownRequest(2, leaving.epoch))
+    # t-2 has no other replica in sync; single-0 has no other at all, which is no reason to wait.
+    assert (response.error_code, response.remaining_partitions) == (0, [("t", 2)])
+    assert [((await cluster.state("t", p)).leader, (await cluster.state("t", p)).isr) for p in range(3)] == [
+        (3, [3]),
+        (3, [3]),
+        (2, [2]),
+    ]
+    await cluster.settle()
+    assert leaving.roles[TopicPartition("t", 0)].leader == 3
+    [stop] = leaving.told(StopReplicaRequest)
+    assert [(s.partition_index, s.leader_epoch, s.delete_partition) for s in stop.partition_states] == [(1, 1, False)]
+    # Asked again, while the follower of t-2 has caught up meanwhile, the rest moves.
+    await cluster.leader_writes_isr("t", 2, [2, 3])
+    await cluster.settle()
+    response = await controller.controlled_shutdown(ControlledShutdownRequest(2, leaving.epoch))
+    assert response.remaining_partitions == []
+    # Its next life is a broker like any other.
+    cluster.kill(2)
+    await leaving.start()
+    await cluster.until(lambda: 2 in controller.term.context.brokers)
+    await cluster.settle()
+    assert controller.term.context.shutting_down == set()
+    assert (await cluster.state("single")).leader == 2
+
+
+async def test_a_controlled_shutdown_of_a_former_life_is_refused(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    stale = await controller.controlled_shutdown(ControlledShutdownRequest(2, cluster.brokers[2].epoch - 1))
+    assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+    unknown = await controller.controlled_shutdown(ControlledShutdownRequest(9))
+    assert unknown.error_code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+# --- every in-sync replica may have lost data ----------------------------------------------------------------------
+
+
+async def lose_power(cluster: Any, **config: Any) -> Any:
+    """Broker 2, the last in-sync replica of t-0 = [2, 3], comes back with a log that may lack its end."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1, **config)
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.leader_writes_isr("t", 0, [2])
+    await cluster.settle()
+    cluster.brokers[2].log_ends[TP] = (0, 10)
+    cluster.brokers[3].log_ends[TP] = (0, 15)
+    return controller
+
+
+@pytest.mark.parametrize("bounced", [False, True])
+async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_data(
+    autojump_clock: MockClock, cluster: Any, bounced: bool
+) -> None:
+    controller = await lose_power(cluster)
+    if bounced:
+        cluster.zookeeper.lag(cluster.brokers[1].coordination)
+    cluster.kill(2)
+    if not bounced:
+        await cluster.settle()
+    await cluster.brokers[2].start(lossy=True)
+    if bounced:
+        cluster.zookeeper.catch_up(cluster.brokers[1].coordination)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    await cluster.settle()
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (3, [3])
+    assert cluster.brokers[2].roles[TP].leader == 3
+    assert controller.term.context.suspects == set()
+    assert controller.term.unclean_elections == 1
+    # At no moment was the suspect told to lead.
+    leaders = {
+        role.leader
+        for request in cluster.brokers[2].told(LeaderAndIsrRequest)
+        if request.broker_epoch == cluster.brokers[2].epoch
+        for topic in request.topic_states
+        for role in topic.partition_states
+    }
+    assert 2 not in leaders
+
+
+async def test_recovery_works_across_a_fail_over_as_well(autojump_clock: MockClock, cluster: Any) -> None:
+    await lose_power(cluster)
+    cluster.kill(1)
+    cluster.kill(2)
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.controller_on(3)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    assert (await cluster.state("t")).leader == 3
+
+
+async def test_with_strategy_none_the_partition_stays_offline(autojump_clock: MockClock, cluster: Any) -> None:
+    controller = await lose_power(cluster, unclean_recovery_strategy="none")
+    cluster.kill(2)
+    await cluster.settle()
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == -1
+    assert controller.offline_partitions_count == 1
+    assert cluster.brokers[1].metadata[TP].leader == -1
+
+
+async def test_an_in_sync_replica_leads_as_it_is_when_nobody_can_say_where_logs_end(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await lose_power(cluster)
+    cluster.brokers[2].log_ends.clear()
+    cluster.brokers[3].log_ends.clear()
+    cluster.kill(2)
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == 2
+    assert cluster.logged("no replica says where its log ends; an in-sync one leads as it is")

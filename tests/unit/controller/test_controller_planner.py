@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.elections import LogEnd
+from strandline.controller.partition_states import (
+    LEGAL_FROM,
+    IllegalPartitionMove,
+    PartitionState,
+    check_partition_move,
+    partition_state,
+)
+from strandline.controller.planner import (
+    find_suspects,
+    plan_controlled_shutdown,
+    plan_partitions,
+    plan_recovery,
+    still_led,
+)
+from strandline.controller.replica_states import IllegalReplicaMove, ReplicaState, check_replica_move, replica_state
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.network import Address
+
+TP = TopicPartition("t", 0)
+
+
+def broker(broker_id: int, epoch: int = 100, lossy: bool = False) -> LiveBroker:
+    return LiveBroker(broker_id, epoch, (), Address("localhost", 9000 + broker_id), lossy_start=lossy)
+
+
+def context_of(
+    live: tuple[int, ...],
+    state: LeaderAndIsr | None = None,
+    replicas: tuple[int, ...] = (1, 2, 3),
+    shutting_down: tuple[int, ...] = (),
+) -> ControllerContext:
+    context = ControllerContext(epoch=7, epoch_zk_version=6)
+    context.brokers = {b: broker(b) for b in live}
+    context.shutting_down = set(shutting_down)
+    context.topics = {"t": Topic("t", b"i" * 16, {0: replicas})}
+    if state is not None:
+        context.states = {TP: state}
+    return context
+
+
+def led(leader: int, *isr: int, epoch: int = 4, version: int = 9, mzxid: int = 0) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, epoch, isr, 6, version, mzxid)
+
+
+@pytest.mark.parametrize(
+    ("live", "shutting_down", "state", "leader", "isr"),
+    [
+        # The leader died: the first in-sync live one of the assignment leads, the dead leave the ISR.
+        ((2, 3), (), led(1, 1, 2, 3), 2, (2, 3)),
+        ((3,), (), led(1, 1, 2, 3), 3, (3,)),
+        ((2, 3), (), led(1, 1, 3), 3, (3,)),
+        # A follower died: only the ISR changes.
+        ((1, 3), (), led(1, 1, 2, 3), 1, (1, 3)),
+        # Nobody in sync lives: no leader, the ISR stays whole.
+        ((2, 3), (), led(1, 1), -1, (1,)),
+        ((), (), led(1, 1, 2, 3), -1, (1, 2, 3)),
+        # Back again: any of the ISR may lead.
+        ((3,), (), led(-1, 1, 3), 3, (3,)),
+        # Who is about to leave is not elected, and is no reason to shrink.
+        ((2, 3), (2,), led(1, 1, 2, 3), 3, (2, 3)),
+        ((2,), (2,), led(1, 1, 2), -1, (1, 2)),
+    ],
+)
+def test_what_is_written_when_brokers_come_and_go(
+    live: tuple[int, ...], shutting_down: tuple[int, ...], state: LeaderAndIsr, leader: int, isr: tuple[int, ...]
+) -> None:
+    [change] = plan_partitions(context_of(live, state, shutting_down=shutting_down), [TP]).changes
+    assert (change.after.leader, change.after.isr) == (leader, isr)
+    assert change.after.leader_epoch == state.leader_epoch + 1
+    assert change.after.controller_epoch == 7
+    assert (change.expected_version, change.after.zk_version) == (9, 10)
+    assert not change.unclean
+
+
+@pytest.mark.parametrize(
+    ("live", "state"),
+    [((1, 2, 3), led(1, 1, 2, 3)), ((1, 2, 3), led(1, 1)), ((2, 3), led(-1, 1)), ((), led(-1, 1, 2))],
+)
+def test_nothing_is_written_where_nothing_can_be_better(live: tuple[int, ...], state: LeaderAndIsr) -> None:
+    assert plan_partitions(context_of(live, state), [TP]).changes == []
+
+
+@given(
+    st.sets(st.integers(1, 4)),
+    st.sets(st.integers(1, 4)),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True),
+    st.booleans(),
+)
+def test_a_clean_plan_elects_only_from_isr_and_live_and_settles_at_once(
+    live: set[int], leaving: set[int], isr: list[int], has_leader: bool
+) -> None:
+    state = led(isr[0] if has_leader else -1, *isr)
+    context = context_of(tuple(sorted(live)), state, (1, 2, 3, 4), tuple(leaving))
+    for change in plan_partitions(context, [TP]).changes:
+        assert set(change.after.isr) <= set(isr)
+        assert change.after.isr
+        if change.after.leader != -1:
+            assert change.after.leader in live & set(isr)
+            assert set(change.after.isr) == live & set(isr)
+        context.states[TP] = change.after
+    assert plan_partitions(context, [TP]).changes == []
+
+
+def test_an_unclean_election_happens_only_for_topics_that_allow_it() -> None:
+    context = context_of((2, 3), led(1, 1))
+    plan = plan_partitions(context, [TP])
+    assert list(plan.unclean_candidates) == ["t"]
+    [change] = plan_partitions(context, [TP], {"t"}).changes
+    assert (change.after.leader, change.after.isr, change.unclean) == (2, (2,), True)
+
+
+def test_without_any_live_replica_no_topic_is_an_unclean_candidate() -> None:
+    assert not plan_partitions(context_of((), led(1, 1)), [TP], {"t"}).unclean_candidates
+
+
+def test_a_new_partition_is_led_by_the_first_live_replica_with_all_live_ones_in_sync() -> None:
+    [change] = plan_partitions(context_of((2, 3)), [TP]).changes
+    assert (change.after, change.expected_version) == (LeaderAndIsr(2, 0, (2, 3), 7, 0), None)
+    assert plan_partitions(context_of(()), [TP]).changes == []
+
+
+def test_a_topic_that_is_being_deleted_takes_no_part_in_elections() -> None:
+    context = context_of((2, 3), led(1, 1, 2))
+    context.deleting = {"t": None}
+    assert plan_partitions(context, [TP]).changes == []
+
+
+def test_a_leader_from_before_its_brokers_present_life_is_elected_anew() -> None:
+    context = context_of((1, 2, 3), led(1, 1, 2, 3, mzxid=50))
+    [change] = plan_partitions(context, [TP]).changes
+    assert (change.after.leader, change.after.leader_epoch) == (1, 5)
+    context.states[TP] = led(1, 1, 2, 3, mzxid=150)
+    assert plan_partitions(context, [TP]).changes == []
+
+
+def test_a_replica_whose_log_failed_is_treated_as_dead() -> None:
+    context = context_of((1, 2, 3), led(1, 1, 2))
+    context.offline_replicas = {(1, TP)}
+    [change] = plan_partitions(context, [TP]).changes
+    assert (change.after.leader, change.after.isr) == (2, (2,))
+
+
+# --- controlled shutdown -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "leader", "isr"),
+    [(led(1, 1, 2, 3), 2, (2, 3)), (led(2, 2, 1), 2, (2,)), (led(1, 3, 1), 3, (3,))],
+)
+def test_a_controlled_shutdown_leaves_leadership_and_isr(
+    state: LeaderAndIsr, leader: int, isr: tuple[int, ...]
+) -> None:
+    context = context_of((1, 2, 3), state, shutting_down=(1,))
+    [change] = plan_controlled_shutdown(context, 1, [TP])
+    assert (change.after.leader, change.after.isr, change.after.leader_epoch) == (leader, isr, 5)
+    context.states[TP] = change.after
+    assert still_led(context, 1) == []
+
+
+def test_a_last_in_sync_replica_keeps_what_it_leads_and_is_told_so() -> None:
+    context = context_of((1, 2, 3), led(1, 1), shutting_down=(1,))
+    assert plan_controlled_shutdown(context, 1, [TP]) == []
+    assert still_led(context, 1) == [TP]
+
+
+def test_leadership_does_not_move_to_another_broker_that_is_leaving() -> None:
+    context = context_of((1, 2, 3), led(1, 1, 2), shutting_down=(1, 2))
+    assert plan_controlled_shutdown(context, 1, [TP]) == []
+
+
+def test_an_unreplicated_partition_does_not_hold_a_shutdown_up() -> None:
+    assert still_led(context_of((1,), led(1, 1), replicas=(1,), shutting_down=(1,)), 1) == []
+
+
+# --- replicas that may have lost data (safety.md 22) ---------------------------------------------------------------
+
+
+def lossy_context(state: LeaderAndIsr, live: tuple[int, ...] = (1, 2)) -> ControllerContext:
+    context = context_of(live, state)
+    context.brokers[1] = broker(1, epoch=100, lossy=True)
+    context.suspects = find_suspects(context, [context.brokers[1]])
+    return context
+
+
+@pytest.mark.parametrize(
+    ("state", "suspected"),
+    [
+        (led(-1, 1, mzxid=50), True),  # nothing was written since it came back
+        (led(1, 1, mzxid=50), True),  # it led in its former life
+        (led(1, 1, mzxid=150), False),  # it was elected in this life
+        (led(2, 2, 1, mzxid=50), False),  # somebody else leads and vouches for it
+    ],
+)
+def test_who_stands_in_an_isr_since_before_a_lossy_start_is_suspected(state: LeaderAndIsr, suspected: bool) -> None:
+    assert (lossy_context(state).suspects == {(1, TP)}) is suspected
+
+
+def test_a_sound_start_arouses_no_suspicion() -> None:
+    context = context_of((1,), led(-1, 1, mzxid=50))
+    assert find_suspects(context, context.brokers.values()) == set()
+
+
+def test_a_partition_whose_isr_is_all_suspected_waits_for_recovery_and_is_not_written() -> None:
+    plan = plan_partitions(lossy_context(led(1, 1, mzxid=50)), [TP], {"t"})
+    assert (plan.changes, plan.recover) == ([], [TP])
+
+
+def test_recovery_waits_until_all_members_are_back() -> None:
+    context = lossy_context(led(1, 1, mzxid=50))
+    del context.brokers[1]
+    plan = plan_partitions(context, [TP])
+    assert (plan.changes, plan.recover) == ([], [])
+
+
+def test_an_unsuspected_member_is_elected_and_the_suspect_leaves_the_isr() -> None:
+    [change] = plan_partitions(lossy_context(led(-1, 1, 2, mzxid=50)), [TP]).changes
+    assert (change.after.leader, change.after.isr) == (2, (2,))
+
+
+def test_recovery_elects_the_longest_log_of_all_live_replicas_loudly() -> None:
+    context = lossy_context(led(-1, 1, mzxid=50))
+    change = plan_recovery(context, TP, {1: LogEnd(3, 10), 2: LogEnd(3, 40)})
+    assert change is not None
+    assert (change.after.leader, change.after.isr, change.unclean) == (2, (2,), True)
+    assert plan_recovery(context, TP, {}) is None
+
+
+# --- transition tables ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", list(PartitionState))
+@pytest.mark.parametrize("after", list(PartitionState))
+def test_a_partition_move_that_the_table_lacks_raises(before: PartitionState, after: PartitionState) -> None:
+    if before in LEGAL_FROM[after]:
+        check_partition_move(TP, before, after)
+    else:
+        with pytest.raises(IllegalPartitionMove):
+            check_partition_move(TP, before, after)
+
+
+def test_a_partition_is_never_offline_before_it_was_online() -> None:
+    with pytest.raises(IllegalPartitionMove):
+        check_partition_move(TP, PartitionState.NEW, PartitionState.OFFLINE)
+
+
+def test_a_replica_is_not_deleted_while_it_is_online() -> None:
+    with pytest.raises(IllegalReplicaMove, match="Online → DeletionStarted"):
+        check_replica_move(1, TP, ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)
+
+
+def test_states_are_derived_from_the_context() -> None:
+    assert partition_state(ControllerContext(), TP) is PartitionState.NON_EXISTENT
+    assert partition_state(context_of((1,)), TP) is PartitionState.NEW
+    assert partition_state(context_of((1,), led(1, 1)), TP) is PartitionState.ONLINE
+    assert partition_state(context_of((2,), led(1, 1)), TP) is PartitionState.OFFLINE
+    assert replica_state(context_of((2,), led(1, 1)), 1, TP) is ReplicaState.OFFLINE
+    assert replica_state(context_of((2,), led(1, 1)), 2, TP) is ReplicaState.ONLINE
+    assert replica_state(context_of((2,), led(1, 1)), 9, TP) is ReplicaState.NON_EXISTENT
+    assert replica_state(context_of((2,)), 2, TP) is ReplicaState.NEW

@@ -1,0 +1,408 @@
+"""Creating and deleting topics, through the API, by other tools, and across fail-overs at every write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.controller.context import ControllerContext, Topic
+from strandline.controller.replica_states import ReplicaState
+from strandline.controller.topic_deletion import DeletionTracker
+from strandline.protocol import znodes
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    LEADER_EPOCH_TOPIC_DELETED,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    LeaderAndIsrRequest,
+    PartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+async def test_a_created_topic_has_an_id_leaders_and_is_known_everywhere(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    topic = CreatableTopic("t", num_partitions=6, replication_factor=2, configs={"min.insync.replicas": "2"})
+    [result] = (await controller.create_topics(CreateTopicsRequest([topic]))).topics
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 6, 2)
+    znode = znodes.TopicZnode.decode("t", (await cluster.admin.get("/brokers/topics/t")).data)
+    assert znode.topic_id == result.topic_id != NO_TOPIC_ID
+    ordered = [1, 2, 3]
+    assert znode.partitions == {i: [ordered[i % 3], ordered[(i + 1) % 3]] for i in range(6)}
+    config = znodes.ConfigZnode.decode("c", (await cluster.admin.get("/config/topics/t")).data)
+    assert config.config == {"min.insync.replicas": "2"}
+    for partition in range(6):
+        state = await cluster.state("t", partition)
+        assert (state.leader, state.isr, state.leader_epoch) == (
+            ordered[partition % 3],
+            znode.partitions[partition],
+            0,
+        )
+        tp = TopicPartition("t", partition)
+        for broker in cluster.brokers.values():  # at once: the answer waited for it
+            assert broker.metadata[tp].leader == state.leader
+            if broker.broker_id in state.isr:
+                assert broker.roles[tp].leader == state.leader
+                assert broker.roles[tp].is_new
+                assert broker.logs[tp] == result.topic_id
+
+
+async def test_defaults_come_from_the_brokers_configuration(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1, num_partitions=4, default_replication_factor=3)
+    [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))).topics
+    assert (result.num_partitions, result.replication_factor) == (4, 3)
+
+
+BAD_TOPICS = [
+    (CreatableTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+    (CreatableTopic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (CreatableTopic("t", num_partitions=0), ErrorCode.INVALID_PARTITIONS),
+    (CreatableTopic("t", num_partitions=10_001), ErrorCode.INVALID_PARTITIONS),
+    (CreatableTopic("t", num_partitions=-2), ErrorCode.INVALID_PARTITIONS),
+    (CreatableTopic("t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (CreatableTopic("t", replication_factor=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (CreatableTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (CreatableTopic("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (CreatableTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (CreatableTopic("t", num_partitions=1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST),
+    (CreatableTopic("t", configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+    (CreatableTopic("t", configs={"no.such.key": "1"}), ErrorCode.INVALID_CONFIG),
+]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_what_cannot_be_created_is_refused_alike_in_a_dry_run(
+    autojump_clock: MockClock, cluster: Any, validate_only: bool
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "there", [[1]])
+    await cluster.create(controller, "a.b", [[1]])
+    for topic, code in BAD_TOPICS:
+        request = CreateTopicsRequest([topic], validate_only=validate_only)
+        [result] = (await controller.create_topics(request)).topics
+        assert (result.error_code, bool(result.error_message)) == (code, True), topic
+    twice = CreateTopicsRequest([CreatableTopic("t"), CreatableTopic("t")], validate_only=validate_only)
+    assert {r.error_code for r in (await controller.create_topics(twice)).topics} == {ErrorCode.INVALID_REQUEST}
+    assert await cluster.admin.children("/brokers/topics") == ["a.b", "there"]
+
+
+async def test_a_dry_run_creates_nothing_and_says_what_would_be(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    request = CreateTopicsRequest([CreatableTopic("t", num_partitions=3)], validate_only=True)
+    [result] = (await controller.create_topics(request)).topics
+    assert (result.error_code, result.num_partitions) == (0, 3)
+    assert await cluster.admin.children("/brokers/topics") == []
+
+
+async def test_the_answer_waits_for_the_brokers_at_most_as_long_as_it_may(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.settle()
+    cluster.brokers[2].gate = trio.Event()
+    topic = CreatableTopic("t", assignments={0: [1]})
+    [result] = (await controller.create_topics(CreateTopicsRequest([topic], timeout_ms=500))).topics
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert cluster.brokers[1].roles[TP].leader == 1  # creation goes on all the same
+
+
+async def test_a_topic_that_another_tool_wrote_gets_leaders_and_an_id(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    await cluster.controller_on(1)
+    await cluster.admin.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[2,1],"1":[1,2]}}')
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    znode = znodes.TopicZnode.decode("t", (await cluster.admin.get("/brokers/topics/t")).data)
+    assert znode.topic_id == cluster.brokers[2].logs[TP]
+
+
+async def test_partitions_whose_replicas_are_all_dead_get_their_leader_when_one_comes(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    await cluster.controller_on(1)
+    cluster.kill(2)
+    await cluster.settle()
+    await cluster.admin.create("/brokers/topics/t", znodes.TopicZnode(b"i" * 16, {0: [2]}).encode())
+    await cluster.settle()
+    assert await cluster.admin.exists(znodes.PartitionStateZnode.path("t", 0)) is None
+    await cluster.brokers[2].start()
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    assert cluster.brokers[2].roles[TP].leader == 2
+
+
+async def test_many_partitions_are_written_in_transactions(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    topic = CreatableTopic("t", num_partitions=2500, replication_factor=3)
+    [result] = (await controller.create_topics(CreateTopicsRequest([topic]))).topics
+    assert result.error_code == 0
+    assert len(cluster.brokers[2].roles) == 2500
+    assert (
+        max(
+            sum(len(t.partition_states) for t in request.topic_states)
+            for request in cluster.brokers[2].told(LeaderAndIsrRequest)
+        )
+        <= 2000
+    )
+    cluster.kill(1)
+    after = await cluster.controller_on(2)
+    assert len(after.term.context.states) == 2500
+    assert after.offline_partitions_count == 0
+
+
+# --- deletion ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    created = await cluster.create(controller, "t", [[2, 3], [3, 1]])
+    await cluster.create(controller, "kept", [[2, 3]])
+    [result] = (await controller.delete_topics(DeleteTopicsRequest(["t"]))).responses
+    assert (result.error_code, result.topic_id) == (0, created.topics[0].topic_id)
+    assert await gone(cluster, "t")
+    for broker in cluster.brokers.values():
+        assert {tp.topic for tp in broker.logs} <= {"kept"}
+        assert set(broker.metadata) == {TopicPartition("kept", 0)}
+    # R10: what a late one would be recognised by.
+    for broker in cluster.brokers.values():
+        for stop in broker.told(StopReplicaRequest):
+            for state in stop.partition_states:
+                assert state.leader_epoch == LEADER_EPOCH_TOPIC_DELETED
+                assert (state.delete_partition, state.topic_id) == (True, created.topics[0].topic_id)
+
+
+async def gone(cluster: Any, topic: str) -> bool:
+    paths = [f"/brokers/topics/{topic}", f"/config/topics/{topic}", f"/admin/delete_topics/{topic}"]
+    return not any([await cluster.admin.exists(path) for path in paths])
+
+
+async def test_a_late_deletion_does_not_touch_the_topic_that_was_made_anew(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """R10 with a broker that follows the rules: the old id is refused."""
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2]])
+    await controller.delete_topics(DeleteTopicsRequest(["t"]))
+    [late] = cluster.brokers[2].told(StopReplicaRequest)
+    created = await cluster.create(controller, "t", [[2]])
+    answer = cluster.brokers[2].answer(late)
+    assert [error.error_code for error in answer.partition_errors] == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert cluster.brokers[2].logs[TP] == created.topics[0].topic_id
+    assert (await cluster.state("t")).leader_epoch == 0
+
+
+async def test_deletion_waits_for_replicas_on_dead_brokers(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    cluster.kill(3)
+    await cluster.settle()
+    [result] = (await controller.delete_topics(DeleteTopicsRequest(["t"], timeout_ms=1000))).responses
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert TP not in cluster.brokers[2].logs
+    [again] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))).topics
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    # No election, though a replica comes and goes meanwhile.
+    cluster.kill(2)
+    await cluster.brokers[2].start()
+    await cluster.settle()
+    assert TP not in cluster.brokers[2].roles
+    await cluster.brokers[3].start()
+    await cluster.until_async(lambda: gone(cluster, "t"))
+    assert TP not in cluster.brokers[3].logs
+
+
+async def test_a_replica_that_cannot_be_deleted_now_is_tried_again(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2]])
+    refusals = iter(range(3))
+
+    def refuse(request: Any) -> Any:
+        if isinstance(request, StopReplicaRequest) and next(refusals, None) is not None:
+            return StopReplicaResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+        return None
+
+    cluster.brokers[2].script = refuse
+    [result] = (await controller.delete_topics(DeleteTopicsRequest(["t"]))).responses
+    assert result.error_code == 0
+    assert TP not in cluster.brokers[2].logs
+
+
+async def test_deletion_asked_for_in_zookeeper_is_served(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2]])
+    await cluster.admin.create("/admin/delete_topics/t")
+    await cluster.admin.create("/admin/delete_topics/never-was")
+    await cluster.until_async(lambda: gone(cluster, "t"))
+    await cluster.until_async(lambda: gone(cluster, "never-was"))
+
+
+async def test_deletion_can_be_switched_off(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1, delete_topic_enable=False)
+    await cluster.create(controller, "t", [[2]])
+    [result] = (await controller.delete_topics(DeleteTopicsRequest(["t"]))).responses
+    assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    await cluster.admin.create("/admin/delete_topics/t")
+    await cluster.settle()
+    assert cluster.brokers[2].roles[TP].leader == 2
+
+
+async def test_an_unknown_topic_cannot_be_deleted(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    [result] = (await controller.delete_topics(DeleteTopicsRequest(["t", "t"]))).responses
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- a controller that dies before its nth write ---------------------------------------------------------------------
+
+
+class DiesBefore:
+    """Stops for ever before its nth write; `dead` is then set."""
+
+    def __init__(self, coordination: Any) -> None:
+        self._coordination = coordination
+        self.writes_left = 10**9
+        self.dead = trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._coordination, name)
+        if name not in ("multi", "multi_many", "create", "set", "delete"):
+            return method
+
+        async def write(*args: Any, **kwargs: Any) -> Any:
+            if self.writes_left == 0:
+                self.dead.set()
+                await trio.sleep_forever()
+            self.writes_left -= 1
+            return await method(*args, **kwargs)
+
+        return write
+
+
+@pytest.mark.parametrize("nth", range(8))
+async def test_creation_is_finished_or_never_was_whichever_write_the_controller_dies_before(
+    autojump_clock: MockClock, cluster: Any, nth: int
+) -> None:
+    await cluster.start(1, 2, 3)
+    dying: list[DiesBefore] = []
+
+    def via(coordination: Any) -> DiesBefore:
+        dying.append(DiesBefore(coordination))
+        return dying[0]
+
+    first = await cluster.controller_on(1, via=via)
+    await cluster.settle()
+    dying[0].writes_left = nth
+    topic = CreatableTopic("t", assignments={p: [2, 3] for p in range(3)})
+    cluster.nursery.start_soon(first.create_topics, CreateTopicsRequest([topic]))
+    await cluster.settle()
+    there = await cluster.admin.exists("/brokers/topics/t") is not None
+    cluster.kill(1)
+    await cluster.controller_on(3)
+    await cluster.settle()
+    assert there == (await cluster.admin.exists("/brokers/topics/t") is not None) == (nth >= 1)
+    if there:
+        for partition in range(3):
+            tp = TopicPartition("t", partition)
+            assert (await cluster.state("t", partition)).leader == 2
+            assert cluster.brokers[2].roles[tp].leader == cluster.brokers[3].roles[tp].leader == 2
+            assert cluster.brokers[3].metadata[tp].leader == 2
+
+
+@pytest.mark.parametrize("nth", range(6))
+async def test_deletion_is_finished_whichever_write_the_controller_dies_before(
+    autojump_clock: MockClock, cluster: Any, nth: int
+) -> None:
+    await cluster.start(1, 2, 3)
+    dying: list[DiesBefore] = []
+
+    def via(coordination: Any) -> DiesBefore:
+        dying.append(DiesBefore(coordination))
+        return dying[0]
+
+    first = await cluster.controller_on(1, via=via)
+    await cluster.create(first, "t", [[2, 3]] * 3)
+    await cluster.settle()
+    dying[0].writes_left = nth
+    await cluster.admin.create("/admin/delete_topics/t")
+    await cluster.settle()
+    cluster.kill(1)
+    await cluster.controller_on(3)
+    await cluster.until_async(lambda: gone(cluster, "t"))
+    await cluster.settle()
+    for broker_id in (2, 3):
+        assert not cluster.brokers[broker_id].logs
+        assert not cluster.brokers[broker_id].roles
+        assert not cluster.brokers[broker_id].metadata
+
+
+@pytest.mark.parametrize("lose", ["drop_next_reply", "drop_next_request"])
+async def test_a_creation_whose_answer_zookeeper_lost_is_no_duplicate(
+    autojump_clock: MockClock, cluster: Any, lose: str
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.settle()
+    getattr(cluster.zookeeper, lose)("/controller_epoch")
+    await cluster.create(controller, "t", [[2]])
+    assert (await cluster.state("t")).leader == 2
+
+
+# --- the bookkeeping -------------------------------------------------------------------------------------------------
+
+
+def doomed_context() -> ControllerContext:
+    context = ControllerContext()
+    context.topics = {"t": Topic("t", b"i" * 16, {0: (1, 2)})}
+    context.brokers = {1: None}  # type: ignore[dict-item]
+    return context
+
+
+def test_the_steps_of_a_deletion_are_kept_by_replica() -> None:
+    context, tracker = doomed_context(), DeletionTracker()
+    tracker.begin(context, "t")
+    assert tracker.start_next(context) == {1: [TP]}
+    assert tracker.state(1, TP) is ReplicaState.DELETION_STARTED
+    assert tracker.state(2, TP) is ReplicaState.DELETION_INELIGIBLE
+    assert tracker.answered(1, TP, ErrorCode.NONE)
+    assert tracker.finished() == []
+    assert tracker.start_next(context) == {}
+    context.brokers[2] = None  # type: ignore[assignment]
+    tracker.retry(2)
+    assert tracker.start_next(context) == {2: [TP]}
+    assert not tracker.answered(2, TP, ErrorCode.KAFKA_STORAGE_ERROR)
+    tracker.retry(2)
+    assert tracker.start_next(context) == {2: [TP]}
+    tracker.broker_failed(2)
+    assert tracker.answered(2, TP, ErrorCode.NONE)  # of its former life: changes nothing
+    assert tracker.finished() == []
+    tracker.retry(2)
+    tracker.start_next(context)
+    assert tracker.answered(2, TP, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert tracker.finished() == ["t"]
+    tracker.forget("t")
+    assert tracker.state(1, TP) is ReplicaState.NON_EXISTENT
