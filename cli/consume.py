@@ -21,7 +21,7 @@ from strandline.cli.offset_range import (
     parse_offset_range,
     resolve,
 )
-from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option
+from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option, topic_option
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.protocol.types import TopicPartition
@@ -46,7 +46,7 @@ API_TIMEOUT_MS = 10_000
     "strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'; strandline consume -t greetings -o @-1h -e -J"
 )
 @bootstrap_option
-@click.option("-t", "--topic", required=True, help="Topic to read.")
+@topic_option("Topic to read.")
 @click.option("--from-beginning", is_flag=True, help="Short for -o start; by default only new records are read.")
 @click.option(
     "-o",

@@ -24,6 +24,24 @@ def bootstrap_option(function: F) -> F:
     )(function)
 
 
+def legal_topic(name: str) -> str:
+    """The name itself; UsageError for one that no topic can have, before anybody is asked."""
+    from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
+
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        raise click.UsageError(str(error)) from None
+    return name
+
+
+def topic_option(help_text: str) -> Callable[[F], F]:
+    """`-t/--topic NAME`, one and required."""
+    return click.option(
+        "-t", "--topic", required=True, help=help_text, callback=lambda ctx, parameter, value: legal_topic(value)
+    )
+
+
 def settings_option(function: F) -> F:
     """`-X key=value`, as often as wanted."""
     return click.option(

@@ -14,7 +14,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from strandline.cli.options import bootstrap_option, client_settings, key_value, output_option, settings_option
+from strandline.cli.options import (
+    bootstrap_option,
+    client_settings,
+    key_value,
+    output_option,
+    settings_option,
+    topic_option,
+)
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 
 if TYPE_CHECKING:
@@ -92,7 +99,7 @@ def lines_of(source: IO[bytes], *, prompt: bool) -> Iterator[bytes]:
 
 @click.command(epilog="Example: printf 'k1:hello\\nk2:world\\n' | strandline produce -t greetings --key-separator :")
 @bootstrap_option
-@click.option("-t", "--topic", required=True, help="Topic to write to.")
+@topic_option("Topic to write to.")
 @click.option("-K", "--key-separator", help="What stands between key and value in a line; without it there is no key.")
 @click.option("-k", "--key", "fixed_key", help="The same key for every record.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition; by default chosen by the key.")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from strandline.cli.options import bootstrap_option, client_settings, key_value, output_option, settings_option
+from strandline.cli.options import (
+    bootstrap_option,
+    client_settings,
+    key_value,
+    legal_topic,
+    output_option,
+    settings_option,
+)
 from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
@@ -127,7 +134,7 @@ def action_and_names(
         actions, words = [words[0]], words[1:]
     if len(actions) != 1:
         raise click.UsageError("give exactly one of --create, --list, --describe, --delete")
-    return actions[0], tuple(dict.fromkeys([*names, *words]))
+    return actions[0], tuple(dict.fromkeys(legal_topic(name) for name in [*names, *words]))
 
 
 class Outcome(NamedTuple):
@@ -289,8 +296,9 @@ def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> N
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{topic.name}  ({len(topic.partitions)} partitions, id {topic_id_text(topic.topic_id)})"
-    table = Table(title=title, title_justify="left", box=None)
+    console = Console(highlight=False)
+    console.print(f"[bold]{topic.name}[/]  {len(topic.partitions)} partitions, id {topic_id_text(topic.topic_id)}")
+    table = Table(box=None)
     for column in ("partition", "leader", "epoch", "replicas", "in sync"):
         table.add_column(column, justify="right" if column in ("partition", "leader", "epoch") else "left")
     for number, each in partitions:
@@ -298,7 +306,7 @@ def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> N
         leader = str(each.leader) if each.leader >= 0 else "[bold red]none[/]"
         in_sync = ids(each.in_sync_replicas) if whole else f"[yellow]{ids(each.in_sync_replicas)}[/]"
         table.add_row(str(number), leader, str(each.leader_epoch), ids(each.replicas), in_sync)
-    Console().print(table)
+    console.print(table)
 
 
 def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:

@@ -216,6 +216,9 @@ def test_list_prints_one_name_a_line(shell: Any) -> None:
         ["produce"],
         ["produce", "-t"],
         ["produce", "-t", "t", "--acks", "7"],
+        ["produce", "-t", "\udcff"],
+        ["consume", "-t", "a/b"],
+        ["topics", "--create", "--topic", "."],
         ["produce", "-t", "t", "-f", "/nonexistent"],
         ["produce", "-t", "t", "-k", "a", "-K", ":"],
         ["produce", "-t", "t", "-b", "nohost"],
@@ -238,7 +241,7 @@ def test_list_prints_one_name_a_line(shell: Any) -> None:
         ["broker", "--override", "novalue"],
         ["\udcff"],
     ],
-    ids=" ".join,
+    ids=lambda args: ascii(" ".join(args)),
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(shell: Any, args: list[str]) -> None:
     ran = shell(*args)
