@@ -99,7 +99,8 @@ class Assigned:
     checked_epoch: int = NO_EPOCH
     """The leader epoch under which `fetch_offset` is known to continue the same log."""
     paused: bool = False
-    in_flight: bool = False
+    hurried: bool = True
+    """The program set the position (or resumed) and waits: not to be kept waiting by a long poll without it."""
     retry_at: float = 0.0
     failures: int = 0
     generation: int = 0
@@ -148,6 +149,7 @@ class Assigned:
         self._handed_out = 0
         self.error = None
         self.out_of_range = False
+        self.hurried = True
         self.retry_at, self.failures = 0.0, 0
 
     def add(self, chunk: Chunk) -> None:

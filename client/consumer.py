@@ -124,6 +124,7 @@ class TrioConsumer:
     def resume(self, *partitions: TopicPartition) -> None:
         for item in partitions:
             self._state(item).paused = False
+            self._state(item).hurried = True
         self._wake_up()
         self._tell()
 

@@ -3,13 +3,15 @@
 `pump` is a plain function, called whenever something changed and when the time it returned has come. A leader gets the
 next fetch when the last one is answered and none of its partitions holds more than `max_partition_fetch_bytes` of
 records that nobody polled: a long poll without such a partition would keep it waiting for `fetch_max_wait_ms`.
-Leader changes, fencing and lost connections only cost time here; what the program must know becomes `Assigned.error`.
+When the program seeks meanwhile, a long poll is given up. Leader changes, fencing and lost connections only cost time
+here; what the program must know becomes `Assigned.error`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import trio
 
@@ -33,8 +35,25 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
 
+PATIENCE_S = 0.02
+"""How long a fetch may be under way before it counts as a long poll that waits for records."""
+
 Asked = dict[TopicPartition, tuple[Assigned, int, int]]
 """Partition → (its state, its generation, the offset asked for)."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """The fetch that is under way to one leader."""
+
+    asked: Asked
+    since: float
+    given_up: bool = False
+
+    def covers(self, state: Assigned) -> bool:
+        entry = self.asked.get(state.topic_partition)
+        return entry is not None and entry[1] == state.generation
+
 
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
@@ -60,7 +79,7 @@ class Fetcher:
         self._wake = wake
         self._on_news = on_news
         self._on_positions = on_positions
-        self._busy: set[int] = set()
+        self._busy: dict[int, _Question] = {}
 
     def pump(self, now: float) -> float:
         """Send what fetches can be sent now; when there is more to do if nothing happens before."""
@@ -86,9 +105,24 @@ class Fetcher:
                 full.add(partition.leader)
             by_leader.setdefault(partition.leader, []).append((state, partition))
         for leader, states in by_leader.items():
-            if leader not in self._busy and leader not in full:
-                self._send(self._links.to(leader), states)
+            question = self._busy.get(leader)
+            if leader in full:
+                continue
+            if question is None:
+                self._send(self._links.to(leader), states, now)
+            elif any(state.hurried and not question.covers(state) for state, _ in states):
+                next_time = min(next_time, self._give_up_long_poll(leader, question, now))
         return next_time
+
+    def _give_up_long_poll(self, leader: int, question: _Question, now: float) -> float:
+        """Answers come in order, so only another connection helps; when that is due if not yet."""
+        due = question.since + PATIENCE_S
+        if due > now:
+            return due
+        if not question.given_up:
+            question.given_up = True
+            self._links.to(leader).drop()
+        return math.inf
 
     def _note_missing(self, state: Assigned, now: float) -> None:
         """A topic that stays unknown is gone, and the program is told; a broker that just started knows none yet."""
@@ -112,7 +146,7 @@ class Fetcher:
             return False
         return True
 
-    def _send(self, link: Link, states: list[tuple[Assigned, PartitionView]]) -> None:
+    def _send(self, link: Link, states: list[tuple[Assigned, PartitionView]], now: float) -> None:
         connection = link.want()
         if connection is None:
             for state, _ in states:
@@ -127,6 +161,7 @@ class Fetcher:
                 FetchPartition(index, state.fetch_offset, settings.max_partition_fetch_bytes, partition.leader_epoch)
             )
             asked[state.topic_partition] = (state, state.generation, state.fetch_offset)
+            state.hurried = False
         request = FetchRequest(
             settings.fetch_max_wait_ms,
             settings.fetch_min_bytes,
@@ -138,9 +173,13 @@ class Fetcher:
             rack_id=settings.client_rack,
         )
 
+        question = _Question(asked, now)
+
         def on_answer(answer: Message | Exception, attachments: memoryview) -> None:
-            self._busy.discard(link.broker_id)
+            self._busy.pop(link.broker_id, None)
             self._wake()
+            if question.given_up:
+                return
             if isinstance(answer, FetchResponse):
                 self._answered(connection.name, asked, answer, attachments)
             else:
@@ -152,7 +191,7 @@ class Fetcher:
         except Exception as error:
             self._all_failed(asked, error)
         else:
-            self._busy.add(link.broker_id)
+            self._busy[link.broker_id] = question
 
     # --- Answers ---
 

@@ -27,6 +27,14 @@ class Link:
         self.last_error: Exception | None = None
         self._links = links
         self._wanted = trio.Event()
+        self._dropped = False
+
+    def drop(self) -> None:
+        """Close the connection and open another one at once: what is under way on it is not wanted any more."""
+        if self.connection is not None:
+            self._dropped = True
+            self.connection.close()
+            self._wanted.set()
 
     def want(self) -> PipelinedConnection | None:
         """The connection, if it is open; otherwise it will be tried, and `on_change` called when that ended."""
@@ -48,6 +56,9 @@ class Link:
             except ClientError as error:
                 self.last_error = error
                 failures += 1
+            if self._dropped:
+                self._dropped = False
+                continue
             links.metadata.request_update()
             links.on_change()
             await trio.sleep(backoff_ms(links.settings, max(1, failures), links.environment) / 1000)

@@ -294,6 +294,32 @@ async def test_prefetch_is_bounded_when_nobody_polls(autojump_clock: object) -> 
         nursery.cancel_scope.cancel()
 
 
+async def test_a_seek_does_not_wait_for_a_long_poll(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 2)
+    cluster.fill(T0, [b"a"])
+    cluster.fill(T1, [b"b"])
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster, fetch_max_wait_ms=30_000) as client:
+            await client.assign([T0, T1])
+            assert sorted(await read(client, 2)) == [b"a", b"b"]
+            await trio.sleep(5)
+            for _ in range(3):
+                started = trio.current_time()
+                client.seek(T0, 0)
+                assert await read(client, 1) == [b"a"]
+                assert trio.current_time() - started < 1
+            client.pause(T1)
+            await trio.sleep(40)
+            cluster.fill(T1, [b"c"])
+            started = trio.current_time()
+            client.resume(T1)
+            assert await read(client, 1) == [b"c"]
+            assert trio.current_time() - started < 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_an_answer_to_a_fetch_before_a_seek_is_dropped(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t")
