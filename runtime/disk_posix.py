@@ -89,6 +89,8 @@ class PosixFile:
         os.ftruncate(self._descriptor, size)
 
     def fsync(self) -> None:
+        if self._descriptor < 0:  # Python would say ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         os.fsync(self._descriptor)
 
     def start_writeback(self, position: int, length: int) -> None:
