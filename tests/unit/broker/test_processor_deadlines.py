@@ -119,8 +119,10 @@ async def test_waiting_for_our_own_handlers_is_not_counted_against_a_frame(
     limits = ConnectionLimits(max_in_flight=1, frame_deadline_ms=10_000)
     async with open_pipeline(inline={ApiKey.METADATA: parked.append}, limits=limits) as pipeline:
         client = await pipeline.connect()
-        await client.send(FRAME * 2 + FRAME[:9])
-        await trio.sleep(100)
+        await client.send(FRAME + FRAME[:5])
+        await trio.sleep(1)  # the deadline of the second frame runs
+        await client.send(FRAME[5:] + FRAME[:9])
+        await trio.sleep(100)  # it came in time, and waits for us
         for number in range(2):
             answer(parked[number])
             pipeline.channel.flush_responses()
