@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,9 +32,9 @@ from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, make_logger
+from strandline.storage.log import Log
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import Choose, lose_everything
-from strandline.storage.log import Log
 from strandline.testkit.environment import InlineBlocking, SeededRandom, VirtualWallClock
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.network import MemoryNetwork
@@ -47,6 +48,7 @@ LOG_DIR = "/data"
 SESSION_TIMEOUT_MS = 6_000
 LINES_OF_HISTORY = 150
 LOOK_INTERVAL_S = 0.005
+_REAL_TIME = re.compile('"timestamp":"[^"]*",?')
 
 
 @dataclass(eq=False)
@@ -84,7 +86,7 @@ class _History:
         self._lines = lines
 
     def write_line(self, line: str) -> None:
-        self._lines.append(f"{trio.current_time():9.4f} {self._name} {line}")
+        self._lines.append(f"{trio.current_time():9.4f} {self._name} {_REAL_TIME.sub('', line)}")
 
     def close(self) -> None:
         """Nothing to release."""

@@ -1,4 +1,4 @@
-"""Looking into replicas: the bytes of a log, its records, whether two logs are the same, what was promised to clients."""
+"""Looking into replicas: the bytes of a log, its records, whether two logs agree, what was promised to clients."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class Ledger:
             assert found.get(offset) == value, f"{tp}: acked {value!r} at {offset}, there is {found.get(offset)!r}"
 
 
-async def read_all(consumer: TrioConsumer, tp: TopicPartition, *, timeout_ms: float = 30_000) -> dict[int, bytes | None]:
+async def read_all(
+    consumer: TrioConsumer, tp: TopicPartition, *, timeout_ms: float = 30_000
+) -> dict[int, bytes | None]:
     """offset → value of everything below the high watermark."""
     await consumer.assign([tp])
     end = (await consumer.end_offsets([tp]))[tp]
