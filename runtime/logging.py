@@ -267,5 +267,3 @@ class ForwardToStructlog(logging.Handler):
         write = self._limited.error if record.levelno >= logging.ERROR else self._limited.warning
         fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
         write(record.msg, record.getMessage(), library=record.name, **fields)
-
-

@@ -1,4 +1,4 @@
-"""The production seams, put together: real disk, sockets, threads, clock, ZooKeeper. Used by the broker's process only."""
+"""The production seams, put together: real disk, sockets, threads, clock, ZooKeeper. For the broker's process only."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--touch-gb", type=float, default=8.0, help="memory to touch first")
     arguments = parser.parse_args()
     wanted = arguments.case or [case.name for case in CASES] + ["fetch"]
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=150)  # a file or a pipe has no width
     results: list[dict[str, object]] = []
     pairs_of: dict[str, list[tuple[Round, Round]]] = {}
     fetches: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""What fetching could reach at best: a bare sendfile loop over the same files, asked for in chunks over one connection."""
+"""What fetching could reach at best: a bare sendfile loop over the same files, in chunks over one connection."""
 
 from __future__ import annotations
 

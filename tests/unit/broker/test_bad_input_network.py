@@ -61,7 +61,9 @@ INLINE: dict[int, InlineHandler] = {
     ApiKey.METADATA: lambda request: request.respond(MetadataResponse([], [])),
     ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(35, [])),
 }
-CONTROL: dict[int, QueuedHandler] = dict.fromkeys((ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN), control)
+CONTROL: dict[int, QueuedHandler] = dict.fromkeys(
+    (ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN), control
+)
 
 
 @pytest.mark.parametrize("row", [*EVERYWHERE, *ON_CLIENT_LISTENERS], ids=str)
