@@ -27,7 +27,7 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from strandline.protocol.znodes import InvalidZnode
+from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError, SessionState, WatchEvent
 
@@ -36,7 +36,8 @@ MAX_BACKOFF_SECONDS = 5.0
 
 
 class Controller:
-    """Takes part in elections from `run` on; start it once the broker is registered in `/brokers/ids`."""
+    """Takes part in elections from `run` on, while the broker is registered in `/brokers/ids` by the same session: a
+    controller that does not count itself among the living would move its own leaderships away."""
 
     def __init__(
         self,
@@ -95,15 +96,17 @@ class Controller:
             await self._usable_session()
             self._wake = trio.Event()
             try:
-                won = await try_to_be_elected(
-                    self._coordination, self.broker_id, self._now_ms(), self._on_controller_change, self._log
-                )
+                won = None
+                if await self._is_registered():
+                    won = await try_to_be_elected(
+                        self._coordination, self.broker_id, self._now_ms(), self._on_change, self._log
+                    )
             except (CoordinationError, InvalidZnode) as error:
                 self._log.warning("election attempt failed", cause=str(error))
                 failures += 1
             else:
                 if won is None:
-                    await self._wake.wait()  # /controller changed, or the session did
+                    await self._wake.wait()  # /controller changed, or the registration, or the session
                     continue
                 failures = await self._serve(won, failures)
             await trio.sleep(self._backoff_seconds(failures))
@@ -144,7 +147,11 @@ class Controller:
             await self._wake.wait()
         await trio.lowlevel.checkpoint()
 
-    def _on_controller_change(self, _: WatchEvent) -> None:
+    async def _is_registered(self) -> bool:
+        stat = await self._coordination.exists(BrokerIdZnode.path(self.broker_id), self._on_change)
+        return stat is not None and stat.ephemeral_owner == self._coordination.session_id
+
+    def _on_change(self, _: WatchEvent) -> None:
         self._wake.set()
 
     def _on_session(self, state: SessionState) -> None:

@@ -137,16 +137,18 @@ class Term:
             self._nursery.cancel_scope.cancel()
 
     def may_act(self) -> bool:
-        """ZooKeeper vouched for this session within the session timeout (a paused process finds out here)."""
-        return self.over is None and self._silence_left_s() > 0
+        """ZooKeeper vouched for this session within the session timeout. A process that was paused finds out here,
+        before its next byte, whichever of its tasks runs first; the term is over then."""
+        if self.over is None and self._silence_left_s() <= 0:
+            self.resign("no contact with ZooKeeper for a session timeout")
+        return self.over is None
 
     def _silence_left_s(self) -> float:
         return self.config.zookeeper_session_timeout_ms / 1000 - self._coordination.seconds_since_contact()
 
     async def _watch_contact(self) -> None:
-        while (left := self._silence_left_s()) > 0:
-            await trio.sleep(max(left, 0.01))
-        self.resign("no contact with ZooKeeper for a session timeout")
+        while self.may_act():
+            await trio.sleep(max(self._silence_left_s(), 0.01))
 
     async def _handle(self, event: Event) -> None:
         """One event. A failure is reported and repeated, and never ends the loop (safety.md 39)."""

@@ -85,6 +85,11 @@ class ScriptedBroker:
             self.coordination = self.zookeeper.client()
         await self.coordination.start()
         await create_persistent_paths(self.coordination)
+        self.roles, self.metadata, self.known_brokers, self.controller_epoch = {}, {}, [], -1
+        await self.register(lossy=lossy)
+
+    async def register(self, *, lossy: bool = False) -> None:
+        """Also after its session expired while it lived: what it was told stays known to it."""
         path = znodes.BrokerIdZnode.path(self.broker_id)
         if await self.coordination.exists(path) is not None:
             await self.coordination.delete(path)
@@ -94,7 +99,6 @@ class ScriptedBroker:
         stat = await self.coordination.exists(path)
         assert stat is not None
         self.epoch = stat.czxid
-        self.roles, self.metadata, self.known_brokers, self.controller_epoch = {}, {}, [], -1
         self.reachable = True
 
     def kill(self, *, noticed: bool = True) -> None:

@@ -1,0 +1,284 @@
+"""What a broker is told: batches that merge, and the sender that says them until they are heard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from strandline.controller.batches import Batch, BatchBuilder, requests_of
+from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.sender import BrokerSender, BrokerUnreachable, connector
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    Message,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    Request,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import BrokerEndpoint
+from strandline.runtime.network import Address, CannotConnect
+
+TP = TopicPartition("t", 0)
+
+
+def live_broker(broker_id: int) -> LiveBroker:
+    endpoint = BrokerEndpoint("PLAINTEXT", "host", 9000 + broker_id)
+    return LiveBroker(broker_id, 100 + broker_id, (endpoint,), Address("host", 9000 + broker_id), f"rack-{broker_id}")
+
+
+def two_replicas(leader_epoch: int = 3) -> ControllerContext:
+    context = ControllerContext(epoch=5)
+    context.brokers = {b: live_broker(b) for b in (1, 2, 3)}
+    context.topics = {"t": Topic("t", b"i" * 16, {0: (1, 2)})}
+    context.states = {TP: LeaderAndIsr(1, leader_epoch, (1, 2), 5, 8)}
+    return context
+
+
+def all_of(batch: Batch, metadata_first: bool = False) -> list[Request]:
+    return list(
+        requests_of(
+            batch,
+            controller_id=1,
+            controller_epoch=5,
+            broker_epoch=102,
+            live=tuple(map(live_broker, (1, 2, 3))),
+            metadata_first=metadata_first,
+        )
+    )
+
+
+# --- batches -------------------------------------------------------------------------------------------------------
+
+
+def test_replicas_hear_of_leadership_and_everybody_of_metadata() -> None:
+    builder = BatchBuilder(two_replicas())
+    builder.leadership([TP])
+    builder.metadata([TP])
+    assert [b for b, batch in builder.batches.items() if batch.leader_and_isr] == [1, 2]
+    assert [b for b, batch in builder.batches.items() if batch.metadata] == [1, 2, 3]
+    role, metadata = all_of(builder.batches[2])
+    assert isinstance(role, LeaderAndIsrRequest) and isinstance(metadata, UpdateMetadataRequest)
+    assert (role.controller_id, role.controller_epoch, role.broker_epoch) == (1, 5, 102)
+    assert [(leader.broker_id, leader.port) for leader in role.live_leaders] == [(1, 9001)]
+    assert [(b.id, b.endpoints[0].port, b.rack) for b in metadata.live_brokers] == [
+        (1, 9001, "rack-1"),
+        (2, 9002, "rack-2"),
+        (3, 9003, "rack-3"),
+    ]
+
+
+def test_metadata_goes_first_to_whom_hears_something_for_the_first_time() -> None:
+    builder = BatchBuilder(two_replicas())
+    builder.leadership([TP])
+    builder.metadata([TP])
+    kinds = [type(request) for request in all_of(builder.batches[2], metadata_first=True)]
+    assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest]
+
+
+def test_the_list_of_live_brokers_goes_out_even_without_partitions() -> None:
+    builder = BatchBuilder(two_replicas())
+    builder.live_brokers()
+    [request] = all_of(builder.batches[3])
+    assert isinstance(request, UpdateMetadataRequest) and request.topic_states == []
+
+
+def test_a_newer_word_replaces_an_older_one_and_keeps_that_a_replica_is_new() -> None:
+    older, newer = BatchBuilder(two_replicas(3)), BatchBuilder(two_replicas(4))
+    older.leadership([TP], new={TP: True})
+    newer.leadership([TP])
+    batch = older.batches[2]
+    batch.add(newer.batches[2])
+    [request] = all_of(batch)
+    assert isinstance(request, LeaderAndIsrRequest)
+    [state] = request.topic_states[0].partition_states
+    assert (state.leader_epoch, state.is_new) == (4, True)
+
+
+def test_a_deletion_cancels_the_role_that_waits_and_a_new_role_cancels_a_stop() -> None:
+    role, stop = BatchBuilder(two_replicas()), BatchBuilder(two_replicas())
+    role.leadership([TP])
+    stop.delete(2, [TP])
+    batch = Batch()
+    batch.add(role.batches[2])
+    batch.add(stop.batches[2])
+    assert [type(request) for request in all_of(batch)] == [StopReplicaRequest]
+    batch.add(role.batches[2])
+    assert [type(request) for request in all_of(batch)] == [LeaderAndIsrRequest]
+
+
+def test_a_topic_that_is_being_deleted_is_announced_as_such_and_gets_no_roles() -> None:
+    context = two_replicas()
+    context.deleting = {"t": None}
+    builder = BatchBuilder(context)
+    builder.leadership([TP])
+    builder.metadata([TP])
+    [request] = all_of(builder.batches[1])
+    assert isinstance(request, UpdateMetadataRequest)
+    assert request.topic_states[0].partition_states[0].leader == LEADER_DURING_DELETE
+
+
+def test_a_leader_on_a_dead_broker_is_announced_as_none() -> None:
+    context = two_replicas()
+    del context.brokers[1]
+    builder = BatchBuilder(context)
+    builder.metadata([TP])
+    _, state = builder.batches[2].metadata[TP]
+    assert (state.leader, state.offline_replicas) == (-1, [1])
+
+
+# --- the sender ----------------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A broker that answers all is well, unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.heard: list[Request] = []
+        self.failures: list[Exception] = []
+        self.codes: list[ErrorCode] = []
+        self.may_send = True
+        self.responses: list[Message] = []
+        self.closed = 0
+
+    async def connect(self, address: Address, broker_id: int) -> Peer:
+        await trio.lowlevel.checkpoint()
+        assert (address.port, broker_id) == (9002, 2)
+        return self
+
+    async def request(self, message: Request) -> Message:
+        await trio.lowlevel.checkpoint()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.heard.append(message)
+        code = self.codes.pop(0) if self.codes else ErrorCode.NONE
+        if isinstance(message, UpdateMetadataRequest):
+            return UpdateMetadataResponse(code)
+        if isinstance(message, OffsetForLeaderEpochRequest):
+            return OffsetForLeaderEpochResponse([])
+        return (
+            LeaderAndIsrResponse(code, [])
+            if isinstance(message, LeaderAndIsrRequest)
+            else StopReplicaResponse(code, [])
+        )
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def sender(self) -> BrokerSender:
+        return BrokerSender(
+            live_broker(2),
+            controller_id=1,
+            controller_epoch=5,
+            connect=self.connect,
+            timeout_ms=1000,
+            may_send=lambda: self.may_send,
+            on_response=lambda broker, request, response: self.responses.append(response),
+            on_told=lambda: None,
+            log=structlog.wrap_logger(structlog.testing.CapturingLogger()),
+        )
+
+
+def batch_of(leader_epoch: int) -> Batch:
+    builder = BatchBuilder(two_replicas(leader_epoch))
+    builder.leadership([TP])
+    return builder.batches[2]
+
+
+LIVE = tuple(map(live_broker, (1, 2, 3)))
+
+
+async def test_a_batch_is_repeated_until_it_is_answered_and_merged_with_what_came_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    peer = Peer()
+    peer.failures = [BrokerUnreachable("refused"), trio.TooSlowError()]
+    sender = peer.sender()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        sender.put(batch_of(3), LIVE)
+        await trio.sleep(0.05)
+        sender.put(batch_of(4), LIVE)
+        assert sender.told == 0
+        await trio.sleep(1)
+        assert sender.told == sender.enqueued == 2
+        nursery.cancel_scope.cancel()
+    [request] = peer.heard
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert request.topic_states[0].partition_states[0].leader_epoch == 4
+    assert sender.closed and peer.closed >= 2
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR])
+async def test_a_request_that_was_refused_as_a_whole_is_repeated(autojump_clock: MockClock, code: ErrorCode) -> None:
+    peer = Peer()
+    peer.codes = [code, code]
+    sender = peer.sender()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        sender.put(batch_of(3), LIVE)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert len(peer.heard) == 3
+    assert len(peer.responses) == 1
+
+
+async def test_nothing_more_is_sent_after_a_stale_controller_epoch(autojump_clock: MockClock) -> None:
+    peer = Peer()
+    peer.codes = [ErrorCode.STALE_CONTROLLER_EPOCH]
+    sender = peer.sender()
+    sender.put(batch_of(3), LIVE)
+    await sender.run()  # ends by itself
+    assert sender.closed
+    assert [response.error_code for response in peer.responses] == [ErrorCode.STALE_CONTROLLER_EPOCH]  # type: ignore[attr-defined]
+
+
+async def test_nothing_is_sent_while_it_may_not(autojump_clock: MockClock) -> None:
+    peer = Peer()
+    peer.may_send = False
+    sender = peer.sender()
+    sender.put(batch_of(3), LIVE)
+    await sender.run()
+    assert peer.heard == []
+
+
+async def test_a_question_is_answered_or_fails_with_the_broker(autojump_clock: MockClock) -> None:
+    peer = Peer()
+    peer.failures = [BrokerUnreachable("once")]
+    sender = peer.sender()
+    question = OffsetForLeaderEpochRequest([])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        assert await sender.ask(question) == OffsetForLeaderEpochResponse([])
+        peer.failures = [BrokerUnreachable("down")] * 100
+        nursery.start_soon(close_soon, sender)
+        with pytest.raises(BrokerUnreachable):
+            await sender.ask(question)
+        with pytest.raises(BrokerUnreachable):
+            await sender.ask(question)
+
+
+async def close_soon(sender: BrokerSender) -> None:
+    await trio.sleep(1)
+    sender.close()
+
+
+async def test_the_production_channel_speaks_of_unreachable_brokers() -> None:
+    class NoNetwork:
+        async def connect(self, address: Address) -> Any:
+            raise CannotConnect(f"{address}: connection refused")
+
+    connect = connector(NoNetwork(), client_id="controller-1", timeout_ms=1000)  # type: ignore[arg-type]
+    with pytest.raises(BrokerUnreachable, match=r"broker 2 at host:9002.*refused"):
+        await connect(Address("host", 9002), 2)
