@@ -162,7 +162,7 @@ def test_the_indexes_have_entries_to_be_judged(written: Written, run_kafka) -> N
 
 def test_what_is_wrong_would_have_been_named(written: Written, run_kafka, tmp_path: Path) -> None:
     """The tests above can fail: one flipped byte in each kind of file is noticed."""
-    for name, place in ((".log", -1), (".index", 3), (".timeindex", 7)):
+    for name, place in ((".log", -3), (".index", 3), (".timeindex", 7)):
         source = next(Path(path) for path in written.files(name) if "follower" in path)
         folder = tmp_path / name[1:]
         shutil.copytree(source.parent, folder)
