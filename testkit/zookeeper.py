@@ -147,6 +147,16 @@ class MemoryZooKeeper:
         else:
             self.tree.next_zxid()
 
+    def forget_session(self, client: MemoryCoordination) -> None:
+        """The client gives its session up without ending it and comes back with another one: the old session's
+        ephemeral znodes stay until it times out."""
+        link = client.link
+        if link is not None:
+            link.open = False
+            self._arm_expiry_of(link)
+            client.on_lost(link)
+        client.on_expired()
+
     def drop_next_request(self, path_prefix: str) -> None:
         """The next write to such a path breaks the connection before it is applied (paths include the chroot)."""
         self._drop_requests.append(path_prefix)

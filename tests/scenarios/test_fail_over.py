@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.client import TrioProducer
-from strandline.protocol.types import TopicPartition
-from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.inspection import Ledger, read_all
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
-T0 = TopicPartition("t", 0)
 ALL = [1, 2, 3]
-CONFIG = {"replica.lag.time.max.ms": "4000", "min.insync.replicas": "2"}
-
-
-def numbered(prefix: str, count: int) -> list[bytes]:
-    return [f"{prefix}-{number}".encode() for number in range(count)]
-
-
-@asynccontextmanager
-async def cluster_with_topic(
-    *, preferred: int = 1, configs: Mapping[str, str] | None = None, seed: int = 0
-) -> AsyncIterator[tuple[MemoryCluster, TrioProducer, Ledger]]:
-    """Three brokers, the first is controller; topic `t` with one partition, led by `preferred`; a producer."""
-    replicas = [preferred, *(broker for broker in ALL if broker != preferred)]
-    async with (
-        MemoryCluster(config=CONFIG, seed=seed).running() as cluster,
-        cluster.producer(linger_ms=0, request_timeout_ms=2_000) as producer,
-    ):
-        async with cluster.admin() as admin:
-            await admin.create_topic("t", assignments={0: replicas}, configs=configs)
-        yield cluster, producer, Ledger()
-
-
-async def check(cluster: MemoryCluster, ledger: Ledger) -> None:
-    """The end of each scenario: the ISR is whole, nothing acked is lost, the replicas are byte-equal."""
-    await cluster.until(lambda: cluster.isr(T0) == ALL, "the ISR is whole again")
-    async with cluster.consumer() as consumer:
-        found = await read_all(consumer, T0)
-    ledger.assert_kept(T0, found)
-    cluster.assert_replicas_equal(T0)
 
 
 @pytest.mark.parametrize("preferred", [1, 2], ids=["who is controller", "who is not controller"])
 async def test_a_leader_dies_and_comes_back(preferred: int, autojump_clock) -> None:
-    async with cluster_with_topic(preferred=preferred) as (cluster, producer, ledger):
+    async with cluster_with_topic([preferred, 3, 3 - preferred]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 20), one_by_one=True)
         cluster.crash(preferred)
         await ledger.produce(producer, T0, numbered("without", 20))
@@ -58,7 +22,7 @@ async def test_a_leader_dies_and_comes_back(preferred: int, autojump_clock) -> N
         await cluster.start_broker(preferred)
         await ledger.produce(producer, T0, numbered("after", 20))
         assert not ledger.unknown
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_a_follower_dies_and_comes_back(autojump_clock) -> None:
@@ -67,12 +31,12 @@ async def test_a_follower_dies_and_comes_back(autojump_clock) -> None:
         await ledger.produce(producer, T0, numbered("without", 50))
         assert cluster.isr(T0) == [1, 2]
         await cluster.start_broker(3)
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
         assert not ledger.unknown
 
 
 async def test_a_broker_that_restarts_within_its_session_is_neither_refused_nor_waits(autojump_clock) -> None:
-    async with cluster_with_topic(preferred=2) as (cluster, producer, ledger):
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 5))
         before = trio.current_time()
         cluster.crash(2)
@@ -80,7 +44,7 @@ async def test_a_broker_that_restarts_within_its_session_is_neither_refused_nor_
         await cluster.until(lambda: cluster.isr(T0) == ALL, "back in the ISR", within_s=3)
         await ledger.produce(producer, T0, numbered("after", 5))
         assert trio.current_time() - before < 5, "that was not within the session"
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_all_brokers_are_killed_at_once_under_load_and_come_back(autojump_clock) -> None:
@@ -93,7 +57,7 @@ async def test_all_brokers_are_killed_at_once_under_load_and_come_back(autojump_
         for broker in ALL:
             await cluster.start_broker(broker)
         await cluster.until(lambda: bool(ledger.acked.get(T0)) and len(ledger.acked[T0]) == 200, "all acked")
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_a_rolling_restart_shows_no_error_to_a_producer(autojump_clock) -> None:
@@ -106,11 +70,11 @@ async def test_a_rolling_restart_shows_no_error_to_a_producer(autojump_clock) ->
             await cluster.start_broker(broker)
             await cluster.until(lambda: cluster.isr(T0) == ALL, "the ISR is whole again")
         assert not ledger.unknown
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_a_leader_that_is_cut_off_commits_nothing_and_truncates_what_it_wrote(autojump_clock) -> None:
-    async with cluster_with_topic(preferred=2) as (cluster, producer, ledger):
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 3))
         cluster.network.cut_both("broker-2", "broker-1")
         cluster.network.cut_both("broker-2", "broker-3")
@@ -127,22 +91,22 @@ async def test_a_leader_that_is_cut_off_commits_nothing_and_truncates_what_it_wr
             cluster.network.heal()
             cluster.heal_zookeeper(2)
         await cluster.until(lambda: not cluster.leads(2, T0), "it learns of its successor")
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_a_leader_that_was_paused_beyond_its_session_steps_down(autojump_clock) -> None:
-    async with cluster_with_topic(preferred=2) as (cluster, producer, ledger):
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 3))
         cluster.pause(2)
         await ledger.produce(producer, T0, numbered("during", 5))
         assert cluster.leader(T0) in (1, 3)
         cluster.resume(2)
         await cluster.until(lambda: not cluster.leads(2, T0), "it steps down")
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_leaders_go_on_while_zookeeper_is_away(autojump_clock) -> None:
-    async with cluster_with_topic(preferred=2) as (cluster, producer, ledger):
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 3))
         cluster.zookeeper.stop()
         await trio.sleep(10)
@@ -152,7 +116,7 @@ async def test_leaders_go_on_while_zookeeper_is_away(autojump_clock) -> None:
         await cluster.until(lambda: cluster.controller_id > 0, "a controller")
         assert (cluster.leader(T0), cluster.isr(T0)) == (2, ALL)
         assert not ledger.unknown
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def test_power_loss_of_everybody_loses_nothing_that_was_flushed(autojump_clock) -> None:
@@ -163,18 +127,18 @@ async def test_power_loss_of_everybody_loses_nothing_that_was_flushed(autojump_c
             cluster.lose_power(broker)
         for broker in ALL:
             await cluster.start_broker(broker)
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
 
 
 async def history(seed: int) -> list[str]:
     """What all brokers logged in one run with a crash."""
     trio._core._run._r.seed(seed)
-    async with cluster_with_topic(preferred=2, seed=seed) as (cluster, producer, ledger):
+    async with cluster_with_topic([2, 1, 3], seed=seed) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 5))
         cluster.crash(2)
         await ledger.produce(producer, T0, numbered("after", 5))
         await cluster.start_broker(2)
-        await check(cluster, ledger)
+        await check_at_the_end(cluster, ledger)
         return cluster.history
 
 
