@@ -8,7 +8,7 @@ controlled shutdown belong to the controller, wherever it is; its own code answe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Protocol, cast
 
 import structlog
 import trio
@@ -16,9 +16,9 @@ import trio
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestInHand
+from strandline.broker.role_changes import RoleChanges
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
-from strandline.controller.controller import Controller
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
@@ -26,6 +26,8 @@ from strandline.protocol.messages import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
@@ -40,6 +42,20 @@ from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
+
+
+class ControlPlane(Protocol):
+    """The controller as its own broker asks it. Each call answers NOT_CONTROLLER while another broker is elected."""
+
+    @property
+    def is_active(self) -> bool:
+        """Elected, and able to answer."""
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 
 
 class TopicConfigs:
@@ -87,13 +103,15 @@ class ControlHandlers:
         environment: Environment,
         coordination: Coordination,
         replicas: ReplicaManager,
+        roles: RoleChanges,
         registration: Registration,
-        controller: Controller,
+        controller: ControlPlane,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._config = config
         self._environment = environment
         self._replicas = replicas
+        self._roles = roles
         self._registration = registration
         self._controller = controller
         self._log = log
@@ -118,7 +136,7 @@ class ControlHandlers:
             return LeaderAndIsrResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
         if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
-        return await self._replicas.become_leader_or_follower(
+        return await self._roles.become_leader_or_follower(
             message, lambda name: self._topic_configs.get(name, topic_ids[name])
         )
 
@@ -126,7 +144,7 @@ class ControlHandlers:
         message = cast(StopReplicaRequest, request.message)
         if self._is_stale(message.broker_epoch):
             return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
-        response = self._replicas.stop_replicas(message)
+        response = self._roles.stop_replicas(message)
         for state in message.partition_states:
             if state.delete_partition:
                 self._topic_configs.forget(state.topic_name, state.topic_id)

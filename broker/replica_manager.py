@@ -1,10 +1,7 @@
-"""All partition replicas of this broker: LeaderAndIsr and StopReplica in, roles and fetchers out.
+"""All partition replicas of this broker, and what happens to all of them: the ISR check, deadlines, the HW checkpoint.
 
-It owns the dictionary of partitions and what happens to all of them: role changes, the ISR check, deadlines, the HW
-checkpoint. The hot paths (`produce`, `fetch`) reach a partition through `partitions` directly.
-
-A request of the controller is applied in order-independent fashion: the highest (controller epoch, leader epoch) wins,
-whatever the order of arrival, and a half-applied one is finished when it comes again (32).
+It owns the dictionary of partitions, which `role_changes` fills and empties as the controller orders. The hot paths
+(`produce`, `fetch`) reach a partition through `partitions` directly.
 """
 
 from __future__ import annotations
@@ -23,22 +20,10 @@ from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.produce import ProduceHandler
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import (
-    LEADER_EPOCH_TOPIC_DELETED,
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    LeaderAndIsrTopicState,
-    PartitionError,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    UpdateMetadataRequest,
-)
-from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.config import BrokerConfig, TopicConfig
+from strandline.protocol.messages import UpdateMetadataRequest
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.config import BrokerConfig
 from strandline.runtime.environment import Environment
-from strandline.storage.errors import LogStorageError
 from strandline.storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -151,171 +136,7 @@ class ReplicaManager:
         self.metadata.update(request)
         return True
 
-    # --- LeaderAndIsr ------------------------------------------------------------------------------------------
-
-    async def become_leader_or_follower(
-        self, request: LeaderAndIsrRequest, topic_configs: Callable[[str], TopicConfig]
-    ) -> LeaderAndIsrResponse:
-        """Apply a LeaderAndIsr request whose broker epoch was checked.
-
-        1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
-        2 per partition: lower leader epoch refused, same topic id required, else become leader or follower
-        3 fetchers follow the new leaders; epoch files are written once for the wave
-        """
-        # 1
-        if request.controller_epoch < self.controller_epoch:
-            return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
-        self.controller_epoch = request.controller_epoch
-        self._followers.set_addresses({b.broker_id: (b.host_name, b.port) for b in request.live_leaders})
-        # 2
-        errors: list[PartitionError] = []
-        touched: list[Partition] = []
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                code, partition = self._apply(topic, state, topic_configs)
-                errors.append(PartitionError(topic.topic_name, state.partition_index, code))
-                if partition is not None:
-                    touched.append(partition)
-                if len(errors) % PARTITIONS_PER_STEP == 0:
-                    await trio.lowlevel.checkpoint()
-                    if request.controller_epoch < self.controller_epoch:  # a newer controller spoke meanwhile
-                        return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, errors)
-        # 3
-        self._followers.update(touched)
-        await self.run_blocking(self.logs.write_epoch_checkpoints, [partition.log for partition in touched])
-        self.end_of_burst()
-        self.flush_responses()
-        return LeaderAndIsrResponse(ErrorCode.NONE, errors)
-
-    def _apply(
-        self,
-        topic: LeaderAndIsrTopicState,
-        state: LeaderAndIsrPartitionState,
-        topic_configs: Callable[[str], TopicConfig],
-    ) -> tuple[ErrorCode, Partition | None]:
-        """One partition of a LeaderAndIsr request: (error, the partition if its role changed)."""
-        topic_partition = TopicPartition(topic.topic_name, state.partition_index)
-        partition = self.partitions.get(topic_partition)
-        if self.broker_id not in state.replicas:
-            self._state_change_log.warning("not-a-replica", partition=str(topic_partition), replicas=state.replicas)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-        if partition is not None and partition.topic_id != topic.topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID, None
-        if partition is not None and state.leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH, None
-        if partition is not None and partition.failed:
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
-        if partition is not None and state.leader_epoch == partition.leader_epoch:
-            return ErrorCode.NONE, None  # applied already; nothing of a role outlives its application half-done
-        try:
-            if partition is None:
-                partition = self._host(topic_partition, topic.topic_id, topic_configs(topic.topic_name))
-            was_leading = partition.leadership is not None
-            if state.leader == self.broker_id:
-                partition.become_leader(state, self.now())
-            else:
-                partition.become_follower(state)
-        except (LogStorageError, OSError) as error:
-            self._state_change_log.error("role-change-failed", partition=str(topic_partition), error=str(error))
-            if partition is not None:
-                self.partition_failed(partition, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
-        self._wake(partition)
-        self._state_change_log.info(
-            "became-leader" if state.leader == self.broker_id else "became-follower",
-            partition=str(topic_partition),
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            controller_epoch=state.controller_epoch,
-            isr=state.isr,
-            log_end_offset=partition.log.log_end_offset,
-            high_watermark=partition.high_watermark,
-            was_leading=was_leading,
-        )
-        return ErrorCode.NONE, partition
-
-    def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
-        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed."""
-        log = self.logs.get(topic_partition)
-        if log is not None and log.topic_id not in (None, topic_id):
-            self._state_change_log.warning(
-                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
-            )
-            self._remove_log(topic_partition)
-            log = None
-        if log is None:
-            log = self.logs.create(topic_partition, topic_id, config)
-        elif log.topic_id is None:
-            self.logs.assign_topic_id(topic_partition, topic_id)
-        log.config = config
-        high_watermark = self.logs.high_watermarks.get(topic_partition, log.log_start_offset)
-        partition = Partition(
-            self.broker_id,
-            topic_partition,
-            topic_id,
-            log,
-            config,
-            high_watermark,
-            propose=self._isr_updates.propose,
-            is_in_sync_candidate=self.metadata.is_alive,
-        )
-        self.partitions[topic_partition] = partition
-        return partition
-
-    def _remove_log(self, topic_partition: TopicPartition) -> None:
-        """Move the log out of the way now; its files go off the loop."""
-        self.logs.high_watermarks.pop(topic_partition, None)
-        remove_files = self.logs.delete(topic_partition)
-
-        async def remove() -> None:
-            await self.run_blocking(remove_files)
-
-        self.submit(remove)
-
-    # --- StopReplica -------------------------------------------------------------------------------------------
-
-    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop following or leading; with `delete_partition`, remove the log. Fenced by topic id and epoch (33)."""
-        if request.controller_epoch < self.controller_epoch:
-            return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
-        self.controller_epoch = request.controller_epoch
-        errors = [
-            PartitionError(state.topic_name, state.partition_index, self._stop(state))
-            for state in request.partition_states
-        ]
-        self.end_of_burst()
-        self.flush_responses()
-        return StopReplicaResponse(ErrorCode.NONE, errors)
-
-    def _stop(self, state: StopReplicaPartitionState) -> ErrorCode:
-        topic_partition = TopicPartition(state.topic_name, state.partition_index)
-        partition = self.partitions.get(topic_partition)
-        hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
-        if hosted_id is not None and hosted_id != state.topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID  # the topic was created anew since: leave its data alone
-        if (
-            partition is not None
-            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
-            and state.leader_epoch < partition.leader_epoch
-        ):
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if partition is not None:
-            self._followers.stop(partition)
-            partition.resign()
-            self._wake(partition)
-            self._isr_updates.forget(partition)
-            self.logs.high_watermarks[topic_partition] = partition.high_watermark
-            del self.partitions[topic_partition]
-        self._state_change_log.info(
-            "stopped-replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
-        )
-        if state.delete_partition and self.logs.get(topic_partition) is not None:
-            self._remove_log(topic_partition)
-        return ErrorCode.NONE
-
-    def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:
-        log = self.logs.get(topic_partition)
-        return log.topic_id if log is not None else None
+    # --- role changes (`role_changes` decides them) ------------------------------------------------------------
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24)."""
@@ -325,10 +146,10 @@ class ReplicaManager:
         self._followers.stop(partition)
         partition.resign()
         self._isr_updates.forget(partition)
-        self._wake(partition)
+        self.wake(partition)
         self._state_change_log.error("replica-failed", partition=str(partition.topic_partition), error=str(error))
 
-    def _wake(self, partition: Partition) -> None:
+    def wake(self, partition: Partition) -> None:
         """The role changed: parked fetches get their (error) answer at the end of this step."""
         if partition.parked_fetches:
             self._woken[partition] = None

@@ -32,6 +32,7 @@ from strandline.broker.queries import QueryHandler
 from strandline.broker.registration import BrokerIdTaken, Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestChannel
+from strandline.broker.role_changes import RoleChanges
 from strandline.controller.controller import Controller
 from strandline.controller.sender import connector
 from strandline.protocol.api import ApiKey
@@ -134,21 +135,38 @@ class Broker:
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
     def _build(self, cluster_id: str) -> None:
-        config, environment, log = self.config, self.environment, self._log
+        self._build_replication()
+        self._build_control()
+        queries = QueryHandler(
+            self.replicas,
+            cluster_id=cluster_id,
+            software_version=VERSION,
+            create_topic=self.control.create_topic_automatically,
+        )
+        self.channel = self._build_channel(queries)
+        self.replicas.submit = self.channel.submit
+        self.replicas.flush_responses = self.channel.flush_responses
+        self._build_network()
+
+    def _build_replication(self) -> None:
+        config = self.config
         self.metadata = MetadataCache()
         self.isr_updates = IsrUpdates(self.broker_id, self.coordination, self._logs.state_change)
-        self.followers = Followers(self.broker_id, config, environment, log)
+        self.followers = Followers(self.broker_id, config, self.environment, self._log)
         self.followers.incarnation = self.registration.incarnation
         self.replicas = ReplicaManager(
             self.broker_id,
             config,
-            environment,
+            self.environment,
             self.log_manager,
             self.metadata,
             self.isr_updates,
             self.followers,
             self._logs.state_change,
         )
+
+    def _build_control(self) -> None:
+        config, environment = self.config, self.environment
         self.controller = Controller(
             self.broker_id,
             config,
@@ -164,15 +182,20 @@ class Broker:
             environment.wall_clock.now_ms,
         )
         self.control = ControlHandlers(
-            config, environment, self.coordination, self.replicas, self.registration, self.controller, log
-        )
-        queries = QueryHandler(
+            config,
+            environment,
+            self.coordination,
             self.replicas,
-            cluster_id=cluster_id,
-            software_version=VERSION,
-            create_topic=self.control.create_topic_automatically,
+            RoleChanges(self.replicas, self.isr_updates, self.followers, self._logs.state_change),
+            self.registration,
+            self.controller,
+            self._log,
         )
-        self.channel = RequestChannel(
+
+    def _build_channel(self, queries: QueryHandler) -> RequestChannel:
+        """Which handler serves which API."""
+        config = self.config
+        channel = RequestChannel(
             inline={
                 ApiKey.PRODUCE: self.replicas.produce.handle,
                 ApiKey.FETCH: self.replicas.fetch.handle,
@@ -196,11 +219,13 @@ class Broker:
             max_queued_requests=config.queued_max_requests,
             max_queued_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
             num_handlers=config.num_io_threads,
-            log=log,
+            log=self._log,
         )
-        assert self.channel.routes.keys() == REQUESTS.keys()
-        self.replicas.submit = self.channel.submit
-        self.replicas.flush_responses = self.channel.flush_responses
+        assert channel.routes.keys() == REQUESTS.keys()
+        return channel
+
+    def _build_network(self) -> None:
+        config, log = self.config, self._log
         limits = ConnectionLimits(
             max_frame_bytes=config.socket_request_max_bytes,
             max_in_flight=config.max_in_flight_requests_per_connection,
@@ -220,7 +245,7 @@ class Broker:
                     listener.name == config.inter_broker_listener_name,
                     config.socket_listen_backlog_size,
                 ),
-                environment.network,
+                self.environment.network,
                 self.processors,
                 quota,
                 log,

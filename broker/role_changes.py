@@ -1,0 +1,216 @@
+"""LeaderAndIsr and StopReplica: what the controller orders becomes roles, logs and fetchers.
+
+A request is applied in order-independent fashion: the highest (controller epoch, leader epoch) wins, whatever the order
+of arrival, and a half-applied one is finished when it comes again (32). Everything changes in plain functions; the
+loops over many partitions let other tasks run in between and look at the controller epoch again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from strandline.broker.follower import Followers
+from strandline.broker.isr_updates import IsrUpdates
+from strandline.broker.partition import Partition
+from strandline.broker.replica_manager import PARTITIONS_PER_STEP, ReplicaManager
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    LEADER_EPOCH_TOPIC_DELETED,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+    PartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.config import TopicConfig
+from strandline.storage.errors import LogStorageError
+
+
+class RoleChanges:
+    """Applies the controller's orders to the partitions of a replica manager."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        isr_updates: IsrUpdates,
+        followers: Followers,
+        state_change_log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._replicas = replicas
+        self._logs = replicas.logs
+        self._isr_updates = isr_updates
+        self._followers = followers
+        self._state_change_log = state_change_log
+
+    # --- LeaderAndIsr ------------------------------------------------------------------------------------------
+
+    async def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, topic_configs: Callable[[str], TopicConfig]
+    ) -> LeaderAndIsrResponse:
+        """Apply a LeaderAndIsr request whose broker epoch was checked.
+
+        1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
+        2 per partition: lower leader epoch refused, same topic id required, else become leader or follower
+        3 fetchers follow the new leaders; epoch files are written once for the wave
+        """
+        # 1
+        if request.controller_epoch < self._replicas.controller_epoch:
+            return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        self._replicas.controller_epoch = request.controller_epoch
+        self._followers.set_addresses({b.broker_id: (b.host_name, b.port) for b in request.live_leaders})
+        # 2
+        errors: list[PartitionError] = []
+        touched: list[Partition] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                code, partition = self._apply(topic, state, topic_configs)
+                errors.append(PartitionError(topic.topic_name, state.partition_index, code))
+                if partition is not None:
+                    touched.append(partition)
+                if len(errors) % PARTITIONS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+                    if request.controller_epoch < self._replicas.controller_epoch:  # a newer controller spoke meanwhile
+                        return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, errors)
+        # 3
+        self._followers.update(touched)
+        await self._replicas.run_blocking(self._logs.write_epoch_checkpoints, [partition.log for partition in touched])
+        self._replicas.end_of_burst()
+        self._replicas.flush_responses()
+        return LeaderAndIsrResponse(ErrorCode.NONE, errors)
+
+    def _apply(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        topic_configs: Callable[[str], TopicConfig],
+    ) -> tuple[ErrorCode, Partition | None]:
+        """One partition of a LeaderAndIsr request: (error, the partition if its role changed)."""
+        topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+        partition = self._replicas.partitions.get(topic_partition)
+        if self._replicas.broker_id not in state.replicas:
+            self._state_change_log.warning("not-a-replica", partition=str(topic_partition), replicas=state.replicas)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if partition is not None and partition.topic_id != topic.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID, None
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, None
+        if partition is not None and partition.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, None
+        if partition is not None and state.leader_epoch == partition.leader_epoch:
+            return ErrorCode.NONE, None  # applied already; nothing of a role outlives its application half-done
+        try:
+            if partition is None:
+                partition = self._host(topic_partition, topic.topic_id, topic_configs(topic.topic_name))
+            was_leading = partition.leadership is not None
+            if state.leader == self._replicas.broker_id:
+                partition.become_leader(state, self._replicas.now())
+            else:
+                partition.become_follower(state)
+        except (LogStorageError, OSError) as error:
+            self._state_change_log.error("role-change-failed", partition=str(topic_partition), error=str(error))
+            if partition is not None:
+                self._replicas.partition_failed(partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR, None
+        self._replicas.wake(partition)
+        self._state_change_log.info(
+            "became-leader" if state.leader == self._replicas.broker_id else "became-follower",
+            partition=str(topic_partition),
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            controller_epoch=state.controller_epoch,
+            isr=state.isr,
+            log_end_offset=partition.log.log_end_offset,
+            high_watermark=partition.high_watermark,
+            was_leading=was_leading,
+        )
+        return ErrorCode.NONE, partition
+
+    def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
+        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed."""
+        log = self._logs.get(topic_partition)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self._state_change_log.warning(
+                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
+            )
+            self._remove_log(topic_partition)
+            log = None
+        if log is None:
+            log = self._logs.create(topic_partition, topic_id, config)
+        elif log.topic_id is None:
+            self._logs.assign_topic_id(topic_partition, topic_id)
+        log.config = config
+        high_watermark = self._logs.high_watermarks.get(topic_partition, log.log_start_offset)
+        partition = Partition(
+            self._replicas.broker_id,
+            topic_partition,
+            topic_id,
+            log,
+            config,
+            high_watermark,
+            propose=self._isr_updates.propose,
+            is_in_sync_candidate=self._replicas.metadata.is_alive,
+        )
+        self._replicas.partitions[topic_partition] = partition
+        return partition
+
+    def _remove_log(self, topic_partition: TopicPartition) -> None:
+        """Move the log out of the way now; its files go off the loop."""
+        self._logs.high_watermarks.pop(topic_partition, None)
+        remove_files = self._logs.delete(topic_partition)
+
+        async def remove() -> None:
+            await self._replicas.run_blocking(remove_files)
+
+        self._replicas.submit(remove)
+
+    # --- StopReplica -------------------------------------------------------------------------------------------
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop following or leading; with `delete_partition`, remove the log. Fenced by topic id and epoch (33)."""
+        if request.controller_epoch < self._replicas.controller_epoch:
+            return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
+        self._replicas.controller_epoch = request.controller_epoch
+        errors = [
+            PartitionError(state.topic_name, state.partition_index, self._stop(state))
+            for state in request.partition_states
+        ]
+        self._replicas.end_of_burst()
+        self._replicas.flush_responses()
+        return StopReplicaResponse(ErrorCode.NONE, errors)
+
+    def _stop(self, state: StopReplicaPartitionState) -> ErrorCode:
+        topic_partition = TopicPartition(state.topic_name, state.partition_index)
+        partition = self._replicas.partitions.get(topic_partition)
+        hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
+        if hosted_id is not None and hosted_id != state.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID  # the topic was created anew since: leave its data alone
+        if (
+            partition is not None
+            and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
+            and state.leader_epoch < partition.leader_epoch
+        ):
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition is not None:
+            self._followers.stop(partition)
+            partition.resign()
+            self._replicas.wake(partition)
+            self._isr_updates.forget(partition)
+            self._logs.high_watermarks[topic_partition] = partition.high_watermark
+            del self._replicas.partitions[topic_partition]
+        self._state_change_log.info(
+            "stopped-replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
+        )
+        if state.delete_partition and self._logs.get(topic_partition) is not None:
+            self._remove_log(topic_partition)
+        return ErrorCode.NONE
+
+    def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:
+        log = self._logs.get(topic_partition)
+        return log.topic_id if log is not None else None
