@@ -389,6 +389,9 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     await cluster.settle()
     response = await controller.controlled_shutdown(ControlledShutdownRequest(2, leaving.epoch))
     assert response.remaining_partitions == []
+    # While it is still there it leads nothing new, and stands in no new ISR.
+    await cluster.create(controller, "late", [[2, 3]])
+    assert ((await cluster.state("late")).leader, (await cluster.state("late")).isr) == (3, [3])
     # Its next life is a broker like any other.
     cluster.kill(2)
     await leaving.start()
@@ -461,6 +464,18 @@ async def test_recovery_works_across_a_fail_over_as_well(autojump_clock: MockClo
     await cluster.controller_on(3)
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
     assert (await cluster.state("t")).leader == 3
+
+
+async def test_recovery_waits_for_the_answer_of_every_live_replica(autojump_clock: MockClock, cluster: Any) -> None:
+    await lose_power(cluster)
+    cluster.kill(2)
+    await cluster.settle()
+    longest, cluster.brokers[3].gate = cluster.brokers[3], trio.Event()
+    await cluster.brokers[2].start(lossy=True)
+    await trio.sleep(15)
+    assert (await cluster.state("t")).leader == -1
+    longest.gate.set()
+    await cluster.until(lambda: TP in cluster.brokers[2].roles and cluster.brokers[2].roles[TP].leader == 3)
 
 
 async def test_with_strategy_none_the_partition_stays_offline(autojump_clock: MockClock, cluster: Any) -> None:

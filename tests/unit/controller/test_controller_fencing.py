@@ -145,6 +145,7 @@ async def test_an_expired_session_ends_the_term_and_the_next_one_starts_from_zoo
     before = controller.term
     cluster.zookeeper.expire(cluster.brokers[1].coordination.session_id)
     await cluster.until(lambda: before.over is not None)
+    assert before.over == "the ZooKeeper session expired"
     await cluster.settle()
     assert not controller.is_active  # it is not registered: it would take itself for dead
     await cluster.brokers[1].register()
@@ -299,6 +300,20 @@ async def test_a_request_that_outlives_the_term_is_answered_with_not_controller(
     controller.term.resign("test")
     await cluster.until(lambda: bool(answers))
     assert answers[0].topics[0].error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_state_that_a_later_controller_wrote_makes_this_one_resign(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 1]])
+    term, path = controller.term, znodes.PartitionStateZnode.path("t", 0)
+    later = znodes.PartitionStateZnode(controller_epoch=9, leader=1, leader_epoch=5, isr=[1])
+    await cluster.admin.set(path, later.encode(), 0)
+    await cluster.leader_writes_isr("t", 0, [1])
+    await cluster.until(lambda: term.over is not None)
+    assert "controller epoch 9" in term.over
 
 
 async def test_every_write_of_the_controller_is_fenced(autojump_clock: MockClock, cluster: Any) -> None:

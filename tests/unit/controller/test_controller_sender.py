@@ -220,6 +220,32 @@ async def test_a_batch_is_repeated_until_it_is_answered_and_merged_with_what_cam
     assert sender.closed and peer.closed >= 2
 
 
+async def test_what_comes_while_a_request_is_on_its_way_is_not_lost_when_that_fails(autojump_clock: MockClock) -> None:
+    peer, reached, release = Peer(), trio.Event(), trio.Event()
+    sender = peer.sender()
+    answer = peer.request
+
+    async def slow(message: Request) -> Message:
+        if not release.is_set():
+            reached.set()
+            await release.wait()
+            raise BrokerUnreachable("lost on the way")
+        return await answer(message)
+
+    peer.request = slow  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        sender.put(batch_of(3), LIVE)
+        await reached.wait()
+        sender.put(batch_of(4), LIVE)
+        release.set()
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    [request] = peer.heard
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert request.topic_states[0].partition_states[0].leader_epoch == 4
+
+
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR])
 async def test_a_request_that_was_refused_as_a_whole_is_repeated(autojump_clock: MockClock, code: ErrorCode) -> None:
     peer = Peer()
