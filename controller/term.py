@@ -47,6 +47,7 @@ from strandline.runtime.coordination import ConnectionLost, Coordination, Coordi
 RETRY_SECONDS = 1.0
 """Before what a broker refused, or what failed for a reason unknown, is tried again."""
 AMBIGUITY_BACKOFF_SECONDS = 0.05
+STOPPED = "this broker stops"
 DETAILED_CHANGES = 1000
 """Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
 
@@ -122,7 +123,7 @@ class Term:
                     self.log.exception("fail-over failed")
                     self.resign(f"fail-over failed: {error!r}")
         finally:
-            self.resign("cancelled")
+            self.resign(STOPPED)
 
     def resign(self, why: str) -> None:
         """End the term now: nothing more is written or sent. Idempotent, callable from anywhere on the event loop."""
@@ -130,7 +131,7 @@ class Term:
             return
         self.over = why
         self.active = False
-        self.log.warning("no longer controller", why=why)
+        (self.log.info if why == STOPPED else self.log.warning)("no longer controller", why=why)
         self.outbox.close_all()
         self.progress.poke()
         if self._nursery is not None:
