@@ -16,7 +16,7 @@ from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import DeliveryFailed, RecordTooLarge
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.records import BatchBuilder
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 Header = tuple[str, bytes | None]
 KeyAndValue = tuple[bytes | None, bytes | None]
@@ -57,6 +57,8 @@ class PartitionQueue:
         "opened_at",
         "ready",
         "retry_at",
+        "sent_at",
+        "sent_to",
         "topic_partition",
     )
 
@@ -65,6 +67,8 @@ class PartitionQueue:
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.retry_at = 0.0
+        self.sent_at = 0.0
+        self.sent_to = NO_BROKER
         self.isolated = 0
         """So many of the next batches travel alone: one of them was refused, and it is to be found out which."""
         self.builder: BatchBuilder | None = None

@@ -208,11 +208,14 @@ class TrioAdmin:
     # --- Parts ---
 
     async def _ask_any(self, request: MetadataRequest, timeout_ms: float | None) -> ClusterView:
-        """The cluster as one live broker sees it now."""
+        """The cluster as one live broker sees it now, the controller if it answers."""
         call = _ControllerCall(self, timeout_ms)
         while True:
-            brokers = list(self._metadata.view.brokers)
+            view = self._metadata.view
+            brokers = list(view.brokers)
             self._environment.random.shuffle(brokers)
+            # The controller first: it is the last to have heard of no topic that exists.
+            brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
             for broker_id in brokers:
                 answer = await call.ask(broker_id, request, MetadataResponse)
                 if answer is not None:

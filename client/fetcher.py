@@ -19,7 +19,7 @@ from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import OffsetOutOfRange, error_for
 from strandline.client.links import Link, Links
 from strandline.client.lookup import is_retriable
-from strandline.client.metadata import Metadata, PartitionView, backoff_ms
+from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, PartitionView, backoff_ms
 from strandline.client.settings import ConsumerSettings
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.frame import split_attachments
@@ -105,14 +105,29 @@ class Fetcher:
                 full.add(partition.leader)
             by_leader.setdefault(partition.leader, []).append((state, partition))
         for leader, states in by_leader.items():
-            question = self._busy.get(leader)
+            busy = self._busy.get(leader)
             if leader in full:
                 continue
-            if question is None:
+            if busy is None:
                 self._send(self._links.to(leader), states, now)
-            elif any(state.hurried and not question.covers(state) for state, _ in states):
-                next_time = min(next_time, self._give_up_long_poll(leader, question, now))
+            elif any(state.hurried and not busy.covers(state) for state, _ in states):
+                next_time = min(next_time, self._give_up_long_poll(leader, busy, now))
+        for leader, question in list(self._busy.items()):
+            next_time = min(next_time, self._watch(leader, question, now))
         return next_time
+
+    def _watch(self, leader: int, question: _Question, now: float) -> float:
+        """The fetch is answered late: if another broker leads by now, go there. When to look again."""
+        due = question.since + self._settings.fetch_max_wait_ms / 1000 + SUSPICIOUS_AFTER_S
+        if now < due:
+            return due
+        self._metadata.request_update()
+        for key in question.asked:
+            partition = self._metadata.view.partition(key)
+            if partition is not None and partition.leader not in (NO_BROKER, leader) and not question.given_up:
+                question.given_up = True
+                self._links.to(leader).drop(f"no answer, and broker {partition.leader} leads now")
+        return now + 1.0
 
     def _give_up_long_poll(self, leader: int, question: _Question, now: float) -> float:
         """Answers come in order, so only another connection helps; when that is due if not yet."""
@@ -121,7 +136,7 @@ class Fetcher:
             return due
         if not question.given_up:
             question.given_up = True
-            self._links.to(leader).drop()
+            self._links.to(leader).drop("it was waiting for records that are not wanted any more")
         return math.inf
 
     def _note_missing(self, state: Assigned, now: float) -> None:

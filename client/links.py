@@ -29,11 +29,12 @@ class Link:
         self._wanted = trio.Event()
         self._dropped = False
 
-    def drop(self) -> None:
-        """Close the connection and open another one at once: what is under way on it is not wanted any more."""
+    def drop(self, why: str) -> None:
+        """Close the connection and open another one at once: what is under way on it is not wanted any more and fails
+        with ConnectionLost."""
         if self.connection is not None:
             self._dropped = True
-            self.connection.close()
+            self.connection.close(f"the connection to {self.connection.name} was given up: {why}")
             self._wanted.set()
 
     def want(self) -> PipelinedConnection | None:

@@ -115,7 +115,10 @@ class PipelinedConnection:
                 self._in_flight.popleft().on_answer(failure, NOTHING)
         return failure
 
-    def close(self) -> None:
+    def close(self, why: str | None = None) -> None:
+        """`why`: the text of the ConnectionLost that requests in flight get."""
+        if why is not None and self._failure is None:
+            self._failure = ConnectionLost(why)
         self._connection.close()
 
     async def _read(self) -> None:
@@ -142,7 +145,8 @@ class PipelinedConnection:
                 if bursts % BURSTS_PER_CHECKPOINT == 0:
                     await trio.lowlevel.checkpoint()
         except TransportClosed as error:
-            self._failure = ConnectionLost(f"{self.name} ended the connection: {error}; it may have stopped")
+            lost = ConnectionLost(f"{self.name} ended the connection: {error}; it may have stopped")
+            self._failure = self._failure or lost
         except RemoteProtocolError as error:
             self._failure = BrokerMisbehaved(f"{self.name} broke the protocol: {error}")
         except ClientError as error:

@@ -19,7 +19,7 @@ import trio
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for
 from strandline.client.links import Link, Links
-from strandline.client.metadata import Metadata, backoff_ms
+from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import ErrorCode
@@ -85,7 +85,10 @@ class Sender:
             if queue.is_empty:
                 del self._accumulator.active[queue.topic_partition]
                 continue
-            if queue.in_flight or not queue.ready:
+            if queue.in_flight:
+                next_time = min(next_time, self._watch(queue, now))
+                continue
+            if not queue.ready:
                 continue
             if queue.retry_at > now:
                 next_time = min(next_time, queue.retry_at)
@@ -96,7 +99,8 @@ class Sender:
                 continue
             sendable.setdefault(partition.leader, []).append(queue)
         for leader, queues in sendable.items():
-            self._send_to(self._links.to(leader), queues)
+            self._send_to(self._links.to(leader), queues, now)
+            next_time = min(next_time, now + SUSPICIOUS_AFTER_S)
         return next_time
 
     def give_up_everything(self, why: str) -> None:
@@ -139,7 +143,7 @@ class Sender:
 
     # --- 3: sending ---
 
-    def _send_to(self, link: Link, queues: Sequence[PartitionQueue]) -> None:
+    def _send_to(self, link: Link, queues: Sequence[PartitionQueue], now: float) -> None:
         """As many requests as the broker may have, each with one group per partition."""
         connection = link.want()
         left = list(queues)
@@ -149,9 +153,22 @@ class Sender:
             while left and (not groups or room >= len(left[0].ready[0].data)):
                 queue = left.pop(0)
                 group = queue.take(room)
+                queue.sent_at, queue.sent_to = now, link.broker_id
                 room -= sum(len(batch.data) for batch in group)
                 groups.append((queue, group))
             self._submit(link, connection, groups)
+
+    def _watch(self, queue: PartitionQueue, now: float) -> float:
+        """The group under way is answered late: if another broker leads by now, the old one's answer can only be an
+        error. When to look again."""
+        due = queue.sent_at + SUSPICIOUS_AFTER_S
+        if now < due:
+            return due
+        self._metadata.request_update()
+        partition = self._metadata.view.partition(queue.topic_partition)
+        if partition is not None and partition.leader not in (NO_BROKER, queue.sent_to):
+            self._links.to(queue.sent_to).drop(f"no answer, and broker {partition.leader} leads now")
+        return now + 1.0
 
     def _may_send(self, connection: PipelinedConnection) -> bool:
         if connection.closed or connection.sending:

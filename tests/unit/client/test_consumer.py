@@ -179,6 +179,25 @@ async def test_a_leader_change_is_followed_after_the_epoch_was_checked(autojump_
         nursery.cancel_scope.cancel()
 
 
+async def test_a_leader_that_stands_still_is_left_once_another_one_leads(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t")
+    cluster.fill(T0, [b"a"])
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster) as client:
+            await client.assign([T0])
+            assert await read(client, 1) == [b"a"]
+            cluster.brokers[0].faults[ApiKey.FETCH].append(Fault(hang=True))
+            await trio.sleep(2)
+            cluster.move(T0, 1)
+            cluster.fill(T0, [b"b"])
+            started = trio.current_time()
+            assert await read(client, 1) == [b"b"]
+            assert trio.current_time() - started < 6
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("policy", ["none", "earliest"])
 async def test_a_truncated_log_is_noticed(autojump_clock: object, policy: str) -> None:
     """An unclean election: the new leader lacks what was read, and has other records in its place."""

@@ -135,6 +135,26 @@ async def test_a_leader_that_dies_is_followed_to_the_new_one(autojump_clock: obj
     assert values(cluster) == [b"before", b"after"]
 
 
+async def test_a_leader_that_stands_still_is_left_once_another_one_leads(autojump_clock: object) -> None:
+    """SIGSTOP: the connection stands, no answer comes."""
+    cluster = FakeCluster(2)
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, linger_ms=0) as client:
+            await (await client.send("t", b"before")).wait()
+            cluster.brokers[0].faults[ApiKey.PRODUCE].append(Fault(hang=True))
+            started = trio.current_time()
+            late = await client.send("t", b"after")
+            await trio.sleep(2)
+            cluster.move(T0, 1)
+            result = await late.wait()
+            assert trio.current_time() - started < 6
+            assert result.retried
+        nursery.cancel_scope.cancel()
+    assert values(cluster) == [b"before", b"after"]
+
+
 async def test_delivery_timeout_says_whether_the_record_may_be_in_the_log(autojump_clock: object) -> None:
     cluster = FakeCluster()
     cluster.add_topic("t")
