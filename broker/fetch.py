@@ -237,9 +237,25 @@ class FetchHandler:
     async def _warm_and_send(self, request: RequestInHand, answer: _Answer) -> None:
         for region in answer.regions:
             if _is_cold(region):
-                await self._replicas.run_blocking(_read_through, region)
+                try:
+                    await self._replicas.run_blocking(_read_through, region)
+                except OSError as error:
+                    self._cold_read_failed(request, answer, region, error)
+                    return
         request.respond(answer.response, answer.regions, answer.size_bytes)
         self._replicas.flush_responses()
+
+    def _cold_read_failed(self, request: RequestInHand, answer: _Answer, failed: FileRegion, error: OSError) -> None:
+        """The disk failed under one replica (24), which ends; so does the connection, whose later answers would wait
+        for this one for ever. The client asks again and gets the typed error."""
+        regions = iter(answer.regions)
+        for topic in answer.response.responses:
+            for data in topic.partitions:
+                if data.records_size >= 0 and next(regions) is failed:
+                    partition = self._replicas.partitions.get((topic.topic, data.partition_index))
+                    if partition is not None:
+                        self._replicas.partition_failed(partition, partition.log.fail("reading failed", error))
+        request.connection.close(f"a fetch cannot be answered: {error}")
 
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:

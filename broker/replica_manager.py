@@ -176,7 +176,7 @@ class ReplicaManager:
     # --- background --------------------------------------------------------------------------------------------
 
     async def run_deadlines(self) -> None:
-        """Expire overdue produce requests and fetches."""
+        """Expire overdue produce requests and fetches; look after those whose role ended outside of any burst."""
         while True:
             await trio.sleep(DEADLINE_CHECK_INTERVAL_S)
             now = self.now()
@@ -187,6 +187,7 @@ class ReplicaManager:
             for fetch in overdue:
                 fetch.expire()
                 del self._fetches[fetch]
+            self.end_of_burst()
             self.flush_responses()
 
     async def run_isr_checks(self) -> None:
