@@ -49,7 +49,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import load_broker_config, topic_config
+from strandline.runtime.config import TopicConfig, load_broker_config, topic_config
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.network import Address
 from strandline.storage.log import Log
@@ -143,6 +143,9 @@ class Replica:
     followers: Followers
     isr_updates: _HeldIsrUpdates
 
+    def topic_config_of(self, topic: str) -> TopicConfig:
+        return topic_config(self.replicas.config, {})
+
 
 class ScriptedReplicas:
     """See the module. Brokers are named by letters: A is broker 1."""
@@ -216,8 +219,7 @@ class ScriptedReplicas:
         request = LeaderAndIsrRequest(CONTROLLER, CONTROLLER_EPOCH, 0, topics, [])
         for name in self.names if tell is None else tell:
             broker = self._brokers[name]
-            config = topic_config(broker.replicas.config, {})
-            await broker.roles.become_leader_or_follower(request, lambda _, config=config: config)
+            await broker.roles.become_leader_or_follower(request, broker.topic_config_of)
 
     # --- ZooKeeper -----------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
-"""R3 (KIP-279): where two logs part ways, as a table. What the follower asks and the leader answers goes to and fro until
-they agree; the follower must end at the last offset that both share, in as many steps as it takes and not one byte less.
+"""R3 (KIP-279): where two logs part ways, as a table.
+
+What the follower asks and the leader answers goes to and fro until they agree. The follower must end at the last offset
+that both share: no higher, or the logs differ for ever, and no lower, or it drops what may be committed.
 
 A log is written as its epochs: `((0, 10), (2, 15))` has records 0–9 of epoch 0 and 10–14 of epoch 2.
 """
@@ -127,7 +129,7 @@ def as_epochs(log: list[int]) -> Epochs:
 
 
 @given(two_histories())
-def test_r3_any_two_logs_that_elections_could_leave_end_in_their_common_prefix(
+def test_r3_any_two_logs_that_elections_could_leave_end_where_they_part(
     histories: tuple[Epochs, Epochs],
 ) -> None:
     leader = a_partition(LEADER, histories[0], high_watermark=0, leader_epoch=10)

@@ -1,0 +1,122 @@
+"""The scripted regressions can fail: one line of the broker is broken at a time, and one of them must notice.
+
+Each mutant is a replacement of text that stands exactly once, in a copy of its package; the other packages are linked.
+The tests named with it run against that copy in a process of their own. The same tests pass against an unchanged copy,
+so what fails is the mutant and not the copying.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+PACKAGES = sorted(link.name for link in (ROOT / "src" / "strandline").iterdir() if link.is_symlink())
+TIMEOUT_S = 60
+
+
+class Mutant(NamedTuple):
+    """`killed_by`: file and beginning of the names of the tests of which one must fail."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    killed_by: tuple[str, str]
+
+
+ON_BROKERS = "test_regressions_on_brokers.py"
+OF_REPLICATION = "test_regressions_of_replication.py"
+MUTANTS = [
+    Mutant(
+        "truncate to the high watermark",
+        "broker/partition.py",
+        "        self._drop_leadership(state.leader, state.leader_epoch)\n",
+        "        self._drop_leadership(state.leader, state.leader_epoch); "
+        "self.truncate_to(self._follower_high_watermark)\n",
+        (ON_BROKERS, "test_r1_"),
+    ),
+    Mutant(
+        "no check of the epoch's start when the ISR grows",
+        "broker/leadership.py",
+        "            and progress.log_end_offset >= self.epoch_start_offset\n",
+        "",
+        (OF_REPLICATION, "test_r5_"),
+    ),
+    Mutant(
+        "the high watermark over the committed ISR only",
+        "broker/leadership.py",
+        "        return frozenset(self.isr) | frozenset(proposed)\n",
+        "        return frozenset(self.isr)\n",
+        (OF_REPLICATION, "test_r6_"),
+    ),
+    Mutant(
+        "version -1 in the compare-and-set",
+        "broker/isr_updates.py",
+        "state.encode(), proposal.zk_version)]",
+        "state.encode(), -1)]",
+        (ON_BROKERS, "test_r12_a_repeated_write"),
+    ),
+    Mutant(
+        "acknowledged at the append",
+        "broker/produce.py",
+        "            if operation.request.message.acks == ACKS_ALL:\n",
+        "            if operation.request.message.acks == 2:\n",
+        (OF_REPLICATION, "test_r6_"),
+    ),
+]
+
+
+def copy_of_the_sources(folder: Path, mutant: Mutant | None) -> Path:
+    """What PYTHONPATH has to begin with."""
+    house = folder / "src" / "strandline"
+    house.mkdir(parents=True)
+    shutil.copy(ROOT / "src" / "strandline" / "__init__.py", house)
+    changed = mutant.file.split("/")[0] if mutant is not None else ""
+    for package in PACKAGES:
+        if package != changed:
+            (house / package).symlink_to(ROOT / package)
+            continue
+        shutil.copytree(ROOT / package, house / package, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is not None:
+        path = house / mutant.file
+        text = path.read_text()
+        assert text.count(mutant.before) == 1, f"{mutant.name}: {mutant.before!r} must stand once in {mutant.file}"
+        path.write_text(text.replace(mutant.before, mutant.after))
+    return house.parent
+
+
+def run(source_path: Path, tests: list[tuple[str, str]]) -> tuple[int, str]:
+    """(pytest's exit code, the last of what it printed)."""
+    selected = [f"{HERE / file}::{name}" for file, prefix in tests for name in names_of(file, prefix)]
+    environment = {**os.environ, "PYTHONPATH": str(source_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=line", *selected]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return done.returncode, "\n".join(done.stdout.splitlines()[-15:])
+
+
+def names_of(file: str, prefix: str) -> list[str]:
+    found = re.findall(rf"^(?:async )?def ({re.escape(prefix)}\w*)", (HERE / file).read_text(), re.MULTILINE)
+    assert found, f"{file} has no test {prefix}…"
+    return found
+
+
+def test_the_unchanged_copy_passes(tmp_path: Path) -> None:
+    source_path = copy_of_the_sources(tmp_path, None)
+    code, printed = run(source_path, list(dict.fromkeys(mutant.killed_by for mutant in MUTANTS)))
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_regression_test_notices(mutant: Mutant, tmp_path: Path) -> None:
+    code, printed = run(copy_of_the_sources(tmp_path, mutant), [mutant.killed_by])
+    assert code == 1, f"no test failed (exit code {code}):\n{printed}"
+    assert "AssertionError" in printed or "assert" in printed, f"it did not fail by its assertions:\n{printed}"
