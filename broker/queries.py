@@ -29,7 +29,7 @@ from strandline.protocol.messages import (
     UpdateMetadataPartitionState,
 )
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
-from strandline.protocol.types import NO_BROKER, NO_EPOCH
+from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -155,8 +155,12 @@ class QueryHandler:
     # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
 
     def offset_for_leader_epoch(self, request: RequestInHand) -> None:
+        """Where an epoch ends: from the leader for clients; for the controller (`ANY_REPLICA`) from whatever log lies
+        here, which it asks for when every in-sync replica may have lost data (22)."""
+        of_any_replica = request.message.replica_id == ANY_REPLICA and request.connection.context.is_inter_broker
+        epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
         topics = [
-            OffsetForLeaderTopicResponse(topic.topic, [self._epoch_end(topic.topic, p) for p in topic.partitions])
+            OffsetForLeaderTopicResponse(topic.topic, [epoch_end(topic.topic, p) for p in topic.partitions])
             for topic in request.message.topics
         ]
         request.respond(OffsetForLeaderEpochResponse(topics))
@@ -168,6 +172,13 @@ class QueryHandler:
             return OffsetForLeaderPartitionResponse(wanted.partition, code)
         assert partition is not None
         epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+        return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
+
+    def _epoch_end_on_disk(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
+        log = self._replicas.logs.get(TopicPartition(topic, wanted.partition))
+        if log is None:
+            return OffsetForLeaderPartitionResponse(wanted.partition, ErrorCode.REPLICA_NOT_AVAILABLE)
+        epoch, end_offset = log.epoch_end_offset(wanted.leader_epoch)
         return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
 
     def _fence(self, topic: str, index: int, epoch: int, partition: Partition | None) -> int:

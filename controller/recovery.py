@@ -25,13 +25,11 @@ from strandline.protocol.messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import ANY_REPLICA, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.controller.term import Term
 
-ANY_REPLICA = -2
-"""`replica_id` of a request that any replica answers from its own log, leader or not (Kafka's debugging replica id)."""
 HIGHEST_EPOCH = 2**31 - 1
 ANSWER_SECONDS = 10.0
 MAX_PARTITIONS_PER_QUESTION = 2000

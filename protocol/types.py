@@ -25,6 +25,9 @@ NO_OFFSET = -1
 NO_BROKER = -1
 """The "leader" of a partition that has none, and the replica id of a consumer."""
 
+ANY_REPLICA = -2
+"""The replica id of a request that any replica answers from its own log, leader or not (Kafka's debugging id)."""
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic; `str()` gives the folder name, `topic-0`."""
