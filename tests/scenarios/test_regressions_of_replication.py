@@ -185,3 +185,40 @@ async def test_r22_an_answer_to_an_older_epoch_is_not_appended(autojump_clock) -
     fill(cluster, "C", 1, "of C")
     cluster.catch_up("AB")
     assert cluster.values("A") == cluster.values("B") == cluster.values("C") == [b"of C-0"]
+
+
+async def test_r22_an_answer_of_the_same_leader_in_an_older_epoch_is_not_appended(autojump_clock) -> None:
+    """A wrote, lost its office and what it wrote, and leads again: its answer from before is still on its way."""
+    cluster = await ScriptedReplicas.start("ABC")
+    await cluster.lead("A", epoch=0)
+    fill(cluster, "A", 3, "before")
+    question = cluster.ask("B")
+    answer = cluster.answer("A", question)
+    await cluster.lead("C", epoch=1, isr="AC", tell="AC")
+    cluster.fetch("A")
+    assert cluster.leo("A") == 0
+    await cluster.lead("A", epoch=2, isr="AC")
+    cluster.take(question, answer)
+    assert cluster.leo("B") == 0
+    fill(cluster, "A", 1, "after")
+    cluster.catch_up("BC")
+    assert cluster.values("A") == cluster.values("B") == cluster.values("C") == [b"after-0"]
+
+
+async def test_a_fetch_that_is_answered_with_a_divergence_is_no_proof_of_anything(autojump_clock) -> None:
+    """B has as many records as the leader, but others: if its offset counted, the leader would commit without it."""
+    cluster = await ScriptedReplicas.start("AB")
+    await cluster.lead("A", epoch=0)
+    fill(cluster, "A", 5, "common")
+    cluster.catch_up("B")
+    await cluster.lead("B", epoch=1)
+    fill(cluster, "B", 5, "of B")
+    await cluster.lead("A", epoch=2)
+    acks = [cluster.produce("A", f"of A-{number}".encode()) for number in range(5)]
+    answer = cluster.answer("A", cluster.ask("B"))
+    assert answer.partition.diverging_epoch is not None
+    assert (cluster.leo("A"), cluster.leo("B"), cluster.hw("A")) == (10, 10, 5)
+    assert {ack.error_code for ack in acks} == {None}
+    cluster.catch_up("B")
+    assert {ack.error_code for ack in acks} == {0}
+    assert cluster.values("A") == cluster.values("B")

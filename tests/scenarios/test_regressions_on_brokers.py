@@ -1,7 +1,7 @@
 """Scripted regressions on whole brokers: fixed schedules of faults that lost data, or the cluster, elsewhere.
 
-R1, R2 of truncation, R9 of a controller of the past, R12 of lost answers, R14 of sessions. Numbers as in the safety
-text.
+R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions. Numbers
+as in the safety text.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from strandline.protocol.messages import Message
 from strandline.protocol.znodes import CONTROLLER_PATH, BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
 from strandline.runtime.coordination import Operation, SetData
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import Ledger, values
 from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
 
@@ -137,6 +138,29 @@ async def test_r2_a_leader_that_wrote_what_nobody_got_is_cut_to_its_successors_l
         assert values(cluster.partition(a, T0).log) == [b"m1", b"m3"]
 
 
+# --- R8: what a past life of a broker had fetched (KIP-903) ----------------------------------------------------------
+
+
+async def test_r8_who_returns_with_an_empty_disk_does_not_join_by_what_its_past_life_had(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1], min_insync_replicas=1) as (cluster, producer, ledger):
+        cluster.crash(3)
+        await ledger.produce(producer, T0, numbered("without", 5))
+        assert cluster.isr(T0) == [1, 2]
+        held = cluster.coordination(2).hold_writes(writes_the_state)
+        await cluster.start_broker(3)
+        await held.reached.wait()  # it has caught up, and is about to join
+        cluster.crash(3)
+        cluster.expire_session(3)
+        cluster.nodes[3].disk = MemoryDisk()
+        cluster.cut_both(2, 3)
+        await cluster.start_broker(3)
+        held.release()
+        await trio.sleep(3)
+        assert cluster.isr(T0) == [1, 2]
+        cluster.network.heal()
+        await check_at_the_end(cluster, ledger)
+
+
 # --- R9: a controller of the past ------------------------------------------------------------------------------------
 
 
@@ -175,6 +199,30 @@ async def test_r9_a_controller_that_slept_between_deciding_and_writing_writes_no
         assert not [order for order in orders if order[0] > resigned_at and order[1] == 1], "it says nothing more"
         assert cluster.controller_id == 3
         await cluster.start_broker(2)
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_r9_a_controller_that_slept_cannot_write_even_where_nobody_else_wrote(autojump_clock) -> None:
+    """What it decided is out of date, yet the state's version still fits: only the controller's epoch tells."""
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        held = cluster.coordination(1).hold_writes(writes_the_state)
+        version = cluster.state_version(T0)
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await held.reached.wait()  # broker 3 is to leave the ISR
+        client = cluster.coordination(1).client
+        cluster.zookeeper.hold(client)
+        await cluster.start_broker(3)
+        await depose(cluster, 1)
+        assert (cluster.isr(T0), cluster.state_version(T0)) == ([1, 2, 3], version), "nobody else had a reason to write"
+        old = cluster.broker(1).controller
+        assert old.is_active, "it does not know"
+        held.release()
+        cluster.zookeeper.heal(client)
+        await cluster.until(lambda: not old.is_active, "it resigns")
+        await trio.sleep(5)
+        assert (cluster.isr(T0), cluster.state_version(T0)) == ([1, 2, 3], version)
+        await ledger.produce(producer, T0, numbered("after", 3))
         await check_at_the_end(cluster, ledger)
 
 
