@@ -7,7 +7,8 @@ recovery point: 0, so everything is checked).
 
 Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
 directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint` (only where it is not the first segment's base offset).
+`log-start-offset-checkpoint` (only where it is not the first segment's base offset), `cleaner-offset-checkpoint` (below
+which the log was compacted).
 
 `leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`, text: `version: 0`, `topic_id: <22 characters>`
 (URL-safe base64 of the 16 bytes, without padding).
@@ -27,6 +28,7 @@ from strandline.storage.leader_epochs import EpochEntry
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+COMPACTED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 

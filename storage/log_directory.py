@@ -26,6 +26,7 @@ from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, FileLock, read_file
 from strandline.storage.checkpoints import (
+    COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -64,6 +65,7 @@ class LogDirectory:
         """As they stand on the disk."""
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.compacted_offsets: dict[TopicPartition, int] = {}
 
     @property
     def directory_id(self) -> str:
@@ -93,6 +95,7 @@ class LogDirectory:
         self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+        self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
 
     def _make_folder(self) -> None:
         """Make the folder and its parents, durably."""

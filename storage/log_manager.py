@@ -116,6 +116,9 @@ class LogManager:
             self.pending_deletions += [self._removal(path) for path in doomed]
             for tp in partitions:
                 self._load_log(directory, tp)
+            if any(directory.recovery_points.get(tp, 0) > self.logs[tp].recovery_point for tp in partitions):
+                # A log came back shorter than its checkpoint says, which must not vouch for what is appended next.
+                self._write_log_checkpoints(directory)
 
     def _load_log(self, directory: LogDirectory, tp: TopicPartition) -> None:
         if tp in self.logs:
@@ -128,6 +131,7 @@ class LogManager:
             clean=directory.was_clean,
             recovery_point=directory.recovery_points.get(tp, 0),
             log_start_offset=directory.log_start_offsets.get(tp, 0),
+            compacted_below=directory.compacted_offsets.get(tp, 0),
             random=self._random,
             checkpoint_now=self._checkpoint_now,
         )

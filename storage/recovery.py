@@ -52,11 +52,12 @@ def load_log(
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    compacted_below: int = 0,
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. clean: the broker stopped in order. recovery_point, log_start_offset: from the checkpoints,
-    0 where they say nothing. Blocking. OSError from the disk."""
+    """The log in `folder`. clean: the broker stopped in order. recovery_point, log_start_offset, compacted_below
+    (what the cleaner went over): from the checkpoints, 0 where they say nothing. Blocking. OSError from the disk."""
     _remove_leftovers(context, folder)
     segments = _find_segments(context, folder, config)
     first_unsafe = len(segments) if clean else _holding(segments, recovery_point)
@@ -64,7 +65,8 @@ def load_log(
         segment.indexes.check_files()
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
     if not clean and segments:
-        segments = _check_tail(context, folder, segments, first_unsafe, epochs)
+        gaps_below = max(recovery_point, compacted_below)
+        segments = _check_tail(context, folder, segments, first_unsafe, epochs, gaps_below)
     if not segments:
         segments = [create_segment(context, folder, log_start_offset, config, random)]
         epochs.clear()
@@ -170,16 +172,23 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _check_tail(
-    context: StorageContext, folder: str, segments: list[Segment], first: int, epochs: LeaderEpochCache
+    context: StorageContext,
+    folder: str,
+    segments: list[Segment],
+    first: int,
+    epochs: LeaderEpochCache,
+    gaps_below: int,
 ) -> list[Segment]:
-    """Check the batches from segment number `first` on. Returns the segments that remain."""
+    """Check the batches from segment number `first` on. Returns the segments that remain.
+
+    Compaction leaves gaps between segments, but only below `gaps_below`; above, a gap is the lost end of a segment."""
     epochs.truncate_to(segments[first].base_offset)
     prefix = CheckedPrefix(0, segments[first].base_offset, -1)
     for place in range(first, len(segments)):
         segment = segments[place]
-        if segment.base_offset < prefix.next_offset:
+        overlaps = segment.base_offset < prefix.next_offset
+        if overlaps or segment.base_offset > max(prefix.next_offset, gaps_below):
             prefix.fault = f"the segment begins at {segment.base_offset}, the one before ends at {prefix.next_offset}"
-            segment.size_bytes = 0
             _drop_from(context, folder, segments, place, prefix)
             return segments[:place]
         prefix.end_position, prefix.next_offset = 0, segment.base_offset

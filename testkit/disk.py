@@ -2,9 +2,9 @@
 
 What a crash of the machine (`crash`) keeps:
 * of a file, what was there at its last `fsync`, plus any of the later writes, each whole, cut short, or as zeros (the
-  size reached the disk, the data did not), plus any of the later truncations, in order;
-* of a folder, the names at its last `fsync_dir`, plus the first few of the later changes (file systems journal names in
-  order), where a rename is one change.
+  size reached the disk, the data did not);
+* of all names and truncations that were not synced, the first few: file systems journal them in order. A rename is one
+  change. What was written to a file after a truncation that is lost is lost, too.
 A crash of the process (`kill`) keeps everything. Both end every open file and lock. After a failed `fsync` the pages
 count as clean, as on Linux: later ones succeed, yet what the failed one was to write may be lost in a crash (ATC'20).
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from strandline.runtime.disk import Buffer, DiskSpace
-from strandline.testkit.disk_model import Change, Choose, Folder, Inode, folders, lose_everything
+from strandline.testkit.disk_model import Change, Choose, Folder, Inode, Journal, folders, lose_everything
 
 UNLIMITED_BYTES = 2**40
 
@@ -147,7 +147,8 @@ class MemoryDisk:
         self.on_operation: Callable[[str, str], None] | None = None
         """Called with (operation, path) before each operation; may raise to stop a program right there."""
         self._boot = 1
-        self._root = Folder()
+        self._journal = Journal()
+        self._root = Folder(self._journal)
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
         self._short: dict[str, int] = {}
@@ -174,6 +175,7 @@ class MemoryDisk:
         """The machine loses power and starts again."""
         self.kill()
         self._boot += 1
+        self._journal.crash(choose)
         self._root.crash(choose)
 
     def sync_everything(self) -> None:
@@ -182,7 +184,8 @@ class MemoryDisk:
             folder.sync()
             for node in folder.names.values():
                 if isinstance(node, Inode):
-                    node.sync()
+                    node.replace(bytes(node.data))
+        self._journal.entries.clear()
 
     def read(self, path: str) -> bytes:
         """The content of a file, past all faults."""
@@ -193,12 +196,10 @@ class MemoryDisk:
         folder, name = self._parent(path)
         node = folder.names.get(name)
         if not isinstance(node, Inode):
-            node = Inode()
+            node = Inode(self._journal)
             folder.change({name: node})
             folder.sync()
-        node.data[:] = content
-        node.synced = content
-        node.changes.clear()
+        node.replace(content)
 
     def open_files(self) -> list[str]:
         """Paths of the files that are open in this life."""
@@ -242,7 +243,7 @@ class MemoryDisk:
         if node is None:
             if not (create or exclusive):
                 raise _error(errno.ENOENT, path)
-            node = Inode()
+            node = Inode(self._journal)
             node.mtime_ms = self.now_ms
             folder.change({name: node})
         elif exclusive:
@@ -269,7 +270,7 @@ class MemoryDisk:
             if isinstance(node, Inode):
                 raise _error(errno.EEXIST, path)
             if node is None:
-                node = Folder()
+                node = Folder(self._journal)
                 folder.change({name: node})
             folder = node
 

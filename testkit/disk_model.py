@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Choose = Callable[[int], int]
 """choose(n) → a number in [0, n): `random.Random.randrange`, or what a property test draws."""
@@ -19,29 +19,60 @@ def lose_everything(options: int) -> int:
     return 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Change:
-    """One write (`data`) or truncation (`data` is None, `position` the new size) since the last fsync."""
+    """One write (`data`) or truncation (`data` is None, `position` the new size) since the file's last fsync."""
 
     position: int
     data: bytes | None
     is_durable: bool = False
+    is_lost: bool = False
     is_abandoned: bool = False
     """A failed fsync was to make it durable: no later one will."""
+
+
+@dataclass(slots=True, eq=False)
+class Naming:
+    """Names of one folder set or (None) removed at once, since the folder's last fsync."""
+
+    names: dict[str, Inode | Folder | None]
+    is_durable: bool = False
+    is_lost: bool = False
+
+
+@dataclass(slots=True)
+class Journal:
+    """Names and truncations of the whole disk in the order they were made: file systems keep that order."""
+
+    entries: list[Change | Naming] = field(default_factory=list)
+
+    def append(self, entry: Change | Naming) -> None:
+        self.entries.append(entry)
+        if len(self.entries) > 1000:
+            self.entries = [entry for entry in self.entries if not entry.is_durable]
+
+    def crash(self, choose: Choose) -> None:
+        pending = [entry for entry in self.entries if not entry.is_durable]
+        for entry in pending[choose(len(pending) + 1) :]:
+            entry.is_lost = True
+        self.entries.clear()
 
 
 class Inode:
     """The content of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.data = bytearray()
         self.synced = b""
         self.changes: list[Change] = []
         self.mtime_ms = 0
+        self._journal = journal
 
     def apply(self, change: Change) -> None:
         _apply(self.data, change.position, change.data)
         self.changes.append(change)
+        if change.data is None:
+            self._journal.append(change)
 
     def sync(self) -> None:
         for change in self.changes:
@@ -58,21 +89,23 @@ class Inode:
         content = bytearray(self.synced)
         for change in self.changes:
             data = change.data
-            if change.is_durable:
-                _apply(content, change.position, data)
-            elif data is None:
-                if choose(2) == KEEP:
-                    _apply(content, change.position, None)
-            else:
+            if change.is_lost:
+                break  # what was written after a truncation that never happened went nowhere
+            if not change.is_durable and data is not None:
                 fate = choose(4)
+                if fate == DROP:
+                    continue
                 if fate == KEEP_PREFIX:
                     data = data[: choose(len(data) + 1)]
                 elif fate == KEEP_ZEROS:
                     data = bytes(len(data))
-                if fate != DROP:
-                    _apply(content, change.position, data)
-        self.data = content
-        self.synced = bytes(content)
+            _apply(content, change.position, data)
+        self.replace(bytes(content))
+
+    def replace(self, content: bytes) -> None:
+        """The file has this content, durably."""
+        self.data = bytearray(content)
+        self.synced = content
         self.changes.clear()
 
 
@@ -88,23 +121,29 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 class Folder:
     """The names in one folder, now and as far as they are durable."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.names: dict[str, Inode | Folder] = {}
         self._synced: dict[str, Inode | Folder] = {}
-        self._pending: list[dict[str, Inode | Folder | None]] = []
+        self._pending: list[Naming] = []
+        self._journal = journal
 
     def change(self, names: dict[str, Inode | Folder | None]) -> None:
         """Set and (None) remove names, at once."""
-        self._pending.append(names)
+        naming = Naming(names)
+        self._pending.append(naming)
+        self._journal.append(naming)
         _rename(self.names, names)
 
     def sync(self) -> None:
+        for naming in self._pending:
+            naming.is_durable = True
         self._synced = dict(self.names)
         self._pending.clear()
 
     def crash(self, choose: Choose) -> None:
-        for names in self._pending[: choose(len(self._pending) + 1)]:
-            _rename(self._synced, names)
+        for naming in self._pending:
+            if not naming.is_lost:
+                _rename(self._synced, naming.names)
         self.names = dict(self._synced)
         self._pending.clear()
         for _, node in sorted(self.names.items()):
@@ -120,6 +159,7 @@ def _rename(target: dict[str, Inode | Folder], names: dict[str, Inode | Folder |
 
 
 def folders(root: Folder) -> Iterator[Folder]:
+    """`root` and all folders below it."""
     yield root
     for node in root.names.values():
         if isinstance(node, Folder):

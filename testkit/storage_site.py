@@ -137,7 +137,7 @@ def offsets(log: Log, **bounds: int) -> list[int]:
 
 
 def epochs(log: Log) -> list[tuple[int, int]]:
-    return [tuple(entry) for entry in log.epochs.entries]
+    return [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
 
 
 def file_names(disk: MemoryDisk, suffix: str = "", folder: str = FOLDER) -> list[str]:

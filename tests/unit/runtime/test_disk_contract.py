@@ -255,14 +255,15 @@ def test_descriptors_do_not_reach_child_processes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fates", "content"),
-    [
-        ([DROP, DROP, DROP], b"synced"),
-        ([KEEP, KEEP, KEEP], b"synced1234abcd"),
-        ([KEEP, DROP, KEEP], b"synced1234abcd"),
-        ([KEEP, DROP, DROP], b"synced12345678"),
-        ([DROP, KEEP, KEEP], b"synced\0\0\0\0abcd"),
-        ([KEEP, KEEP, KEEP_PREFIX, 3], b"synced1234abc"),
-        ([KEEP_ZEROS, DROP, DROP], b"synced\0\0\0\0\0\0\0\0"),
+    [  # the first number: how many names and truncations survive
+        ([1, DROP, DROP], b"synced\0\0\0\0"),
+        ([1, KEEP, KEEP], b"synced1234abcd"),
+        ([1, KEEP, DROP], b"synced1234"),
+        ([0, KEEP], b"synced12345678"),
+        ([1, DROP, KEEP], b"synced\0\0\0\0abcd"),
+        ([1, KEEP, KEEP_PREFIX, 3], b"synced1234abc"),
+        ([0, KEEP_ZEROS], b"synced\0\0\0\0\0\0\0\0"),
+        ([0, DROP], b"synced"),
     ],
 )
 def test_a_crash_keeps_what_was_synced_and_any_of_the_rest(fates: list[int], content: bytes) -> None:
@@ -293,6 +294,17 @@ def test_a_name_survives_a_crash_only_when_its_folder_was_synced() -> None:
     disk.unlink("/d/f")
     disk.crash(lambda options: options - 1)
     assert disk.listdir("/d") == []
+
+
+def test_names_and_truncations_survive_in_their_order() -> None:
+    disk = MemoryDisk()
+    disk.open("/a", create=True).pwritev([b"content"], 0)
+    disk.sync_everything()
+    disk.open("/a").truncate(3)
+    disk.rename("/a", "/b")
+    disk.open("/c", create=True)
+    disk.crash(lambda options: 2)
+    assert disk.listdir("/") == ["b"] and disk.read("/b") == b"con"
 
 
 def test_a_kill_keeps_everything_but_files_and_locks() -> None:

@@ -1,7 +1,8 @@
 """The log against a list: any sequence of appends, truncations, flushes, kills and power failures.
 
-The model is a list of batches (base offset, bytes, epoch) and how many of them are durable for sure. A kill must keep
-all of them; a power failure must keep those below the recovery point and a prefix of the rest, byte for byte.
+The model is a list of batches. A kill must keep all of them. A power failure must keep, byte for byte, those below the
+recovery point and then a part without a hole of what the log was at some time since it was last flushed: a truncation
+may be undone by it, since epochs tell the old tail from the new one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strandline.protocol.record_batch import read_header, scan
 from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
@@ -31,6 +32,8 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.site = StorageSite()
         self.batches: list[bytes] = []
+        self.former: list[list[bytes]] = []
+        """What the log was before each cut and crash since it was last flushed."""
         self.start_offset = 0
         self.end_offset = 0
         self.epoch = 0
@@ -87,12 +90,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:
         offset = self.start_offset + int((self.end_offset - self.start_offset + 2) * fraction)
+        self.former.append(list(self.batches))
         self.log.truncate_to(offset)
         self._cut_model(offset)
 
     @rule(jump=st.integers(-3, 50))
     def start_anew(self, jump: int) -> None:
         offset = max(0, self.end_offset + jump)
+        self.former.append(list(self.batches))
         self.log.truncate_fully_and_start_at(offset)
         self.batches, self.start_offset, self.end_offset = [], offset, offset
 
@@ -104,6 +109,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flushed(self.log.flush_plan()())
         assert self.log.recovery_point == self.end_offset
+        self.former.clear()
 
     @rule()
     def checkpoint(self) -> None:
@@ -112,6 +118,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(clean=st.booleans())
     def stop_and_start(self, clean: bool) -> None:
         self.manager.close(clean=clean)
+        if clean:
+            self.former.clear()
         self._start()
         assert self.manager.was_clean == clean
 
@@ -120,36 +128,25 @@ class LogMachine(RuleBasedStateMachine):
         self.site.disk.kill()
         self._start()
 
-    @precondition(lambda self: self.site.disk.exists("/logs/t-0"))
     @rule(data=st.data())
     def lose_power_and_start(self, data: st.DataObject) -> None:
-        durable = read_offsets(self.site.disk, f"/logs/{RECOVERY_POINTS}").get(TP, 0)
-        durable = max(durable, self.log.recovery_point)
-        ends = [read_header(batch).next_offset for batch in self.batches]
+        on_disk = read_offsets(self.site.disk, f"/logs/{RECOVERY_POINTS}").get(TP, 0)
+        assert on_disk <= max(self.log.recovery_point, self.start_offset)
+        sure = [batch for batch in self.batches if read_header(batch).next_offset <= self.log.recovery_point]
         self.site.disk.crash(lambda options: data.draw(st.integers(0, options - 1)))
         self.manager = self.site.start()
         if TP not in self.manager.logs:
-            assert durable <= self.start_offset
+            assert not sure
             self.manager.create(TP, TOPIC_ID)
         self.log = self.manager.logs[TP]
-        survivors = [batch for batch, end in zip(self.batches, ends, strict=True) if end <= self.log.log_end_offset]
-        sure = [batch for batch, end in zip(self.batches, ends, strict=True) if end <= durable]
-        if sure:
-            assert self.log.log_start_offset == self.start_offset
-            assert len(survivors) >= len(sure)
-        self._adopt(survivors)
-
-    def _adopt(self, survivors: list[bytes]) -> None:
-        """After a power failure the log may be shorter, or (never flushed since it started anew) begin elsewhere."""
-        found = raw(self.log)
-        if self.log.log_start_offset == self.start_offset:
-            assert found == b"".join(survivors)
-            self.batches = survivors
-        else:
-            whole = memoryview(found)
-            self.batches = [found[at : at + header.size_bytes] for at, header in scan(whole)]
-        self.start_offset = self.log.log_start_offset
-        self.end_offset = self.log.log_end_offset
+        whole = memoryview(raw(self.log))
+        found = [bytes(whole[at : at + header.size_bytes]) for at, header in scan(whole)]
+        assert found[: len(sure)] == sure
+        self.former.append(self.batches)
+        assert not found or any(_is_run_of(found, version) for version in self.former)
+        self.batches = found
+        self.start_offset, self.end_offset = self.log.log_start_offset, self.log.log_end_offset
+        self.epoch = max(self.epoch, self.log.last_epoch)
 
     def _start(self) -> None:
         self.manager = self.site.start()
@@ -158,7 +155,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def _cut_model(self, offset: int) -> None:
         while self.batches and read_header(self.batches[-1]).next_offset > offset:
-            self.end_offset = read_header(self.batches.pop()).base_offset
+            self.end_offset = max(self.start_offset, read_header(self.batches.pop()).base_offset)
 
     # --- what always holds --------------------------------------------------------------------------------------------
 
@@ -170,7 +167,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (log.log_start_offset, log.log_end_offset) == (self.start_offset, self.end_offset)
         assert log.recovery_point <= log.log_end_offset or not self.batches
         assert raw(log) == b"".join(self.batches)
-        assert log.size_bytes == sum(map(len, self.batches))
+        assert log.size_bytes >= sum(map(len, self.batches))
 
     @invariant()
     def epochs_are_those_of_the_batches(self) -> None:
@@ -179,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
         written: list[tuple[int, int]] = []
         for header in map(read_header, self.batches):
             if not written or written[-1][0] != header.partition_leader_epoch:
-                written.append((header.partition_leader_epoch, header.base_offset))
+                written.append((header.partition_leader_epoch, max(self.start_offset, header.base_offset)))
         entries = epochs(self.log)
         if entries and entries[-1][1] == self.end_offset:  # elected, nothing appended yet
             entries.pop()
@@ -221,6 +218,11 @@ class LogMachine(RuleBasedStateMachine):
             assert segment.indexes.offset.encode() == built.offset_index.encode()
             if segment is not self.log.segments.active:
                 assert segment.indexes.time.last_timestamp_ms == built.time_index.last_timestamp_ms
+
+
+def _is_run_of(found: list[bytes], version: list[bytes]) -> bool:
+    """Whether `found` stands in `version` in one piece."""
+    return found[0] in version and version[version.index(found[0]) :][: len(found)] == found
 
 
 TestLogMachine = LogMachine.TestCase
