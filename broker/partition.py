@@ -66,7 +66,8 @@ class Partition:
         self.controller_epoch = NO_EPOCH
         self.failed = False
         self.waiters = ProduceWaiters()
-        self.parked_fetches: dict[ParkedFetch, None] = {}
+        self.parked_fetches: dict[ParkedFetch, bool] = {}
+        """Who waits for data here, and whether it is a follower: those wait for the log to grow, consumers for HW."""
         self._follower_high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
 
     @property
@@ -243,7 +244,7 @@ class Partition:
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
-        if own_epoch == diverging.epoch or own_epoch >= 0:
+        if own_epoch >= 0:
             target = min(own_end, diverging.end_offset)
         else:
             target = self._follower_high_watermark  # no epoch in common: HW is all that is known

@@ -221,12 +221,13 @@ async def test_the_first_batch_is_sent_whole_however_large(site: ReplicaSite) ->
     assert offsets(site.fetch((T0, 0), max_bytes=0, partition_max_bytes=0)) == [0]
 
 
-async def test_only_the_first_partition_with_data_may_exceed_the_limit(site: ReplicaSite) -> None:
+@pytest.mark.parametrize("max_bytes", [10, 500], ids=["less than one batch", "more than one batch, less than two"])
+async def test_only_the_first_partition_with_data_may_exceed_the_limit(max_bytes: int, site: ReplicaSite) -> None:
     alone = {"replicas": (1,), "isr": (1,)}
     t2 = T0._replace(partition=2)
     await site.order(site.state(T0, **alone), site.state(T1, **alone), site.state(t2, **alone))
     site.produce((T1, batch(size_bytes=300)), (t2, batch(size_bytes=300)))
-    hand = site.fetch((T0, 0), (T1, 0), (t2, 0), max_bytes=10)
+    hand = site.fetch((T0, 0), (T1, 0), (t2, 0), max_bytes=max_bytes)
     assert [data.records_size > 0 for data in hand.fetched] == [False, True, False]
     assert codes(hand) == [0, 0, 0]
 
