@@ -72,6 +72,43 @@ MUTANTS = [
         "            if operation.request.message.acks == 2:\n",
         (OF_REPLICATION, "test_r6_"),
     ),
+    # Beyond the five: what the other regressions are there for.
+    Mutant(
+        "fetches of an older epoch are served",
+        "broker/fetch.py",
+        "            if epoch < partition.leader_epoch:\n",
+        "            if epoch < -1:\n",
+        (OF_REPLICATION, "test_r4_"),
+    ),
+    Mutant(
+        "answers to an older epoch are appended",
+        "broker/follower.py",
+        "                    or partition.leader_epoch != epoch\n",
+        "",
+        (OF_REPLICATION, "test_r22_an_answer_of_the_same_leader"),
+    ),
+    Mutant(
+        "a diverged fetch counts as progress",
+        "broker/fetch.py",
+        "        if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:\n",
+        "        if partition.failed:\n",
+        (OF_REPLICATION, "test_a_fetch_that_is_answered_with_a_divergence"),
+    ),
+    Mutant(
+        "no check of the incarnation",
+        "broker/isr_updates.py",
+        "        return [*checks, SetData",
+        "        return [SetData",
+        (ON_BROKERS, "test_r8_"),
+    ),
+    Mutant(
+        "no check of the controller's epoch in its transactions",
+        "controller/store.py",
+        "            operations: list[Operation] = [self._fence]\n            for change in group:\n",
+        "            operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH_PATH, -1)]\n"
+        "            for change in group:\n",
+        (ON_BROKERS, "test_r9_a_controller_that_slept_cannot"),
+    ),
 ]
 
 

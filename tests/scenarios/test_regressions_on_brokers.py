@@ -154,9 +154,11 @@ async def test_r8_who_returns_with_an_empty_disk_does_not_join_by_what_its_past_
         cluster.nodes[3].disk = MemoryDisk()
         cluster.cut_both(2, 3)
         await cluster.start_broker(3)
+        await trio.sleep(1)
+        version = cluster.state_version(T0)
         held.release()
         await trio.sleep(3)
-        assert cluster.isr(T0) == [1, 2]
+        assert (cluster.isr(T0), cluster.state_version(T0)) == ([1, 2], version)
         cluster.network.heal()
         await check_at_the_end(cluster, ledger)
 
