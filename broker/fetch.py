@@ -69,7 +69,7 @@ class PendingFetch:
         self.deadline = deadline
         self.done = False
         for partition in partitions:
-            partition.parked_fetches[self] = None
+            partition.parked_fetches[self] = request.message.replica_id >= 0
 
     def try_complete(self) -> bool:
         if self.done:

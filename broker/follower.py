@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 FIRST_BACKOFF_S = 0.02
 """A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
+DEADLINE_CHECK_INTERVAL_S = 1.0
+"""How late an overdue answer is noticed: one coarse timer for all fetchers."""
 HEAD_ROOM_BYTES = 2**20
 """What an answer may hold beyond its batches."""
 
@@ -87,7 +89,11 @@ class Followers:
             for key, fetcher in self._fetchers.items():
                 nursery.start_soon(self._run_fetcher, key, fetcher)
             task_status.started()
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(DEADLINE_CHECK_INTERVAL_S)
+                now = trio.current_time()
+                for fetcher in self._fetchers.values():
+                    fetcher.give_up_if_late(now)
 
     def update(self, partitions: Iterable[Partition]) -> None:
         """The roles of these partitions changed: each is fetched from its leader, or from nobody."""
@@ -146,7 +152,8 @@ class Fetcher:
         self._backoff_s: dict[Partition, float] = {}
         self._changed = trio.Event()
         self._polling: Connection | None = None
-        """The connection of the poll that waits for its answer."""
+        """The connection of the poll that waits for its answer, which is late after `_answer_due_at`."""
+        self._answer_due_at = 0.0
 
     def add(self, partition: Partition) -> None:
         """Fetch it from now on. A poll that waits for data of other partitions is given up: the leader may have
@@ -156,6 +163,12 @@ class Fetcher:
         self._backoff_s.pop(partition, None)
         self._changed.set()
         if self._polling is not None:
+            self._polling.close()
+
+    def give_up_if_late(self, now: float) -> None:
+        """End a poll whose answer is overdue: the connection is taken as dead, and made anew."""
+        if self._polling is not None and now > self._answer_due_at:
+            self._followers.log.warning("fetch-answer-overdue", leader=self._leader_id)
             self._polling.close()
 
     def remove(self, partition: Partition) -> None:
@@ -177,7 +190,8 @@ class Fetcher:
                 finally:
                     connection.close()
             except (ClientError, RemoteProtocolError) as error:
-                if self._changed.is_set():  # our own doing, for new partitions: connect again at once
+                if self._changed.is_set():  # perhaps our own doing, for new partitions: try again at once
+                    self._changed = trio.Event()
                     continue
                 self._followers.log.info("fetcher-disconnected", leader=self._leader_id, error=str(error))
                 await trio.sleep(backoff_s)
@@ -205,10 +219,9 @@ class Fetcher:
             return
         request, epochs = self._request(asked, now)
         self._polling = connection
+        self._answer_due_at = now + (self._config.replica_socket_timeout_ms + request.max_wait_ms) / 1000
         try:
-            response, attachments = await connection.roundtrip(
-                request, timeout_ms=self._config.replica_socket_timeout_ms + request.max_wait_ms
-            )
+            response, attachments = await connection.exchange(request)
         finally:
             self._polling = None
         assert isinstance(response, FetchResponse)

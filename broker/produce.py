@@ -108,8 +108,11 @@ class ProduceHandler:
             return
         wave, self._wave = self._wave, {}
         for partition, entries in wave.items():
+            high_watermark = partition.high_watermark
             self._append(partition, entries)
             self._replicas.data_arrived(partition)
+            if partition.high_watermark != high_watermark:  # nobody else is in sync
+                self._replicas.high_watermark_advanced(partition)
 
     def _append(self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]) -> None:
         index = partition.topic_partition.partition

@@ -118,6 +118,7 @@ class ParkedFetch(Protocol):
     """A fetch that waits for data in any of several partitions."""
 
     deadline: float
+    done: bool
 
     def try_complete(self) -> bool:
         """Answer if the condition holds now (or nothing can come any more). Returns whether it is done."""

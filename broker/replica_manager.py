@@ -12,13 +12,14 @@ from typing import TypeVar
 import structlog
 import trio
 
-from strandline.broker.fetch import FetchHandler, PendingFetch
+from strandline.broker.fetch import FetchHandler
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.leadership import IsrProposal
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.produce import ProduceHandler
+from strandline.broker.purgatory import ParkedFetch
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.protocol.types import TopicPartition
@@ -62,9 +63,10 @@ class ReplicaManager:
         self._isr_updates = isr_updates
         self._followers = followers
         self._state_change_log = state_change_log
-        self._woken: dict[Partition, None] = {}
+        self._grown: dict[Partition, None] = {}
+        self._committed: dict[Partition, None] = {}
         self._burst_now: float | None = None
-        self._fetches: dict[PendingFetch, None] = {}
+        self._fetches: dict[ParkedFetch, None] = {}
         isr_updates.bind(self.isr_update_finished)
         followers.bind(self)
 
@@ -105,27 +107,32 @@ class ReplicaManager:
         self.produce.flush()
 
     def data_arrived(self, partition: Partition) -> None:
-        """Records were appended: whoever waits for this partition is looked at once, at the end of the burst."""
+        """Records were appended: followers that wait for them are looked at once, at the end of the burst."""
         if partition.parked_fetches:
-            self._woken[partition] = None
+            self._grown[partition] = None
 
-    high_watermark_advanced = data_arrived
+    def high_watermark_advanced(self, partition: Partition) -> None:
+        """Records were committed: the same for the consumers that wait for them."""
+        if partition.parked_fetches:
+            self._committed[partition] = None
 
     def end_of_burst(self) -> None:
         """Write what the burst produced, then serve the fetches that it woke. The channel sends the answers."""
         self.produce.flush()
         self._burst_now = None
-        if self._woken:
-            woken, self._woken = self._woken, {}
-            served: dict[PendingFetch, None] = {}
-            for partition in woken:
-                for fetch in partition.parked_fetches:
-                    served[fetch] = None  # type: ignore[index]
+        if self._grown or self._committed:
+            grown, self._grown = self._grown, {}
+            committed, self._committed = self._committed, {}
+            served: dict[ParkedFetch, None] = {}
+            for partition in grown:
+                served.update((fetch, None) for fetch, follower in partition.parked_fetches.items() if follower)
+            for partition in committed:
+                served.update((fetch, None) for fetch, follower in partition.parked_fetches.items() if not follower)
             for fetch in served:
                 if fetch.try_complete():
                     self._fetches.pop(fetch, None)
 
-    def park_fetch(self, fetch: PendingFetch) -> None:
+    def park_fetch(self, fetch: ParkedFetch) -> None:
         self._fetches[fetch] = None
 
     def update_metadata(self, request: UpdateMetadataRequest) -> bool:
@@ -151,8 +158,8 @@ class ReplicaManager:
 
     def wake(self, partition: Partition) -> None:
         """The role changed: parked fetches get their (error) answer at the end of this step."""
-        if partition.parked_fetches:
-            self._woken[partition] = None
+        self.data_arrived(partition)
+        self.high_watermark_advanced(partition)
 
     # --- ISR updates come back ---------------------------------------------------------------------------------
 

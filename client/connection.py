@@ -227,6 +227,17 @@ class Connection:
         """Send one request, wait for its answer: the message and its attached bytes, which stay valid until the next
         `roundtrip`. Errors: ConnectionLost, RequestTimedOut, BrokerMisbehaved, UnsupportedApiVersion."""
         limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            with trio.fail_after(limit_ms / 1000):
+                return await self.exchange(message, attachments)
+        except trio.TooSlowError as error:
+            raise RequestTimedOut(
+                f"{self.name} did not answer {type(message).__name__} within {limit_ms:g} ms (request_timeout_ms)"
+            ) from error
+
+    async def exchange(self, message: Request, attachments: Sequence[Buffer] = ()) -> tuple[Message, memoryview]:
+        """`roundtrip` without a limit of its own, which costs as much as the rest of it: for whoever watches many
+        connections by one timer and closes what is late."""
         request = type(message)
         version = self.version_of(request)
         if self.closed:
@@ -235,18 +246,13 @@ class Connection:
         self._busy = True
         answered = False
         try:
-            with trio.fail_after(limit_ms / 1000):
-                correlation_id = await self._send(message, version, attachments)
-                answer = await self._receive(request, version, correlation_id)
+            correlation_id = await self._send(message, version, attachments)
+            answer = await self._receive(request, version, correlation_id)
             answered = True
             return answer
         except TransportClosed as error:
             raise ConnectionLost(
                 f"{self.name} ended the connection during {request.__name__}: {error}; it may have stopped"
-            ) from error
-        except trio.TooSlowError as error:
-            raise RequestTimedOut(
-                f"{self.name} did not answer {request.__name__} within {limit_ms:g} ms (request_timeout_ms)"
             ) from error
         except RemoteProtocolError as error:
             raise BrokerMisbehaved(
@@ -282,9 +288,10 @@ class Connection:
     async def _send(self, message: Request, version: int, attachments: Sequence[Buffer]) -> int:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        attachment_bytes = sum(memoryview(part).nbytes for part in attachments)
+        views = [memoryview(part).cast("B") for part in attachments] if attachments else []
+        attachment_bytes = sum(view.nbytes for view in views)
         head = encode_head(message.API_KEY, version, correlation_id, message, attachment_bytes)
-        pending = [memoryview(head), *(memoryview(part).cast("B") for part in attachments)]
+        pending = [memoryview(head), *views]
         while pending:
             try:
                 sent = self.transport.send_nowait(pending)
