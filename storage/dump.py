@@ -1,8 +1,9 @@
-"""What a segment's files hold, for people: `strandline dump-log` prints it, in the lines of Kafka's DumpLogSegments.
+"""What the files of a log hold, in the lines of Kafka's DumpLogSegments and as fields for programs. Only reads.
 
-Each file becomes a sequence of `Entry`: a kind, named fields (for programs), Kafka's line (for people), and whether it
-tells of damage. Nothing is repaired, nothing is written. Reading goes batch by batch, so the size of a file does not
-matter; a torn tail ends a .log file with one entry, a damaged batch is reported and stepped over.
+`.log`: a line per batch, with `deep_iteration` or `print_data_log` one per record; a tail that is no batch is named with
+its size. `.index`, `.timeindex`: a line per entry, each compared with the .log beside it (`verify_index_only`: only what
+differs; `index_sanity_check`: only whether a broker would take the file at a start). `leader-epoch-checkpoint`: a line
+per epoch. A folder: all of these in it.
 """
 
 from __future__ import annotations
@@ -10,254 +11,306 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
+import crc32c
 
-from strandline.protocol.records import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, InvalidBatch, Record, decode_batch
+from strandline.protocol.record_batch import CRC_START, LOG_APPEND_TIME, BatchHeader, InvalidBatch
+from strandline.protocol.records import Record, decode_batch
 from strandline.runtime.disk import Disk, File
-from strandline.storage.errors import CorruptIndex
-from strandline.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from strandline.storage import offset_index, time_index
+from strandline.storage.checkpoints import LEADER_EPOCHS, read_epochs
+from strandline.storage.errors import CorruptIndex, StorageError
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.scan import read_batch, walk_headers
-from strandline.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.time_index import TimeIndex
 
-_CRC_START = 21
-_MAX_INDEX_BYTES = 2**30
+_DELETE_HORIZON_BIT = 0x40
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
 
 
-class DumpOptions(NamedTuple):
-    """`deep`: every record, not only batches; `contents`: with key and value. `verify_only`: of indexes only what is
-    wrong; `sanity_check_only`: of indexes only whether a broker would take them."""
+class NotASegmentFile(StorageError):
+    """A name that none of the formats has."""
 
-    deep: bool = False
-    contents: bool = False
-    verify_only: bool = False
-    sanity_check_only: bool = False
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: not a .log, .index, .timeindex or {LEADER_EPOCHS} of a partition's folder")
 
 
-class Entry(NamedTuple):
-    """One thing found in a file. `fields` has what `line` shows, keys and values as bytes."""
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    deep_iteration: bool = False
+    print_data_log: bool = False
+    verify_index_only: bool = False
+    index_sanity_check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DumpEntry:
+    """One line of output. `fields` holds the same for programs; keys and values of records are bytes."""
 
     kind: str
+    """file, start, batch, record, index, time_index, epoch, sane, damage"""
     line: str
-    fields: dict[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
     is_damage: bool = False
 
 
-class NotASegmentFile(Exception):
-    """The file's name is none of a segment's."""
+class _Pair(NamedTuple):
+    """A .log and the offset its name says."""
+
+    file: File
+    base_offset: int
+    size_bytes: int
 
 
-def dump_file(disk: Disk, path: str, options: DumpOptions = DumpOptions()) -> Iterator[Entry]:  # noqa: B008
-    """Everything in one .log, .index or .timeindex file. OSError as the disk has it; NotASegmentFile."""
-    name, suffix = posixpath.splitext(posixpath.basename(path))
-    if suffix not in _DUMPERS or not (name.isascii() and name.isdigit()):
-        raise NotASegmentFile(
-            f"{path} is no segment file: their names are 20 digits and {', '.join(_DUMPERS)}, such as "
-            "00000000000000000000.log"
-        )
-    yield Entry("file", f"Dumping {path}", {"path": path})
-    file = disk.open(path, read_only=True)
-    try:
-        yield from _DUMPERS[suffix](disk, file, int(name), options)
-    finally:
-        file.close()
-
-
-def _damage(line: str, **fields: Any) -> Entry:
-    return Entry("damage", line, fields, is_damage=True)
-
-
-# --- .log ------------------------------------------------------------------------------------------------------
-
-
-def _dump_log(disk: Disk, file: File, base_offset: int, options: DumpOptions) -> Iterator[Entry]:
-    yield Entry("log", f"Log starting offset: {base_offset}", {"starting_offset": base_offset})
-    size, end, expected = file.size(), 0, base_offset
-    for position, header in walk_headers(file, 0, size):
-        batch = read_batch(file, position, header)
-        is_valid = crc32c(batch[_CRC_START:]) == header.crc
-        yield _batch_entry(header, position, is_valid)
-        if header.base_offset < expected:
-            yield _damage(
-                f"Found out of order offset {header.base_offset} at position {position}, after {expected - 1}",
-                position=position,
-                offset=header.base_offset,
-            )
-        expected, end = header.next_offset, position + header.size_bytes
-        if (options.deep or options.contents) and not header.is_control:
-            yield from _records(batch, header, options)
-    if end < size:
-        name = posixpath.basename(file.path)
-        yield _damage(f"Found {size - end} invalid bytes at the end of {name}", position=end, invalid_bytes=size - end)
-
-
-def _batch_entry(header: BatchHeader, position: int, is_valid: bool) -> Entry:
-    is_numbered = header.base_sequence >= 0
-    fields = {
-        "baseOffset": header.base_offset,
-        "lastOffset": header.last_offset,
-        "count": header.records_count,
-        "baseSequence": header.base_sequence,
-        "lastSequence": header.base_sequence + header.last_offset_delta if is_numbered else -1,
-        "producerId": header.producer_id,
-        "producerEpoch": header.producer_epoch,
-        "partitionLeaderEpoch": header.partition_leader_epoch,
-        "isTransactional": header.is_transactional,
-        "isControl": header.is_control,
-        "deleteHorizonMs": "OptionalLong.empty",
-        "position": position,
-        _timestamp_name(header): header.max_timestamp_ms,
-        "size": header.size_bytes,
-        "magic": header.magic,
-        "compresscodec": header.compression_type,
-        "crc": header.crc,
-        "isvalid": is_valid,
-    }
-    return Entry("batch", " ".join(f"{name}: {_shown(value)}" for name, value in fields.items()), fields, not is_valid)
-
-
-def _timestamp_name(header: BatchHeader) -> str:
-    return "LogAppendTime" if header.timestamp_type == LOG_APPEND_TIME else "CreateTime"
-
-
-def _shown(value: object) -> str:
-    """As Java prints it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _records(batch: memoryview, header: BatchHeader, options: DumpOptions) -> Iterator[Entry]:
-    try:
-        records = decode_batch(batch, check_crc=False)
-    except InvalidBatch as error:
-        yield _damage(f"Cannot decode the batch at offset {header.base_offset}: {error}", offset=header.base_offset)
+def dump_file(disk: Disk, path: str, options: DumpOptions) -> Iterator[DumpEntry]:
+    """What a file (or every file of a folder) holds. NotASegmentFile; OSError from the disk."""
+    if disk.is_dir(path):
+        known = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, LEADER_EPOCHS)
+        names = [name for name in disk.listdir(path) if name.endswith(known)]
+        if not names:
+            raise NotASegmentFile(path)
+        for name in names:
+            yield from dump_file(disk, f"{path}/{name}", options)
         return
-    for index, record in enumerate(records):
-        sequence = header.base_sequence + index if header.base_sequence >= 0 else -1
-        yield _record_entry(record, _timestamp_name(header), sequence, options)
+    stem, suffix = posixpath.splitext(path)
+    name = posixpath.basename(stem)
+    if posixpath.basename(path) == LEADER_EPOCHS:
+        yield _file(path)
+        yield from _dump_epochs(disk, path)
+        return
+    if suffix not in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX) or not (name.isascii() and name.isdigit()):
+        raise NotASegmentFile(path)
+    file = disk.open(stem + LOG_SUFFIX, read_only=True)
+    log = _Pair(file, int(name), file.size())
+    if suffix == LOG_SUFFIX:
+        yield _file(path)
+        yield from _dump_log(log, path, options)
+        return
+    file = disk.open(path, read_only=True)
+    data = file.pread(file.size(), 0)
+    yield _file(path)
+    if options.index_sanity_check:
+        yield _sanity(log, path, data, suffix)
+    elif suffix == INDEX_SUFFIX:
+        yield from _dump_index(log, path, data, options)
+    else:
+        yield from _dump_time_index(log, path, data, options)
 
 
-def _record_entry(record: Record, timestamp_name: str, sequence: int, options: DumpOptions) -> Entry:
+def _file(path: str) -> DumpEntry:
+    return DumpEntry("file", f"Dumping {path}", {"path": path})
+
+
+def _damage(line: str, **fields: Any) -> DumpEntry:
+    return DumpEntry("damage", line, {"message": line, **fields}, is_damage=True)
+
+
+# --- .log -------------------------------------------------------------------------------------------------------------
+
+
+def _dump_log(log: _Pair, path: str, options: DumpOptions) -> Iterator[DumpEntry]:
+    yield DumpEntry("start", f"Log starting offset: {log.base_offset}", {"base_offset": log.base_offset})
+    end = 0
+    next_offset = log.base_offset
+    for position, header in walk_headers(log.file, 0, log.size_bytes):
+        view = read_batch(log.file, position, header)
+        is_valid = crc32c.crc32c(view[CRC_START:]) == header.crc
+        yield _batch(header, position, is_valid)
+        if header.base_offset < next_offset:
+            yield _damage(
+                f"Non-consecutive offsets in :{path}: {next_offset - 1} is followed by {header.base_offset}",
+                path=path,
+                position=position,
+            )
+        if options.deep_iteration or options.print_data_log:
+            yield from _records(header, view, path, position, options.print_data_log)
+        next_offset = header.next_offset
+        end = position + header.size_bytes
+    if end < log.size_bytes:
+        yield _damage(
+            f"Found {log.size_bytes - end} invalid bytes at the end of {posixpath.basename(path)}",
+            path=path,
+            position=end,
+            invalid_bytes=log.size_bytes - end,
+        )
+
+
+def _batch(header: BatchHeader, position: int, is_valid: bool) -> DumpEntry:
+    time_type = "LogAppendTime" if header.timestamp_type == LOG_APPEND_TIME else "CreateTime"
+    horizon_ms = header.base_timestamp_ms if header.attributes & _DELETE_HORIZON_BIT else None
+    last_sequence = header.base_sequence + header.last_offset_delta if header.base_sequence >= 0 else -1
+    line = (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.records_count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {last_sequence} producerId: {header.producer_id} "
+        f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.partition_leader_epoch} "
+        f"isTransactional: {_said(header.is_transactional)} isControl: {_said(header.is_control)} "
+        f"deleteHorizonMs: {'OptionalLong.empty' if horizon_ms is None else f'OptionalLong[{horizon_ms}]'} "
+        f"position: {position} {time_type}: {header.max_timestamp_ms} size: {header.size_bytes} "
+        f"magic: {header.magic} compresscodec: {header.compression_type} crc: {header.crc} isvalid: {_said(is_valid)}"
+    )
+    fields = {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.records_count,
+        "base_sequence": header.base_sequence,
+        "last_sequence": last_sequence,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "leader_epoch": header.partition_leader_epoch,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "delete_horizon_ms": horizon_ms,
+        "position": position,
+        "timestamp_type": time_type,
+        "max_timestamp_ms": header.max_timestamp_ms,
+        "size_bytes": header.size_bytes,
+        "magic": header.magic,
+        "codec": header.compression_type,
+        "crc": header.crc,
+        "is_valid": is_valid,
+    }
+    return DumpEntry("batch", line, fields, is_damage=not is_valid)
+
+
+def _records(
+    header: BatchHeader, view: memoryview, path: str, position: int, with_content: bool
+) -> Iterator[DumpEntry]:
+    try:
+        records = decode_batch(view, check_crc=False)
+    except InvalidBatch as error:
+        yield _damage(
+            f"The batch at byte {position} of {path} cannot be decoded: {error}", path=path, position=position
+        )
+        return
+    for record in records:
+        yield _record(header, record, with_content)
+
+
+def _record(header: BatchHeader, record: Record, with_content: bool) -> DumpEntry:
+    time_type = "LogAppendTime" if record.timestamp_type == LOG_APPEND_TIME else "CreateTime"
+    sequence = header.base_sequence + record.offset - header.base_offset if header.base_sequence >= 0 else -1
+    line = (
+        f"| offset: {record.offset} {time_type}: {record.timestamp_ms} keySize: {_size(record.key)} "
+        f"valueSize: {_size(record.value)} sequence: {sequence} "
+        f"headerKeys: [{','.join(name for name, _ in record.headers)}]"
+    )
     fields: dict[str, Any] = {
         "offset": record.offset,
-        timestamp_name: record.timestamp_ms,
-        "keySize": -1 if record.key is None else len(record.key),
-        "valueSize": -1 if record.value is None else len(record.value),
+        "timestamp_type": time_type,
+        "timestamp_ms": record.timestamp_ms,
+        "key_size": _size(record.key),
+        "value_size": _size(record.value),
         "sequence": sequence,
-        "headerKeys": [name for name, _ in record.headers],
+        "header_keys": [name for name, _ in record.headers],
     }
-    line = "| " + " ".join(
-        f"{name}: [{','.join(value)}]" if name == "headerKeys" else f"{name}: {value}" for name, value in fields.items()
-    )
-    if options.contents:
-        for name, content in (("key", record.key), ("payload", record.value)):
+    if with_content:
+        for label, name, content in ((" key: ", "key", record.key), (" payload: ", "value", record.value)):
             fields[name] = content
-            if content is not None:
-                line += f" {name}: {content.decode('utf-8', 'replace')}"
-    return Entry("record", line, fields)
+            line += label + content.decode(errors="replace") if content is not None else ""
+    return DumpEntry("record", line, fields)
 
 
-# --- .index and .timeindex -------------------------------------------------------------------------------------
+def _size(content: bytes | None) -> int:
+    return -1 if content is None else len(content)
 
 
-def _dump_offset_index(disk: Disk, file: File, base_offset: int, options: DumpOptions) -> Iterator[Entry]:
-    """Each entry must name the last offset of the batch at its position."""
-    log = _log_beside(disk, file)
+def _said(fact: bool) -> str:
+    return "true" if fact else "false"
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
+
+
+def _sanity(log: _Pair, path: str, data: bytes, suffix: str) -> DumpEntry:
+    """The check that a broker makes before it uses an index instead of building it anew."""
     try:
-        if options.sanity_check_only:
-            yield _sanity(file, lambda data: OffsetIndex.decode(base_offset, data, log.size() if log else 2**31))
-            return
-        for relative, position in _entries(file, ">ii", OFFSET_ENTRY_BYTES):
-            offset = base_offset + relative
-            if not options.verify_only:
-                fields = {"offset": offset, "position": position}
-                yield Entry("index", f"offset: {offset} position: {position}", fields)
-            header = _header_at(log, position) if log is not None else None
-            if log is not None and (header is None or header.last_offset != offset):
-                found = "no batch" if header is None else str(header.last_offset)
-                yield _damage(
-                    f"Mismatches in {file.path}: index offset: {offset}, log offset: {found}",
-                    offset=offset,
-                    position=position,
-                )
-    finally:
-        if log is not None:
-            log.close()
-
-
-def _dump_time_index(disk: Disk, file: File, base_offset: int, options: DumpOptions) -> Iterator[Entry]:
-    """Each entry must name a batch that holds its timestamp as the largest; both columns rise."""
-    if options.sanity_check_only:
-        yield _sanity(file, lambda data: TimeIndex.decode(base_offset, data))
-        return
-    log = _log_beside(disk, file)
-    batches: Iterator[tuple[int, BatchHeader]] = walk_headers(log, 0, log.size()) if log is not None else iter(())
-    header: BatchHeader | None = None
-    last_ms = -1
-    for timestamp_ms, relative in _entries(file, ">qi", TIME_ENTRY_BYTES):
-        offset = base_offset + relative
-        if not options.verify_only:
-            fields = {"timestamp": timestamp_ms, "offset": offset}
-            yield Entry("timeindex", f"timestamp: {timestamp_ms} offset: {offset}", fields)
-        if timestamp_ms <= last_ms:
-            yield _damage(
-                f"Found out of order timestamp in {file.path}: index timestamp: {timestamp_ms}, previously indexed "
-                f"timestamp: {last_ms}",
-                timestamp=timestamp_ms,
-                offset=offset,
-            )
-        last_ms = max(last_ms, timestamp_ms)
-        while log is not None and (header is None or header.last_offset < offset):
-            found = next(batches, None)
-            if found is None:
-                header = None
-                break
-            header = found[1]
-        if log is not None and (header is None or not header.base_offset <= offset):
-            yield _damage(f"Found indexed offset {offset} of {file.path} without a batch in the log", offset=offset)
-        elif header is not None and header.max_timestamp_ms != timestamp_ms:
-            yield _damage(
-                f"Found timestamp mismatch in {file.path}: index timestamp: {timestamp_ms}, log timestamp: "
-                f"{header.max_timestamp_ms}",
-                timestamp=timestamp_ms,
-                offset=offset,
-            )
-    if log is not None:
-        log.close()
-
-
-def _sanity(file: File, decode: Any) -> Entry:
-    """Would a broker take this index as it is?"""
-    try:
-        decode(file.pread(_MAX_INDEX_BYTES, 0))
+        if suffix == INDEX_SUFFIX:
+            OffsetIndex.decode(log.base_offset, data, log.size_bytes)
+        else:
+            TimeIndex.decode(log.base_offset, data)
     except CorruptIndex as error:
-        return _damage(f"{file.path} failed sanity check: {error}", path=file.path)
-    return Entry("sanity", f"{file.path} passed sanity check.", {"path": file.path})
+        return _damage(f"{path} would be rebuilt: {error}", path=path)
+    if suffix == INDEX_SUFFIX and not data:
+        return DumpEntry("sane", f"{path} is empty.", {"path": path})
+    return DumpEntry("sane", f"{path} passed sanity check.", {"path": path})
 
 
-def _entries(file: File, layout: str, entry_bytes: int) -> Iterator[tuple[int, int]]:
-    """Whole entries up to the first that is all zero: what preallocation left."""
-    data = file.pread(_MAX_INDEX_BYTES, 0)
-    for position in range(0, len(data) - entry_bytes + 1, entry_bytes):
-        first, second = struct.unpack_from(layout, data, position)
-        if position and not first and not second:
+def _dump_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Iterator[DumpEntry]:
+    if not data:
+        yield DumpEntry("index", f"{path} is empty.", {"path": path})
+    for relative_offset, position in _entries(_OFFSET_ENTRY, data):
+        offset = log.base_offset + relative_offset
+        if not options.verify_index_only:
+            yield DumpEntry("index", f"offset: {offset} position: {position}", {"offset": offset, "position": position})
+        header = next((header for _, header in walk_headers(log.file, max(0, position), log.size_bytes)), None)
+        if header is None or header.last_offset != offset:
+            found = "none" if header is None else str(header.last_offset)
+            yield _damage(f"Mismatches in :{path}: Index offset: {offset}, log offset: {found}", path=path)
+    yield from _odd_length(path, data, offset_index.ENTRY_BYTES)
+
+
+def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Iterator[DumpEntry]:
+    largest_ms = {
+        header.last_offset: header.max_timestamp_ms for _, header in walk_headers(log.file, 0, log.size_bytes)
+    }
+    previous_ms = time_index.NO_TIMESTAMP
+    for timestamp_ms, relative_offset in _entries(_TIME_ENTRY, data):
+        offset = log.base_offset + relative_offset
+        if not options.verify_index_only:
+            yield DumpEntry(
+                "time_index",
+                f"timestamp: {timestamp_ms} offset: {offset}",
+                {"timestamp_ms": timestamp_ms, "offset": offset},
+            )
+        found_ms = largest_ms.get(offset)
+        if found_ms is None:
+            yield _damage(f"Indexed offset: {offset} of {path} is not the last offset of any batch", path=path)
+        elif found_ms != timestamp_ms:
+            yield _damage(
+                f"Found timestamp mismatch in :{path}: Index timestamp: {timestamp_ms}, log timestamp: {found_ms}",
+                path=path,
+            )
+        if timestamp_ms <= previous_ms:
+            yield _damage(
+                f"Found out of order timestamp in :{path}: Index timestamp: {timestamp_ms}, "
+                f"Previously indexed timestamp: {previous_ms}",
+                path=path,
+            )
+        previous_ms = timestamp_ms
+    yield from _odd_length(path, data, time_index.ENTRY_BYTES)
+
+
+def _entries(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, int]]:
+    """Entry by entry up to zeros, which a file has behind its last entry where its space was reserved."""
+    for number in range(len(data) // entry.size):
+        first, second = entry.unpack_from(data, number * entry.size)
+        if number and not (first and second):
             return
         yield first, second
 
 
-def _log_beside(disk: Disk, file: File) -> File | None:
-    """The .log file of the same segment; None where there is none to compare with."""
-    path = posixpath.splitext(file.path)[0] + ".log"
-    return disk.open(path, read_only=True) if disk.exists(path) else None
+def _odd_length(path: str, data: bytes, entry_bytes: int) -> Iterator[DumpEntry]:
+    if len(data) % entry_bytes:
+        yield _damage(f"{path} has {len(data)} bytes, no whole number of {entry_bytes}-byte entries", path=path)
 
 
-def _header_at(log: File, position: int) -> BatchHeader | None:
-    size = log.size()
-    if not 0 <= position <= size - HEADER_BYTES:
-        return None
-    return next((header for _, header in walk_headers(log, position, size)), None)
+# --- leader-epoch-checkpoint ------------------------------------------------------------------------------------------
 
 
-_DUMPERS = {".log": _dump_log, ".index": _dump_offset_index, ".timeindex": _dump_time_index}
+def _dump_epochs(disk: Disk, path: str) -> Iterator[DumpEntry]:
+    damage: list[DumpEntry] = []
+
+    def report(event: str, **fields: object) -> None:
+        damage.append(_damage(f"{path}: {event}", path=path, **{name: str(value) for name, value in fields.items()}))
+
+    for entry in read_epochs(disk, path, lambda event, **fields: report(event, **{**fields, "path": path})):
+        yield DumpEntry(
+            "epoch",
+            f"epoch: {entry.epoch} startOffset: {entry.start_offset}",
+            {"epoch": entry.epoch, "start_offset": entry.start_offset},
+        )
+    yield from damage

@@ -11,6 +11,7 @@ import pytest
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.testkit.storage_site import (
@@ -174,3 +175,18 @@ def test_what_is_wrong_would_have_been_named(written: Written, run_kafka, tmp_pa
     assert "isvalid: false" in output
     assert "Mismatches in :" in output
     assert "Found timestamp mismatch in :" in output
+
+
+def test_our_own_dump_prints_kafkas_lines(written: Written, run_kafka) -> None:
+    """`strandline dump-log` can stand in for Kafka's tool: line by line the same, for every kind of file."""
+    contents = DumpOptions(deep=True, contents=True)
+    for suffix, options, flags in (
+        (".log", contents, ["--deep-iteration", "--print-data-log"]),
+        (".log", DumpOptions(), []),
+        (".index", DumpOptions(), []),
+        (".timeindex", DumpOptions(), []),
+    ):
+        files = written.files(suffix)
+        theirs = run_kafka(MAIN, *flags, "--files", ",".join(files)).splitlines()
+        ours = [entry.line for path in files for entry in dump_file(PosixDisk(), path, options)]
+        assert ours == [line for line in theirs if not line.startswith("log4j:")]
