@@ -12,7 +12,9 @@ After the session expired, step 4 is done again with the new session; every othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -44,6 +46,8 @@ from strandline.runtime.coordination import (
     Znode,
 )
 
+T = TypeVar("T")
+
 RETRY_DELAY_S = 0.2
 """Between two attempts while ZooKeeper does not answer."""
 TOPICS_PATH = "/brokers/topics"
@@ -73,17 +77,17 @@ class Registration:
     async def prepare(self, new_cluster_id: UUID, *, may_have_lost_data: bool) -> str:
         """Steps 1–3; returns the cluster's id."""
         for path in PERSISTENT_PATHS:
-            await self._ensure(path)
-        cluster_id = await self._ensure_cluster_id(new_cluster_id)
-        self.incarnation = await self._bump_incarnation()
+            await self._until_answered(partial(self._ensure, path))
+        cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
+        self.incarnation = await self._until_answered(self._bump_incarnation)
         if may_have_lost_data:
-            await self._leave_isrs()
+            await self._until_answered(self._leave_isrs)
         return cluster_id
 
     async def register(self, znode: BrokerIdZnode) -> None:
         """Step 4. BrokerIdTaken when a foreign broker holds the id."""
         self._znode = znode
-        await self._register()
+        await self._until_answered(self._register)
 
     async def run(self) -> None:
         """Register again whenever the session was replaced."""
@@ -103,6 +107,16 @@ class Registration:
             self.broker_epoch = -1  # the ephemeral znode is gone: requests for that life are stale
         elif state is SessionState.CONNECTED and self.broker_epoch == -1:
             self._changed.set()
+
+    async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a step of the start while the connection breaks under it: each may be done twice, and a broker that
+        starts just then must not die of it."""
+        while True:
+            try:
+                return await step()
+            except (ConnectionLost, SessionExpired) as error:
+                self._log.warning("registration-delayed", error=str(error))
+                await trio.sleep(RETRY_DELAY_S)
 
     async def _ensure(self, path: str, data: bytes = b"") -> None:
         try:
