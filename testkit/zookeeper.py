@@ -98,8 +98,9 @@ class MemoryZooKeeper:
         changes = self._clients[client].reach_changes
 
         def notice() -> None:
-            if self._clients[client].reach_changes == changes:
-                self._clients[client].reach = Reach.CUT
+            side = self._clients.get(client)
+            if side is not None and side.reach_changes == changes:
+                side.reach = Reach.CUT
                 link.open = False
                 client.on_lost(link)
 
