@@ -19,10 +19,16 @@ from strandline.cli.options import output_option
 @click.command(
     "dump-log",
     epilog="Examples: strandline dump-log --files data/clicks-0/00000000000000000000.log --print-data-log; "
-    "strandline dump-log --verify-index-only data/clicks-0/*.index",
+    "strandline dump-log --verify-index-only data/clicks-0",
 )
-@click.argument("paths", nargs=-1, metavar="[FILE]…")
-@click.option("--files", "listed", multiple=True, metavar="FILE[,FILE]…", help=".log, .index and .timeindex files.")
+@click.argument("paths", nargs=-1, metavar="[FILE|FOLDER]…")
+@click.option(
+    "--files",
+    "listed",
+    multiple=True,
+    metavar="FILE[,FILE]…",
+    help=".log, .index, .timeindex, leader-epoch-checkpoint, or the partition's folder.",
+)
 @click.option("--print-data-log", is_flag=True, help="Every record with its key and value.")
 @click.option("--deep-iteration", is_flag=True, help="Every record, without key and value.")
 @click.option("--index-sanity-check", is_flag=True, help="Of indexes: only whether a broker would take them.")
@@ -44,7 +50,12 @@ def dump_log(
     from strandline.runtime.disk_posix import PosixDisk
     from strandline.storage.dump import DumpOptions, NotASegmentFile, dump_file
 
-    options = DumpOptions(deep_iteration, print_data_log, verify_index_only, index_sanity_check)
+    options = DumpOptions(
+        deep_iteration=deep_iteration,
+        print_data_log=print_data_log,
+        verify_index_only=verify_index_only,
+        index_sanity_check=index_sanity_check,
+    )
     damaged = False
     for path in files:
         try:

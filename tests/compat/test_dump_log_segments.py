@@ -179,7 +179,7 @@ def test_what_is_wrong_would_have_been_named(written: Written, run_kafka, tmp_pa
 
 def test_our_own_dump_prints_kafkas_lines(written: Written, run_kafka) -> None:
     """`strandline dump-log` can stand in for Kafka's tool: line by line the same, for every kind of file."""
-    contents = DumpOptions(deep=True, contents=True)
+    contents = DumpOptions(print_data_log=True)
     for suffix, options, flags in (
         (".log", contents, ["--deep-iteration", "--print-data-log"]),
         (".log", DumpOptions(), []),
@@ -190,3 +190,13 @@ def test_our_own_dump_prints_kafkas_lines(written: Written, run_kafka) -> None:
         theirs = run_kafka(MAIN, *flags, "--files", ",".join(files)).splitlines()
         ours = [entry.line for path in files for entry in dump_file(PosixDisk(), path, options)]
         assert ours == [line for line in theirs if not line.startswith("log4j:")]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_our_own_dump_prints_the_same_lines(written: Written, run_kafka, suffix: str) -> None:
+    files = written.files(suffix)
+    output = run_kafka(MAIN, "--print-data-log", "--files", ",".join(files))
+    theirs = [line for line in output.splitlines() if not line.startswith("log4j:")]
+    options = DumpOptions(print_data_log=True)
+    ours = [entry.line for path in files for entry in dump_file(PosixDisk(), path, options)]
+    assert ours == theirs

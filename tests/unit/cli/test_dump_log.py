@@ -30,8 +30,12 @@ def test_json_is_one_object_a_line(shell: Any, log: Path) -> None:
         json.loads(line)
         for line in shell("dump-log", str(log), "--print-data-log", "--output", "json").out.splitlines()
     ]
-    assert [each["kind"] for each in shown] == ["file", "log", "batch", "record"]
-    assert (shown[3]["key"], shown[3]["payload_base64"]) == ("k", "/w==")
+    assert [each["kind"] for each in shown] == ["file", "start", "batch", "record"]
+    assert (shown[3]["key"], shown[3]["value_base64"]) == ("k", "/w==")
+
+
+def test_a_folder_stands_for_its_files(shell: Any, log: Path) -> None:
+    assert shell("dump-log", str(log.parent)) == shell("dump-log", str(log))
 
 
 def test_damage_is_exit_code_1(shell: Any, log: Path) -> None:
@@ -44,7 +48,8 @@ def test_damage_is_exit_code_1(shell: Any, log: Path) -> None:
 def test_files_that_are_missing_or_of_another_kind_are_named(shell: Any, tmp_path: Path) -> None:
     ran = shell("dump-log", str(tmp_path / "00000000000000000007.index"))
     assert (ran.code, ran.err.count("\n")) == (1, 1)
-    assert "00000000000000000007.index: No such file" in ran.err
+    assert "00000000000000000007" in ran.err
+    assert "No such file" in ran.err
     ran = shell("dump-log", "/etc/passwd")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert shell("dump-log").code == 2
