@@ -1,9 +1,9 @@
 """What the files of a log hold, in the lines of Kafka's DumpLogSegments and as fields for programs. Only reads.
 
-`.log`: a line per batch, with `deep_iteration` or `print_data_log` one per record; a tail that is no batch is named with
-its size. `.index`, `.timeindex`: a line per entry, each compared with the .log beside it (`verify_index_only`: only what
-differs; `index_sanity_check`: only whether a broker would take the file at a start). `leader-epoch-checkpoint`: a line
-per epoch. A folder: all of these in it.
+`.log`: a line per batch, with `deep_iteration` or `print_data_log` one per record; a tail that is no batch is named
+with its size. `.index`, `.timeindex`: a line per entry, each compared with the .log beside it (`verify_index_only`:
+only what differs; `index_sanity_check`: only whether a broker would take the file at a start).
+`leader-epoch-checkpoint`: a line per epoch. A folder: all of these in it.
 """
 
 from __future__ import annotations
@@ -305,9 +305,10 @@ def _dump_epochs(disk: Disk, path: str) -> Iterator[DumpEntry]:
     damage: list[DumpEntry] = []
 
     def report(event: str, **fields: object) -> None:
-        damage.append(_damage(f"{path}: {event}", path=path, **{name: str(value) for name, value in fields.items()}))
+        said = {name: str(value) for name, value in fields.items()}
+        damage.append(DumpEntry("damage", f"{path}: {event} {said.get('line', '')}".rstrip(), said, is_damage=True))
 
-    for entry in read_epochs(disk, path, lambda event, **fields: report(event, **{**fields, "path": path})):
+    for entry in read_epochs(disk, path, report):
         yield DumpEntry(
             "epoch",
             f"epoch: {entry.epoch} startOffset: {entry.start_offset}",

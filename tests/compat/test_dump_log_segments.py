@@ -190,13 +190,3 @@ def test_our_own_dump_prints_kafkas_lines(written: Written, run_kafka) -> None:
         theirs = run_kafka(MAIN, *flags, "--files", ",".join(files)).splitlines()
         ours = [entry.line for path in files for entry in dump_file(PosixDisk(), path, options)]
         assert ours == [line for line in theirs if not line.startswith("log4j:")]
-
-
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_our_own_dump_prints_the_same_lines(written: Written, run_kafka, suffix: str) -> None:
-    files = written.files(suffix)
-    output = run_kafka(MAIN, "--print-data-log", "--files", ",".join(files))
-    theirs = [line for line in output.splitlines() if not line.startswith("log4j:")]
-    options = DumpOptions(print_data_log=True)
-    ours = [entry.line for path in files for entry in dump_file(PosixDisk(), path, options)]
-    assert ours == theirs

@@ -1,129 +1,144 @@
-"""What `dump-log` finds in segment files, sound and damaged."""
+"""What `dump-log` prints: Kafka's lines, fields for programs, and every kind of damage named."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import struct
 
 import pytest
 
-from strandline.protocol.records import assign_offset, build_batch
-from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.dump import DumpOptions, Entry, NotASegmentFile, dump_file
-from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.time_index import TimeIndex
+from strandline.storage.dump import DumpEntry, DumpOptions, NotASegmentFile, dump_file
+from strandline.testkit.storage_site import FOLDER, TP, StorageSite, fill, produced
 
-DEEP = DumpOptions(deep=True, contents=True)
-FIRST_MS = 1_700_000_000_000
-
-
-class Files:
-    """One segment of three batches, with both indexes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "00000000000000000100.log"
-        self.index = self.log.with_suffix(".index")
-        self.timeindex = self.log.with_suffix(".timeindex")
-        offsets, times = OffsetIndex(100), TimeIndex(100)
-        data = b""
-        for number, count in enumerate((1, 2, 3)):
-            batch = bytearray(build_batch([(FIRST_MS + number, b"k", b"value %d" % number)] * count, "none"))
-            base_offset = 100 + sum(range(number + 1))
-            assign_offset(batch, base_offset, 7)
-            if number:
-                offsets.append(base_offset + count - 1, len(data))
-            times.maybe_append(FIRST_MS + number, base_offset + count - 1)
-            data += batch
-        self.log.write_bytes(data)
-        self.index.write_bytes(offsets.encode())
-        self.timeindex.write_bytes(times.encode())
+LOG = f"{FOLDER}/{0:020d}.log"
+INDEX = f"{FOLDER}/{0:020d}.index"
+TIME_INDEX = f"{FOLDER}/{0:020d}.timeindex"
+EPOCHS = f"{FOLDER}/leader-epoch-checkpoint"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
+def written(site: StorageSite) -> StorageSite:
+    log = site.log(segment_bytes=10**6, index_interval_bytes=100)
+    fill(log, 5, epoch=2, count=2)
+    log.append_as_leader(produced(3, codec="gzip", size=500), 4)
+    log.flushed(log.flush_plan(final=True)())
+    return site
 
 
-def dump(path: Path, options: DumpOptions = DEEP) -> list[Entry]:
-    return list(dump_file(PosixDisk(), str(path), options))
+def dump(site: StorageSite, path: str, **options: bool) -> list[DumpEntry]:
+    return list(dump_file(site.disk, path, DumpOptions(**options)))
 
 
-def damage(path: Path, options: DumpOptions = DEEP) -> list[str]:
-    return [entry.line for entry in dump(path, options) if entry.is_damage]
+def lines(site: StorageSite, path: str, **options: bool) -> list[str]:
+    return [entry.line for entry in dump(site, path, **options)]
 
 
-def test_a_log_is_shown_in_the_lines_of_kafkas_tool(files: Files) -> None:
-    lines = [entry.line for entry in dump(files.log)]
-    assert lines[:2] == [f"Dumping {files.log}", "Log starting offset: 100"]
-    assert lines[4].startswith(
-        "baseOffset: 101 lastOffset: 102 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
-        "partitionLeaderEpoch: 7 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
-        "position: 76 CreateTime: 1700000000001 size: "
+def damage(site: StorageSite, path: str, **options: bool) -> list[str]:
+    return [entry.line for entry in dump(site, path, **options) if entry.is_damage]
+
+
+def test_a_log_is_printed_batch_by_batch(written: StorageSite) -> None:
+    first, second, third = lines(written, LOG)[:3]
+    assert (first, second) == (f"Dumping {LOG}", "Log starting offset: 0")
+    assert third.startswith(
+        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: 2 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        "position: 0 CreateTime: 1001 size: 119 magic: 2 compresscodec: none crc: "
     )
-    assert lines[4].endswith(" isvalid: true")
-    assert lines[5] == (
-        "| offset: 101 CreateTime: 1700000000001 keySize: 1 valueSize: 7 sequence: -1 headerKeys: [] "
-        "key: k payload: value 1"
-    )
-    assert [entry.kind for entry in dump(files.log)].count("record") == 6
-    assert damage(files.log) == []
+    assert third.endswith(" isvalid: true")
+    last = dump(written, LOG)[-1]
+    assert last.kind == "batch" and last.fields["codec"] == "gzip" and last.fields["leader_epoch"] == 4
+    assert last.fields["base_offset"] == 10 and last.fields["is_valid"] is True
 
 
-def test_records_are_shown_only_when_asked_for(files: Files) -> None:
-    assert "record" not in {entry.kind for entry in dump(files.log, DumpOptions())}
-    shown = [entry for entry in dump(files.log, DumpOptions(deep=True)) if entry.kind == "record"]
-    assert len(shown) == 6
-    assert "payload" not in shown[0].line
+def test_records_are_printed_when_asked_for(written: StorageSite) -> None:
+    deep = lines(written, LOG, deep_iteration=True)
+    assert deep[3] == "| offset: 0 CreateTime: 1000 keySize: 2 valueSize: 20 sequence: -1 headerKeys: []"
+    full = lines(written, LOG, print_data_log=True)
+    assert full[4].endswith(f"sequence: -1 headerKeys: [] key: k1 payload: {'v' * 20}")
+    records = [entry for entry in dump(written, LOG, print_data_log=True) if entry.kind == "record"]
+    assert [entry.fields["offset"] for entry in records] == list(range(13))
+    assert records[-1].fields["value"] == b"v" * 500
 
 
-@pytest.mark.parametrize("garbage", [b"\0", b"\0" * 100, b"x" * 200])
-def test_a_torn_tail_is_counted(files: Files, garbage: bytes) -> None:
-    with files.log.open("ab") as log:
-        log.write(garbage)
-    assert damage(files.log) == [f"Found {len(garbage)} invalid bytes at the end of {files.log.name}"]
-
-
-def test_a_batch_with_a_wrong_checksum_is_damage_and_the_next_ones_are_shown(files: Files) -> None:
-    data = bytearray(files.log.read_bytes())
-    data[70] ^= 1
-    files.log.write_bytes(data)
-    found = [entry for entry in dump(files.log) if entry.kind == "batch"]
-    assert [entry.fields["isvalid"] for entry in found] == [False, True, True]
-    assert found[0].is_damage
-
-
-def test_indexes_agree_with_their_log(files: Files) -> None:
-    shown = [entry.line for entry in dump(files.index)]
-    assert shown[1:2] == ["offset: 102 position: 76"]
-    assert [entry.line for entry in dump(files.timeindex)][1:] == [
-        f"timestamp: {FIRST_MS} offset: 100",
-        f"timestamp: {FIRST_MS + 1} offset: 102",
-        f"timestamp: {FIRST_MS + 2} offset: 105",
+def test_indexes_are_printed_entry_by_entry(written: StorageSite) -> None:
+    assert lines(written, INDEX) == [
+        f"Dumping {INDEX}",
+        *(f"offset: {offset} position: {119 * (offset // 2)}" for offset in (3, 5, 7, 9)),
+        "offset: 12 position: 595",
     ]
-    for path in (files.index, files.timeindex):
-        assert len(dump(path, DumpOptions(verify_only=True))) == 1
-        assert dump(path, DumpOptions(sanity_check_only=True))[1].line == f"{path} passed sanity check."
+    assert lines(written, TIME_INDEX)[1:] == [f"timestamp: {1000 + offset} offset: {offset}" for offset in (3, 5, 7, 9)]
+    assert lines(written, INDEX, verify_index_only=True) == [f"Dumping {INDEX}"]
+    assert lines(written, INDEX, index_sanity_check=True)[1] == f"{INDEX} passed sanity check."
+    assert lines(written, TIME_INDEX, index_sanity_check=True)[1] == f"{TIME_INDEX} passed sanity check."
 
 
-def test_an_index_that_does_not_agree_is_damage(files: Files) -> None:
-    index = bytearray(files.index.read_bytes())
-    index[7] += 1
-    files.index.write_bytes(index)
-    assert len(damage(files.index, DumpOptions(verify_only=True))) == 1
-    times = bytearray(files.timeindex.read_bytes())
-    times[7] ^= 255
-    files.timeindex.write_bytes(times)
-    assert damage(files.timeindex, DumpOptions(verify_only=True))
-    files.timeindex.write_bytes(b"odd")
-    assert "failed sanity check" in damage(files.timeindex, DumpOptions(sanity_check_only=True))[0]
+def test_epochs_are_printed(written: StorageSite) -> None:
+    assert lines(written, EPOCHS) == [f"Dumping {EPOCHS}", "epoch: 2 startOffset: 0", "epoch: 4 startOffset: 10"]
+    written.disk.write(EPOCHS, b"0\n2\n2 0\nx y\n")
+    assert damage(written, EPOCHS) == [f"{EPOCHS}: checkpoint-bad-line x y"]
 
 
-def test_what_preallocation_left_is_no_entry(files: Files) -> None:
-    files.index.write_bytes(files.index.read_bytes() + bytes(80))
-    files.timeindex.write_bytes(files.timeindex.read_bytes() + bytes(120))
-    assert damage(files.index) == damage(files.timeindex) == []
+def test_a_folder_stands_for_its_files(written: StorageSite) -> None:
+    headings = [line for line in lines(written, FOLDER) if line.startswith("Dumping")]
+    assert headings == [f"Dumping {path}" for path in (INDEX, LOG, TIME_INDEX, EPOCHS)]
 
 
-@pytest.mark.parametrize("name", ["passwd", "x.log", "00000000000000000000.txt", "²0000000000000000000.log"])
-def test_other_files_are_refused_by_their_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NotASegmentFile):
-        dump(tmp_path / name)
+@pytest.mark.parametrize("name", ["partition.metadata", "x.log", "0.txt", "", "²²²²²²²²²²²²²²²²²²²².log"])
+def test_other_files_are_refused(written: StorageSite, name: str) -> None:
+    with pytest.raises(NotASegmentFile, match=r"not a \.log, \.index, \.timeindex or leader-epoch-checkpoint"):
+        dump(written, f"{FOLDER}/{name}" if name else "/nothing/here")
+
+
+def test_a_missing_file_is_an_os_error(site: StorageSite) -> None:
+    with pytest.raises(FileNotFoundError):
+        dump(site, "/logs/t-0/00000000000000000000.log")
+
+
+def test_a_torn_tail_is_named_with_its_size(written: StorageSite) -> None:
+    written.disk.write(LOG, written.disk.read(LOG)[: 119 * 2 + 49])
+    assert damage(written, LOG) == [f"Found 49 invalid bytes at the end of {0:020d}.log"]
+
+
+def test_a_flipped_bit_is_named(written: StorageSite) -> None:
+    data = bytearray(written.disk.read(LOG))
+    data[100] ^= 1
+    written.disk.write(LOG, bytes(data))
+    (line,) = damage(written, LOG)
+    assert line.startswith("baseOffset: 0 ") and line.endswith("isvalid: false")
+
+
+def test_records_that_cannot_be_decoded_are_named(written: StorageSite) -> None:
+    data = bytearray(written.disk.read(LOG))
+    data[595 + 61 : 595 + 71] = bytes(10)
+    written.disk.write(LOG, bytes(data))
+    assert any("cannot be decoded" in line for line in damage(written, LOG, deep_iteration=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "said"),
+    [
+        (INDEX, struct.pack(">iiii", 3, 119, 6, 238), "Index offset: 6, log offset: 5"),
+        (INDEX, struct.pack(">iiii", 3, 119, 5, 9999), "Index offset: 5, log offset: none"),
+        (INDEX, struct.pack(">ii", 3, 119) + b"x", "no whole number of 8-byte entries"),
+        (TIME_INDEX, struct.pack(">qi", 1004, 3), "Index timestamp: 1004, log timestamp: 1003"),
+        (TIME_INDEX, struct.pack(">qi", 1002, 2), "Indexed offset: 2 of"),
+        (TIME_INDEX, struct.pack(">qiqi", 1005, 5, 1003, 3), "Found out of order timestamp"),
+    ],
+)
+def test_an_index_that_does_not_agree_is_named(written: StorageSite, path: str, content: bytes, said: str) -> None:
+    written.disk.write(path, content)
+    assert any(said in line for line in damage(written, path, verify_index_only=True))
+
+
+def test_space_reserved_behind_the_entries_is_no_damage(written: StorageSite) -> None:
+    written.disk.write(INDEX, struct.pack(">ii", 3, 119) + bytes(80))
+    assert lines(written, INDEX) == [f"Dumping {INDEX}", "offset: 3 position: 119"]
+    assert "would be rebuilt" in damage(written, INDEX, index_sanity_check=True)[0]
+
+
+def test_an_empty_index_says_so(site: StorageSite) -> None:
+    manager = site.start()
+    manager.create(TP, bytes(16))
+    manager.close(clean=True)
+    assert lines(site, INDEX) == [f"Dumping {INDEX}", f"{INDEX} is empty."]
+    assert lines(site, INDEX, index_sanity_check=True)[1] == f"{INDEX} is empty."
