@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+import msgspec
 import structlog
 import trio
 
@@ -156,6 +157,8 @@ class Registration:
             stat = await self._coordination.exists(path)
             if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
                 self.broker_epoch = stat.czxid
+                if self._znode.started_epoch is None:
+                    self._znode = msgspec.structs.replace(self._znode, started_epoch=stat.czxid)
                 self._log.info("registered", broker_epoch=stat.czxid, incarnation=self.incarnation)
                 return
 

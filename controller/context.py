@@ -20,7 +20,8 @@ class LiveBroker:
     """A registered broker. `epoch` is the czxid of its registration: another one is another life (KIP-380).
 
     inter_broker: where the controller and the followers reach it.
-    lossy_start: this life began with a log that may lack a suffix it had acknowledged (safety.md 22).
+    lossy_start: this start found a log that may lack a suffix it had acknowledged (safety.md 22).
+    started_epoch: of its first registration since that start; `epoch` is a later one where a session expired meanwhile.
     """
 
     broker_id: int
@@ -29,6 +30,12 @@ class LiveBroker:
     inter_broker: Address
     rack: str | None = None
     lossy_start: bool = False
+    started_epoch: int | None = None
+
+    @property
+    def lossy_since(self) -> int:
+        """Transactions before this one say nothing of what its log has now."""
+        return self.epoch if self.started_epoch is None else self.started_epoch
 
 
 @dataclass(frozen=True, slots=True)

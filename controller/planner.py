@@ -190,7 +190,7 @@ def find_suspects(context: ControllerContext, brokers: Iterable[LiveBroker]) -> 
     partitions where it was the last one. A state that was written by a leader after the registration proves that the
     broker caught up in this life; one that is older than the registration proves that it did not.
     """
-    lossy = {broker.broker_id: broker.epoch for broker in brokers if broker.lossy_start}
+    lossy = {broker.broker_id: broker.lossy_since for broker in brokers if broker.lossy_start}
     if not lossy:
         return set()
     return {

@@ -128,6 +128,7 @@ class ClusterStore:
             Address(ours[0].host, ours[0].port),
             registration.rack,
             registration.lossy_start,
+            registration.started_epoch,
         )
 
     async def topics(self, names: Sequence[str]) -> dict[str, Topic]:

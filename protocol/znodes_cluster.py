@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from strandline.protocol.types import NO_TOPIC_ID, Int16, Int32, TopicId
+from strandline.protocol.types import NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 from strandline.protocol.znode_base import (
     BROKER_IDS_PATH,
     BROKER_INCARNATIONS_PATH,
@@ -52,6 +52,7 @@ class _BrokerJson(msgspec.Struct):
     rack: str | msgspec.UnsetType | None = msgspec.UNSET  # Kafka's reader refuses null: left out if there is none
     directory_id: str = ""
     lossy_start: bool = False
+    started_epoch: Int64 | msgspec.UnsetType = msgspec.UNSET
     apis: dict[str, tuple[Int16, Int16]] = {}
 
 
@@ -67,6 +68,9 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """Of its data folder: tells its own stale registration from a foreign broker with the same id."""
     lossy_start: bool = False
     """It may have lost data at this start (safety.md 22): not to be elected unless all others may have, too."""
+    started_epoch: int | None = None
+    """Broker epoch of the first registration of this start; None in that one. A session that expired makes a new
+    registration but loses nothing."""
     apis: Mapping[int, tuple[int, int]] = {}
     """API key → (lowest, highest) version that it serves."""
 
@@ -97,6 +101,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
                 rack=msgspec.UNSET if self.rack is None else self.rack,
                 directory_id=self.directory_id,
                 lossy_start=self.lossy_start,
+                started_epoch=msgspec.UNSET if self.started_epoch is None else self.started_epoch,
                 apis={str(key): (lowest, highest) for key, (lowest, highest) in self.apis.items()},
             )
         )
@@ -121,6 +126,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
             jmx_port=json.jmx_port,
             directory_id=json.directory_id,
             lossy_start=json.lossy_start,
+            started_epoch=None if json.started_epoch is msgspec.UNSET else json.started_epoch,
             apis=apis,
         )
 

@@ -145,3 +145,21 @@ async def history(seed: int) -> list[str]:
 def test_a_seed_replays_its_history() -> None:
     first, again = (trio.run(history, 7, clock=MockClock(autojump_threshold=0)) for _ in range(2))
     assert first == again
+
+
+async def test_an_expired_session_of_the_last_in_sync_replica_is_no_loss_of_its_data(autojump_clock) -> None:
+    """Its first start found an empty folder, as every first start does; its registration after the expiry is none."""
+    async with cluster_with_topic([2, 1, 3], min_insync_replicas=1) as (cluster, producer, ledger):
+        cluster.crash(1)
+        cluster.crash(3)
+        await ledger.produce(producer, T0, numbered("alone", 5))
+        assert cluster.isr(T0) == [2]
+        registration = cluster.broker(2).registration
+        first = registration.broker_epoch
+        cluster.expire_session(2)
+        await cluster.until(lambda: registration.broker_epoch not in (-1, first), "it is registered again")
+        await ledger.produce(producer, T0, numbered("again", 5))
+        for broker in (1, 3):
+            await cluster.start_broker(broker)
+        await check_at_the_end(cluster, ledger)
+        assert not [line for line in cluster.history if "unclean election" in line]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -201,6 +203,12 @@ def lossy_context(state: LeaderAndIsr, live: tuple[int, ...] = (1, 2)) -> Contro
 )
 def test_who_stands_in_an_isr_since_before_a_lossy_start_is_suspected(state: LeaderAndIsr, suspected: bool) -> None:
     assert (lossy_context(state).suspects == {(1, TP)}) is suspected
+
+
+def test_a_registration_after_an_expired_session_is_no_new_start() -> None:
+    context = context_of((1, 2), led(1, 1, mzxid=50))
+    context.brokers[1] = replace(broker(1, epoch=100, lossy=True), started_epoch=20)
+    assert find_suspects(context, context.brokers.values()) == set()
 
 
 def test_a_sound_start_arouses_no_suspicion() -> None:

@@ -67,6 +67,7 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         jmx_port=st.integers(-1, 65535),
         directory_id=names,
         lossy_start=st.booleans(),
+        started_epoch=st.none() | st.integers(0, 2**62),
         apis=st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3),
     ),
     TopicZnode: st.builds(
