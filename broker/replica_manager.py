@@ -216,7 +216,11 @@ class ReplicaManager:
             await self.checkpoint_high_watermarks()
 
     async def checkpoint_high_watermarks(self) -> None:
-        await self.run_blocking(self.logs.checkpoint_high_watermarks, self.high_watermarks())
+        """A failed write is told and tried again with the next one: the older file is a safe lower bound (23)."""
+        try:
+            await self.run_blocking(self.logs.checkpoint_high_watermarks, self.high_watermarks())
+        except OSError as error:
+            self._state_change_log.error("high-watermarks-not-checkpointed", error=str(error))
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

@@ -68,22 +68,42 @@ class RoleChanges:
         # 2
         errors: list[PartitionError] = []
         touched: list[Partition] = []
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                code, partition = self._apply(topic, state, topic_configs)
-                errors.append(PartitionError(topic.topic_name, state.partition_index, code))
-                if partition is not None:
-                    touched.append(partition)
-                if len(errors) % PARTITIONS_PER_STEP == 0:
-                    await trio.lowlevel.checkpoint()
-                    if request.controller_epoch < self._replicas.controller_epoch:  # a newer controller spoke meanwhile
-                        return LeaderAndIsrResponse(ErrorCode.STALE_CONTROLLER_EPOCH, errors)
-        # 3
+        outcome = ErrorCode.NONE
+        states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
+        for count, (topic, state) in enumerate(states, 1):
+            code, partition = self._apply(topic, state, topic_configs)
+            errors.append(PartitionError(topic.topic_name, state.partition_index, code))
+            if partition is not None:
+                touched.append(partition)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+                if request.controller_epoch < self._replicas.controller_epoch:  # a newer controller spoke meanwhile
+                    outcome = ErrorCode.STALE_CONTROLLER_EPOCH
+                    break
+        # 3, also for what was applied before a newer controller spoke: the same epochs will not be applied again
         self._followers.update(touched)
-        await self._replicas.run_blocking(self._logs.write_epoch_checkpoints, [partition.log for partition in touched])
+        broken = await self._replicas.run_blocking(self._write_epochs, touched)
+        for partition, error in broken:
+            self._replicas.partition_failed(partition, error)
+        failed = {partition.topic_partition for partition, _ in broken}
+        if failed:
+            errors = [
+                PartitionError(name, index, ErrorCode.KAFKA_STORAGE_ERROR if (name, index) in failed else code)
+                for name, index, code in ((e.topic_name, e.partition_index, e.error_code) for e in errors)
+            ]
         self._replicas.end_of_burst()
         self._replicas.flush_responses()
-        return LeaderAndIsrResponse(ErrorCode.NONE, errors)
+        return LeaderAndIsrResponse(outcome, errors)
+
+    def _write_epochs(self, partitions: list[Partition]) -> list[tuple[Partition, LogStorageError]]:
+        """Blocking. The epoch files of a wave; returns those whose disk failed, which are offline now."""
+        broken: list[tuple[Partition, LogStorageError]] = []
+        for partition in partitions:
+            try:
+                self._logs.write_epoch_checkpoints([partition.log])
+            except LogStorageError as error:
+                broken.append((partition, error))
+        return broken
 
     def _apply(
         self,
@@ -145,6 +165,8 @@ class RoleChanges:
             log = self._logs.create(topic_partition, topic_id, config)
         elif log.topic_id is None:
             self._logs.assign_topic_id(topic_partition, topic_id)
+        if log.failure is not None:  # it failed while nobody led or followed it
+            raise log.failure
         log.config = config
         high_watermark = self._logs.high_watermarks.get(topic_partition, log.log_start_offset)
         partition = Partition(
@@ -208,7 +230,11 @@ class RoleChanges:
             "stopped-replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
         )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
-            self._remove_log(topic_partition)
+            try:
+                self._remove_log(topic_partition)
+            except LogStorageError as error:
+                self._state_change_log.error("log-not-deleted", partition=str(topic_partition), error=str(error))
+                return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
     def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:

@@ -1,0 +1,317 @@
+"""LeaderAndIsr and StopReplica in any order, log failures, checkpoints: what happens to all replicas of a broker."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.broker.isr_updates import IsrOutcome
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED
+from strandline.protocol.types import TopicPartition
+from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
+
+NEW_ID = b"\x07" * 16
+
+
+def codes(response) -> list[int]:
+    return [error.error_code for error in response.partition_errors]
+
+
+# --- LeaderAndIsr ----------------------------------------------------------------------------------------------
+
+
+async def test_an_order_of_a_past_controller_is_refused_whole(site: ReplicaSite) -> None:
+    await site.lead(epoch=1, controller_epoch=5)
+    await site.order(site.state(epoch=1), controller_epoch=5)
+    response = await site.order(site.state(T0, leader=2, epoch=9), site.state(T1), controller_epoch=4)
+    assert (response.error_code, response.partition_errors) == (ErrorCode.STALE_CONTROLLER_EPOCH, [])
+    assert site.partition().leadership is not None
+    assert T1 not in site.replicas.partitions
+    assert site.stop(controller_epoch=4).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert not site.update_metadata(controller_epoch=4)
+
+
+async def test_each_partition_is_answered_for_itself_in_the_order_of_the_request(site: ReplicaSite) -> None:
+    await site.lead(epoch=3)
+    response = await site.order(site.state(T1), site.state(T0, leader=2, epoch=2))
+    assert [(e.partition_index, e.error_code) for e in response.partition_errors] == [(1, 0), (0, 74)]
+    assert site.partition(T0).leadership is not None and site.partition(T1).leadership is not None
+
+
+async def test_the_same_order_again_changes_nothing(site: ReplicaSite) -> None:
+    partition = await site.lead(epoch=3)
+    site.produce((T0, batch()))
+    leadership = partition.leadership
+    assert codes(await site.order(site.state(epoch=3))) == [0]
+    assert partition.leadership is leadership
+    assert len(partition.waiters) == 1
+
+
+async def test_a_broker_that_is_not_assigned_hosts_nothing(site: ReplicaSite) -> None:
+    response = await site.order(site.state(leader=2, replicas=(2, 3), isr=(2, 3)))
+    assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert not site.replicas.partitions and not site.logs.logs
+
+
+async def test_another_topic_of_that_name_is_refused_while_the_old_one_is_hosted(site: ReplicaSite) -> None:
+    await site.lead(epoch=7)
+    assert codes(await site.order(site.state(epoch=9), topic_id=NEW_ID)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert site.partition().topic_id == TOPIC_ID
+
+
+async def test_following_starts_a_fetcher_and_leading_ends_it(site: ReplicaSite) -> None:
+    partition = await site.follow_leader(leader=2)
+    (fetcher,) = site.followers._fetchers.values()
+    assert list(fetcher.partitions) == [partition]
+    await site.follow_leader(leader=3, epoch=1)
+    assert [key.leader_id for key in site.followers._fetchers] == [3]
+    await site.lead(epoch=2)
+    assert not site.followers._fetchers
+
+
+async def test_a_partition_without_a_leader_is_followed_from_nobody(site: ReplicaSite) -> None:
+    await site.follow_leader(leader=-1)
+    assert not site.followers._fetchers
+
+
+async def test_the_epochs_of_a_wave_are_on_disk_when_it_is_answered(site: ReplicaSite) -> None:
+    await site.order(site.state(T0, epoch=4), site.state(T1, epoch=6))
+    assert site.disk.read("/logs/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
+    assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n6 0\n"
+
+
+async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(
+    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.broker.role_changes.PARTITIONS_PER_STEP", 1)
+
+    async def newer_controller() -> None:
+        site.replicas.controller_epoch = 2
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(newer_controller)
+        response = await site.order(site.state(T0, leader=2), site.state(T1, leader=2))
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    await site.order(site.state(T0, leader=2), site.state(T1, leader=2), controller_epoch=2)
+    (fetcher,) = site.followers._fetchers.values()
+    assert list(fetcher.partitions) == [site.partition(T0), site.partition(T1)]
+
+
+# --- half of an order ------------------------------------------------------------------------------------------
+
+
+async def test_an_order_that_the_disk_refused_is_carried_out_when_it_comes_again(site: ReplicaSite) -> None:
+    fault = site.disk.fail("makedirs", "/logs/t-0", errno.ENOSPC)
+    assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    fault.cancel()
+    assert codes(await site.order(site.state(T0), site.state(T1))) == [0, 0]
+    assert site.partition(T0).leadership is not None
+
+
+async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_no_other(site: ReplicaSite) -> None:
+    site.disk.fail("rename", "/logs/t-0/leader-epoch*", errno.EIO)
+    response = await site.order(site.state(T0), site.state(T1))
+    assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert site.partition(T0).failed and site.partition(T0).leadership is None
+    assert site.partition(T1).leadership is not None
+    assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+
+async def test_a_log_that_failed_before_it_was_hosted_is_not_led(site: ReplicaSite) -> None:
+    await site.lead()
+    site.stop()
+    site.logs.logs[T0].fail("fsync failed", OSError(errno.EIO, "EIO"))
+    assert codes(await site.order(site.state(epoch=1))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+# --- any order -------------------------------------------------------------------------------------------------
+
+
+@given(
+    orders=st.lists(
+        st.tuples(st.integers(0, 6), st.sampled_from([1, 2, 3, -1]), st.integers(1, 3)), min_size=1, max_size=8
+    ),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_lost_doubled_and_reordered_orders_end_at_the_highest_epoch(
+    orders: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """One order per leader epoch, and newer epochs come from newer controllers, as ZooKeeper makes sure."""
+    truth: dict[int, tuple[int, int]] = {}
+    controller_epoch = 1
+    for epoch, (_, leader, step) in enumerate(orders):
+        controller_epoch += step - 1
+        truth[epoch] = (leader, controller_epoch)
+    arriving = data.draw(st.lists(st.sampled_from(sorted(truth)), min_size=1, max_size=12))
+
+    async def run() -> None:
+        site = ReplicaSite()
+        accepted: int | None = None
+        newest_controller = 0
+        for epoch in arriving:
+            leader, sender = truth[epoch]
+            response = await site.order(site.state(leader=leader, epoch=epoch), controller_epoch=sender)
+            if sender < newest_controller:
+                assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+            else:
+                newest_controller = sender
+                assert codes(response) == [74 if accepted is not None and epoch < accepted else 0]
+                accepted = max(epoch, accepted if accepted is not None else epoch)
+            partition = site.partition()
+            assert accepted is not None
+            assert partition.leader_epoch == accepted
+            assert partition.leader_id == truth[accepted][0]
+            assert (partition.leadership is not None) == (truth[accepted][0] == 1)
+            followed = [key.leader_id for key in site.followers._fetchers]
+            assert followed == ([] if truth[accepted][0] in (1, -1) else [truth[accepted][0]])
+        assert accepted == max(arriving), "a newer epoch is never refused"
+
+    trio.run(run)
+
+
+# --- StopReplica -----------------------------------------------------------------------------------------------
+
+
+async def test_a_stopped_replica_keeps_its_log_and_its_high_watermark(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(3)))
+    assert codes(site.stop()) == [0]
+    assert T0 not in site.replicas.partitions and site.logs.get(T0) is not None
+    assert site.replicas.high_watermarks()[T0] == 3
+    assert (await site.follow_leader(epoch=1)).high_watermark == 3
+
+
+async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(site: ReplicaSite) -> None:
+    await site.lead()
+    assert codes(site.stop(delete=True, epoch=LEADER_EPOCH_TOPIC_DELETED)) == [0]
+    assert site.logs.get(T0) is None
+    (doomed,) = [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+    await site.run_submitted()
+    assert not site.disk.exists(f"/logs/{doomed}")
+    assert T0 not in site.replicas.high_watermarks()
+
+
+async def test_an_older_epoch_stops_nothing_and_a_gone_topic_stops_any_epoch(site: ReplicaSite) -> None:
+    await site.lead(epoch=5)
+    assert codes(site.stop(epoch=4, delete=True)) == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert site.partition().leadership is not None
+    assert codes(site.stop(epoch=LEADER_EPOCH_TOPIC_DELETED, delete=True)) == [0]
+
+
+@pytest.mark.parametrize("hosted", [True, False], ids=["hosted", "on disk only"])
+async def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew(hosted: bool, site: ReplicaSite) -> None:
+    await site.order(site.state(replicas=(1,), isr=(1,)), topic_id=NEW_ID)
+    site.produce((T0, batch(2)))
+    if not hosted:
+        site.stop(topic_id=NEW_ID)
+    response = site.stop(epoch=LEADER_EPOCH_TOPIC_DELETED, delete=True, topic_id=TOPIC_ID)
+    assert codes(response) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert site.logs.logs[T0].log_end_offset == 2
+
+
+async def test_a_deletion_that_comes_again_succeeds(site: ReplicaSite) -> None:
+    await site.lead()
+    for _ in range(2):
+        assert codes(site.stop(epoch=LEADER_EPOCH_TOPIC_DELETED, delete=True)) == [0]
+
+
+async def test_a_topic_created_anew_starts_with_an_empty_log(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(5)))
+    site.stop()
+    response = await site.order(site.state(epoch=0), topic_id=NEW_ID)
+    assert codes(response) == [0]
+    partition = site.partition()
+    assert (partition.log.log_end_offset, partition.high_watermark, partition.topic_id) == (0, 0, NEW_ID)
+
+
+async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(site: ReplicaSite) -> None:
+    await site.order(site.state(T0), site.state(T1))
+    site.disk.fail("rename", "/logs/t-0", errno.EIO)
+    assert codes(site.stop(T0, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert codes(site.stop(T1, delete=True)) == [0]
+
+
+# --- failures --------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_failure_takes_that_replica_offline_and_no_other(site: ReplicaSite) -> None:
+    await site.order(site.state(T0), site.state(T1))
+    waiting = site.produce((T0, batch()))
+    parked = site.fetch((T0, 0), wait_ms=500)
+    site.disk.fail("pwritev", "/logs/t-0/*", errno.EIO)
+    site.produce((T0, batch()), acks=1)
+    assert waiting.outcomes[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert parked.fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert codes(await site.order(site.state(T0, epoch=1), site.state(T1, epoch=1))) == [56, 0]
+    assert site.partition(T1).leadership is not None
+    assert "replica-failed" in site.event_names()
+
+
+async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite) -> None:
+    partition = await site.follow_leader()
+    site.replicas.partition_failed(partition, OSError(errno.EIO, "EIO"))
+    assert not site.followers._fetchers
+    assert codes(await site.order(site.state(leader=3, epoch=1))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert not site.followers._fetchers
+
+
+# --- background ------------------------------------------------------------------------------------------------
+
+
+async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaSite) -> None:
+    partition = await site.lead()
+    site.produce((T0, batch()), acks=1)
+    with trio.move_on_after(29):
+        await site.replicas.run_isr_checks()
+    assert partition.leadership.proposal is None
+    with trio.move_on_after(31):
+        await site.replicas.run_isr_checks()
+    assert partition.leadership.proposal.isr == (1,)
+    assert list(site.isr_updates._pending) == [partition]
+
+
+async def test_an_isr_outcome_of_a_role_that_is_over_is_ignored(site: ReplicaSite) -> None:
+    partition = await site.lead(isr=(1, 2))
+    site.follow(3, 0)
+    proposal = partition.leadership.proposal
+    await site.lead(epoch=1, isr=(1, 2), zk_version=8)
+    site.replicas.isr_update_finished(partition, proposal, IsrOutcome((1, 2, 3), 1))
+    assert (partition.leadership.isr, partition.leadership.zk_version) == ((1, 2), 8)
+
+
+async def test_a_commit_of_the_isr_serves_the_consumers_that_wait_for_it(site: ReplicaSite) -> None:
+    await site.lead(isr=(1,))
+    site.produce((T0, batch()), acks=1)
+    hand = site.fetch((T0, 0), wait_ms=500)
+    site.follow(2, 1)
+    assert not hand.is_answered
+    flushes = site.flushes
+    site.settle((1, 2))
+    assert hand.sent and site.flushes > flushes
+
+
+async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(3)))
+    with trio.move_on_after(6):
+        await site.replicas.run_high_watermark_checkpoints()
+    site.disk.kill()
+    again = ReplicaSite(disk=site.disk)
+    assert again.logs.high_watermarks == {TopicPartition("t", 0): 3}
+
+
+async def test_a_checkpoint_that_fails_is_written_the_next_time(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(3)))
+    fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.ENOSPC, times=1)
+    with trio.move_on_after(11):
+        await site.replicas.run_high_watermark_checkpoints()
+    assert fault.hits == 1
+    assert site.disk.read("/logs/replication-offset-checkpoint").endswith(b"t 0 3\n")
