@@ -347,7 +347,9 @@ class Log:
             self._active.indexes.flush()
         except OSError as error:
             raise self.fail("writing an index failed", error) from error
-        paths = [path for segment in self.segments.from_offset(self.recovery_point) for path in segment.file_paths()]
+        # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
+        unsynced = self.segments.from_offset(self.recovery_point - 1)
+        paths = [path for segment in unsynced for path in segment.file_paths()]
         folder = self.segments.folder
         plan = FlushPlan(
             str(self),

@@ -75,6 +75,7 @@ class LogManager:
         self._context = StorageContext(disk, wall_clock, report, open_files=SecondChanceCache(max_open_files))
         self._directories = [LogDirectory(disk, _checked(path), broker_id, report) for path in log_dirs]
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self._cuts = 0
         paths = [directory.path for directory in self._directories]
         for path in paths:
             if paths.count(path) > 1:
@@ -261,20 +262,25 @@ class LogManager:
             self._write_log_checkpoints(directory)
 
     def _checkpoint_now(self, log: Log) -> None:
-        """Something below a recovery point is about to be cut."""
+        """Something below a recovery point is about to be cut. A checkpoint that is being written elsewhere meanwhile
+        holds the old recovery point: its writer sees the count and writes again."""
+        self._cuts += 1
         self._write_log_checkpoints(self._directory_of[log.topic_partition])
 
     def _write_log_checkpoints(self, directory: LogDirectory) -> None:
-        owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
-        logs = [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
-        directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
-        directory.write_log_start_offsets(
-            {
-                log.topic_partition: log.log_start_offset
-                for log in logs
-                if log.log_start_offset > log.segments.holding(0).base_offset
-            }
-        )
+        cuts = -1
+        while cuts != self._cuts:
+            cuts = self._cuts
+            owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
+            logs = [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
+            directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
+            directory.write_log_start_offsets(
+                {
+                    log.topic_partition: log.log_start_offset
+                    for log in logs
+                    if log.log_start_offset > log.segments.holding(0).base_offset
+                }
+            )
 
     def write_epoch_checkpoints(self, logs: Iterable[Log]) -> None:
         """Write `leader-epoch-checkpoint` of these logs, once per wave of elections (each flush does it, too).

@@ -150,3 +150,17 @@ def test_write_back_starts_long_before_the_kernel_has_to_stop_a_writer(site: Sto
     for _ in range(17):
         fill(log, 1, size=8 * 2**20)
     assert len(started) == 2
+
+
+def test_a_cut_at_what_becomes_a_segments_beginning_is_synced_too(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, bytes(16))
+    fill(log, 2)
+    log.flushed(log.flush_plan()())
+    log.truncate_to(1)
+    log.roll()
+    fill(log, 1, epoch=5)
+    log.flushed(log.flush_plan()())
+    expected = raw(log)
+    site.disk.crash()
+    assert raw(site.start().logs[TP]) == expected

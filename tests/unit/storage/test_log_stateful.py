@@ -226,4 +226,4 @@ def _is_run_of(found: list[bytes], version: list[bytes]) -> bool:
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30)
+TestLogMachine.settings = settings(max_examples=100, stateful_step_count=30)
