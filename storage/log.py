@@ -347,9 +347,6 @@ class Log:
             self._active.indexes.flush()
         except OSError as error:
             raise self.fail("writing an index failed", error) from error
-        # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
-        unsynced = self.segments.from_offset(self.recovery_point - 1)
-        paths = [path for segment in unsynced for path in segment.file_paths()]
         folder = self.segments.folder
         plan = FlushPlan(
             str(self),
@@ -357,7 +354,8 @@ class Log:
             folder,
             self.log_end_offset,
             self._set_failure,
-            paths,
+            # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
+            self.segments.file_paths(self.recovery_point - 1),
             self.epochs.entries if self.epochs.version != self._flushes.epochs_version else None,
             (folder, folder.rpartition("/")[0]),
             self.epochs.version,

@@ -49,9 +49,10 @@ class SegmentList:
         following = bisect_right(self._segments, segment.base_offset, key=_base_offset)
         return self._segments[following] if following < len(self._segments) else None
 
-    def from_offset(self, offset: int) -> list[Segment]:
-        """The one that holds `offset` and all younger ones."""
-        return self._segments[max(0, bisect_right(self._segments, offset, key=_base_offset) - 1) :]
+    def file_paths(self, offset: int) -> list[str]:
+        """Of the segment that holds `offset` and all younger ones."""
+        first = max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
+        return [path for segment in self._segments[first:] for path in segment.file_paths()]
 
     def roll(self, base_offset: int, config: LogConfig) -> None:
         """Seal the active segment and begin another."""

@@ -348,3 +348,27 @@ def test_idle_segments_hold_no_descriptor(site: StorageSite) -> None:
     assert len(log.segments) > 15 and all(region is not None for region in regions)
     del regions
     assert len(site.disk.open_files()) <= 5
+
+
+def test_only_recent_batches_are_remembered_and_older_ones_are_found_all_the_same(site: StorageSite) -> None:
+    log = site.log(segment_bytes=10**9, index_interval_bytes=500)
+    for _ in range(5):
+        log.append_as_leader(wave(1000), 0)
+    assert len(log._boundaries.offsets) <= 3000 and log._boundaries.offsets[-1] == 4999
+    assert offsets(log, max_bytes=20_000) == list(range(5000))
+    assert len(log._boundaries.visited) <= 64
+    for offset in range(0, 5000, 313):
+        region = log.read(offset, 1, 5000)
+        assert read_header(region.file.pread(61, region.position)).base_offset == offset
+
+
+def test_a_reader_that_meets_no_batch_where_one_should_stand_names_the_place(site: StorageSite) -> None:
+    log = site.log()
+    fill(log, 60)
+    path = f"{log.segments.holding(0).path}.log"
+    data = bytearray(site.disk.read(path))
+    data[8:12] = b"\x7f\xff\xff\xff"
+    site.disk.write(path, bytes(data))
+    with pytest.raises(LogStorageError, match=r"reading failed: .* is damaged at byte 0"):
+        log.read(1, 100, 60)
+    assert log.failure is not None

@@ -301,3 +301,34 @@ def test_indexes_of_the_last_segment_equal_a_rebuild_after_recovery(site: Storag
     built = build_indexes(segment.log.get(), 0, segment.size_bytes, 100, finish=False)
     assert segment.indexes.offset.encode() == built.offset_index.encode()
     assert len(segment.indexes.time) >= len(built.time_index)
+
+
+@pytest.mark.parametrize("which", ["missing", "overlapping"])
+def test_segments_above_the_recovery_point_that_do_not_join_end_the_log_loudly(site: StorageSite, which: str) -> None:
+    log = site.log()
+    fill(log, 60)
+    bases = [segment.base_offset for segment in log.segments]
+    before = records(log)
+    if which == "missing":
+        site.disk.unlink(f"{FOLDER}/{bases[2]:020d}.log")
+        end = bases[2]
+    else:
+        site.disk.write(f"{FOLDER}/{bases[2] + 2:020d}.log", site.disk.read(f"{FOLDER}/{bases[2]:020d}.log"))
+        end = bases[3]
+    log = site.reload()
+    assert records(log) == before[:end]
+    assert [report["base_offset"] for report in site.reports.of("log-segment-dropped")]
+
+
+def test_gaps_that_compaction_left_are_kept(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, bytes(16))
+    fill(log, 60)
+    bases = [segment.base_offset for segment in log.segments]
+    site.disk.unlink(f"{FOLDER}/{bases[2]:020d}.log")
+    site.disk.write("/logs/cleaner-offset-checkpoint", b"0\n1\nt 0 %d\n" % bases[4])
+    log = site.reload()
+    assert site.reports.of("log-segment-dropped") == []
+    assert offsets(log) == [*range(bases[2]), *range(bases[3], 60)]
+    assert log.read(bases[2], 100, 60) is not None
+    assert offsets(log, start=bases[2])[0] == bases[3]
