@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+# A shell ignores SIGINT in what it runs in the background, and children inherit that: tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: on a busy machine a slow example is no failure. CI draws the same examples each time.
 settings.register_profile("strandline", deadline=None)
