@@ -191,8 +191,8 @@ from strandline import Consumer
 from strandline.protocol.types import TopicPartition
 with Consumer(sys.argv[1]) as consumer:
     consumer.assign([TopicPartition("t", 0)])
-    print("polling", flush=True)
     try:
+        print("polling", flush=True)
         consumer.poll(timeout_ms=600_000)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
