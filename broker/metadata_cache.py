@@ -57,15 +57,17 @@ class MetadataCache:
         for topic in request.topic_states:
             known = self.topics.get(topic.topic_name)
             if known is None or known.topic_id != topic.topic_id:
+                if all(state.leader == LEADER_DURING_DELETE for state in topic.partition_states):
+                    continue  # gone already, or created anew since: that one stays
                 known = self.topics[topic.topic_name] = TopicMetadata(topic.topic_id)
             for state in topic.partition_states:
                 if state.leader == LEADER_DURING_DELETE:
                     known.partitions.pop(state.partition_index, None)
                     continue
                 current = known.partitions.get(state.partition_index)
-                if current is None or (state.controller_epoch, state.leader_epoch) >= (
-                    current.controller_epoch,
+                if current is None or (state.leader_epoch, state.controller_epoch) >= (
                     current.leader_epoch,
+                    current.controller_epoch,
                 ):
                     known.partitions[state.partition_index] = state
             if not known.partitions:

@@ -1,0 +1,255 @@
+"""ISR changes against an in-memory ZooKeeper: conditional, repeated as they are, adopted, frozen, announced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import trio
+
+from strandline.protocol.znodes import (
+    BrokerIncarnationZnode,
+    IsrChangeNotificationZnode,
+    PartitionStateZnode,
+)
+from strandline.runtime.coordination import Check, SetData
+from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper_client import MemoryCoordination
+
+EPOCH = 4
+PATH = PartitionStateZnode.path("t", 0)
+
+
+class Cluster:
+    """One leading broker, its ZooKeeper, and somebody else who writes there."""
+
+    def __init__(self, zookeeper: MemoryZooKeeper, client: MemoryCoordination, admin: MemoryCoordination) -> None:
+        self.zookeeper = zookeeper
+        self.client = client
+        self.admin = admin
+        self.site = ReplicaSite(coordination=client)
+        self.transactions: list[list[object]] = []
+        inner = client.multi_many
+
+        async def recorded(transactions):
+            self.transactions.extend(list(one) for one in transactions)
+            return await inner(transactions)
+
+        client.multi_many = recorded  # type: ignore[method-assign]
+
+    @property
+    def leadership(self):
+        return self.site.partition().leadership
+
+    async def lead(self, isr: Sequence[int]) -> None:
+        """Lead t-0 by what stands in ZooKeeper."""
+        await self.admin.create(PATH, self.encoded(isr), parents=True)
+        await self.site.lead(epoch=EPOCH, isr=isr, zk_version=0)
+
+    def encoded(self, isr: Sequence[int], *, leader: int = 1, epoch: int = EPOCH) -> bytes:
+        return PartitionStateZnode(controller_epoch=1, leader=leader, leader_epoch=epoch, isr=list(isr)).encode()
+
+    def stored(self) -> tuple[list[int], int]:
+        """(ISR, version) in ZooKeeper."""
+        znode = self.zookeeper.tree.get(PATH)
+        return list(PartitionStateZnode.decode(PATH, znode.data).isr), znode.stat.version
+
+    def join(self, broker_id: int = 3, *, incarnation: int = 1) -> None:
+        """A follower has caught up, which makes the leader propose it."""
+        self.site.follow(broker_id, self.site.partition().log.log_end_offset, replica_epoch=incarnation)
+        assert self.leadership.proposal is not None
+
+    async def start_broker(self, broker_id: int) -> None:
+        """Its incarnation becomes 1, then 2 …"""
+        path = BrokerIncarnationZnode.path(broker_id)
+        if await self.admin.exists(path) is None:
+            await self.admin.create(path, parents=True)
+        stat = await self.admin.exists(path)
+        assert stat is not None
+        await self.admin.set(path, b"", stat.version)
+
+    def announced(self) -> list[list[tuple[str, int]]]:
+        folder = IsrChangeNotificationZnode.SEQUENCE_PATH.rpartition("/")[0]
+        names = self.zookeeper.tree.children(folder)
+        znodes = [json.loads(self.zookeeper.tree.get(f"{folder}/{name}").data) for name in names]
+        return [[(p["topic"], p["partition"]) for p in znode["partitions"]] for znode in znodes]
+
+
+@pytest.fixture
+async def cluster(autojump_clock, nursery) -> AsyncIterator[Cluster]:
+    zookeeper = MemoryZooKeeper(latency_s=0.01)
+    await nursery.start(zookeeper.run)
+    client, admin = zookeeper.client(), zookeeper.client()
+    await client.start()
+    await admin.start()
+    await admin.create(IsrChangeNotificationZnode.SEQUENCE_PATH.rpartition("/")[0], parents=True)
+    one = Cluster(zookeeper, client, admin)
+    await one.start_broker(3)
+    await one.lead((1, 2))
+    nursery.start_soon(one.site.isr_updates.run)
+    yield one
+
+
+async def test_an_expansion_checks_the_incarnation_and_sets_the_state_at_the_known_version(cluster: Cluster) -> None:
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 2, 3], 1)
+    assert (cluster.leadership.isr, cluster.leadership.zk_version) == ((1, 2, 3), 1)
+    assert cluster.leadership.proposal is None
+    (check, write) = cluster.transactions[0]
+    assert check == Check(BrokerIncarnationZnode.path(3), 1)
+    assert isinstance(write, SetData) and write.version == 0
+
+
+async def test_the_next_change_goes_by_the_version_that_the_last_one_made(cluster: Cluster) -> None:
+    cluster.join()
+    await trio.sleep(0.1)
+    cluster.site.produce((T0, batch()), acks=1)
+    cluster.site.partition().check_in_sync(trio.current_time() + 1000, 30.0)
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1], 2)
+    assert cluster.leadership.zk_version == 2
+
+
+async def test_a_follower_that_was_restarted_since_its_fetch_does_not_join(cluster: Cluster) -> None:
+    await cluster.start_broker(3)
+    cluster.join(incarnation=1)
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 2], 0)
+    assert cluster.leadership.proposal is None and not cluster.leadership.frozen
+    cluster.join(incarnation=2)
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 2, 3], 1), "its new life may"
+
+
+async def test_a_follower_without_an_incarnation_does_not_join(cluster: Cluster) -> None:
+    await cluster.admin.delete(BrokerIncarnationZnode.path(3))
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 2], 0)
+    assert cluster.leadership.proposal is None
+
+
+async def test_a_write_whose_answer_was_lost_is_repeated_as_it_was_and_found_done(cluster: Cluster) -> None:
+    cluster.zookeeper.drop_next_reply("/")
+    cluster.join()
+    await trio.sleep(2)
+    assert cluster.stored() == ([1, 2, 3], 1), "applied once"
+    assert (cluster.leadership.isr, cluster.leadership.zk_version) == ((1, 2, 3), 1)
+    assert len(cluster.transactions) == 2
+    assert cluster.transactions[0] == cluster.transactions[1]
+
+
+async def test_isr_changes_go_on_after_a_lost_answer(cluster: Cluster) -> None:
+    cluster.zookeeper.drop_next_reply("/")
+    cluster.join()
+    await trio.sleep(2)
+    cluster.site.produce((T0, batch()), acks=1)
+    cluster.site.partition().check_in_sync(trio.current_time() + 1000, 30.0)
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1], 2)
+
+
+async def test_a_write_that_never_arrived_is_repeated(cluster: Cluster) -> None:
+    cluster.zookeeper.drop_next_request("/")
+    cluster.join()
+    await trio.sleep(2)
+    assert cluster.stored() == ([1, 2, 3], 1)
+    assert cluster.transactions[0] == cluster.transactions[1]
+
+
+async def test_while_zookeeper_is_away_the_union_holds_the_high_watermark(cluster: Cluster) -> None:
+    cluster.zookeeper.stop()
+    cluster.join()
+    cluster.site.produce((T0, batch()), acks=1)
+    cluster.site.follow(2, 1)
+    await trio.sleep(60)
+    assert cluster.leadership.maximal_isr == {1, 2, 3}
+    assert cluster.leadership.high_watermark == 0
+    cluster.zookeeper.start()
+    await trio.sleep(5)
+    assert cluster.stored()[0] == [1, 2, 3]
+
+
+async def test_another_isr_of_this_leader_and_epoch_is_adopted(cluster: Cluster) -> None:
+    await cluster.admin.set(PATH, cluster.encoded((1,)), 0)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert (cluster.leadership.isr, cluster.leadership.zk_version) == ((1,), 1)
+    assert cluster.leadership.proposal is None and not cluster.leadership.frozen
+    assert cluster.stored() == ([1], 1), "what stood there was not written over"
+
+
+@pytest.mark.parametrize(("leader", "epoch"), [(2, EPOCH + 1), (1, EPOCH + 1), (2, EPOCH)])
+async def test_another_leader_or_epoch_freezes_the_leader(leader: int, epoch: int, cluster: Cluster) -> None:
+    cluster.site.produce((T0, batch()), acks=1)
+    await cluster.admin.set(PATH, cluster.encoded((1, 2), leader=leader, epoch=epoch), 0)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.leadership.frozen
+    assert cluster.leadership.maximal_isr == {1, 2, 3}
+    attempts = len(cluster.transactions)
+    cluster.site.partition().check_in_sync(trio.current_time() + 1000, 30.0)
+    await trio.sleep(60)
+    assert len(cluster.transactions) == attempts, "it proposes nothing until LeaderAndIsr comes"
+    await cluster.site.lead(epoch=EPOCH + 2, isr=(1, 2), zk_version=1)
+    assert not cluster.leadership.frozen
+
+
+async def test_a_partition_that_is_gone_from_zookeeper_freezes_its_leader(cluster: Cluster) -> None:
+    await cluster.admin.delete(PATH)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.leadership.frozen
+
+
+async def test_an_unreadable_state_freezes_the_leader(cluster: Cluster) -> None:
+    await cluster.admin.set(PATH, b"not json", 0)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.leadership.frozen
+
+
+async def test_a_proposal_of_a_leadership_that_is_over_is_not_written(cluster: Cluster) -> None:
+    cluster.join()
+    await cluster.site.follow_leader(epoch=EPOCH + 1)
+    await trio.sleep(1)
+    assert cluster.stored() == ([1, 2], 0)
+    assert cluster.transactions == []
+
+
+async def test_a_proposal_of_a_leadership_that_ended_during_an_outage_is_not_repeated(cluster: Cluster) -> None:
+    cluster.zookeeper.drop_next_request("/")
+    cluster.join()
+    await trio.sleep(0.02)
+    await cluster.site.follow_leader(epoch=EPOCH + 1)
+    await trio.sleep(5)
+    assert cluster.stored() == ([1, 2], 0)
+    assert len(cluster.transactions) == 1
+
+
+async def test_the_controller_is_told_of_all_changes_at_once(cluster: Cluster) -> None:
+    path = PartitionStateZnode.path("t", 1)
+    await cluster.admin.create(path, cluster.encoded((1, 2)), parents=True)
+    await cluster.site.lead(T1, epoch=EPOCH, isr=(1, 2), zk_version=0)
+    cluster.join()
+    cluster.site.follow(3, 0, T1)
+    await trio.sleep(1)
+    assert cluster.announced() == [[("t", 0), ("t", 1)]]
+
+
+async def test_a_rejected_proposal_is_not_announced(cluster: Cluster) -> None:
+    await cluster.start_broker(3)
+    cluster.join(incarnation=1)
+    await trio.sleep(1)
+    assert cluster.announced() == []
+
+
+async def test_an_announcement_that_got_no_answer_is_made_again(cluster: Cluster) -> None:
+    cluster.join()
+    await trio.sleep(0.05)
+    cluster.zookeeper.drop_next_request("/isr_change_notification")
+    await trio.sleep(5)
+    assert cluster.announced() == [[("t", 0)]]
