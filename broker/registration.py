@@ -196,7 +196,10 @@ class Registration:
 
     async def _leave_isrs(self) -> None:
         """Take this broker out of every ISR that has another member; where it is the only one, it stays: nobody else
-        can be elected, and the controller decides (unclean.recovery.strategy)."""
+        can be elected, and the controller decides (unclean.recovery.strategy).
+
+        Each is a new leader epoch, also under the same leader: that one would go on with an ISR that is no more, and
+        never propose this broker again. The controller tells it."""
         topics = await self._coordination.children(TOPICS_PATH)
         partition_lists = await self._coordination.children_many([f"{TOPICS_PATH}/{t}/partitions" for t in topics])
         paths = [
@@ -236,7 +239,7 @@ class Registration:
         changed = PartitionStateZnode(
             controller_epoch=state.controller_epoch,
             leader=NO_BROKER if leads else state.leader,
-            leader_epoch=state.leader_epoch + 1 if leads else state.leader_epoch,
+            leader_epoch=state.leader_epoch + 1,
             isr=list(isr),
         )
         return SetData(path, changed.encode(), znode.stat.version)

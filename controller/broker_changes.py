@@ -46,12 +46,14 @@ class BrokerChanges:
             self._term.outbox.close(known.broker_id)
             self._term.topic_changes.deletion.broker_failed(known.broker_id)
         lossy = [broker for broker in new if broker.lossy_start]
+        moved: list[TopicPartition] = []
         if lossy:
-            await self._term.refresh([tp for broker in lossy for tp in context.partitions_on(broker.broker_id)])
+            # They have left ISRs by themselves: nobody else will tell those leaders.
+            moved = await self._term.refresh([tp for b in lossy for tp in context.partitions_on(b.broker_id)])
             context.suspects |= find_suspects(context, lossy)
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
-        changed = await self._term.settle(list(context.partitions()))
+        changed = dict.fromkeys(moved, False) | await self._term.settle(list(context.partitions()))
         # Failure 4: LeaderAndIsr to the brokers concerned, and what everybody has to know.
         builder = BatchBuilder(context)
         if self._brokers_changed:

@@ -163,3 +163,16 @@ async def test_an_expired_session_of_the_last_in_sync_replica_is_no_loss_of_its_
             await cluster.start_broker(broker)
         await check_at_the_end(cluster, ledger)
         assert not [line for line in cluster.history if "unclean election" in line]
+
+
+async def test_a_follower_that_lost_power_and_is_back_within_its_session_joins_the_isr_again(autojump_clock) -> None:
+    """It takes itself out of the ISR; the leader has to be told, or it would take it for a member for ever."""
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 5), one_by_one=True)
+        cluster.lose_power(3)
+        await cluster.start_broker(3)
+        assert cluster.isr(T0) == [1, 2]
+        await cluster.until(lambda: cluster.isr(T0) == ALL, "back in the ISR", within_s=3)
+        await ledger.produce(producer, T0, numbered("after", 5))
+        assert not ledger.unknown
+        await check_at_the_end(cluster, ledger)
