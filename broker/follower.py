@@ -183,10 +183,10 @@ class Fetcher:
             try:
                 connection = await self._connect()
                 try:
-                    backoff_s = FIRST_BACKOFF_S
                     while True:
                         self._changed = trio.Event() if self._changed.is_set() else self._changed
                         await self._fetch_once(connection)
+                        backoff_s = FIRST_BACKOFF_S  # an answer, not a connection, is what ends the growth
                 finally:
                     connection.close()
             except (ClientError, RemoteProtocolError) as error:

@@ -1,0 +1,288 @@
+"""Fetchers against a scripted leader: cut, append, discard, back off, start anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+
+from strandline.broker.partition import Partition
+from strandline.broker.request_channel import RequestInHand
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    REQUESTS,
+    ApiVersion,
+    ApiVersionsResponse,
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionData,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from strandline.protocol.records import assign_offset
+from strandline.testkit.pipeline import Pipeline, open_pipeline
+from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+
+EPOCH = 3
+
+
+def fetched(offset: int, *, epoch: int = EPOCH, count: int = 1) -> bytes:
+    data = memoryview(bytearray(batch(count)))
+    assign_offset(data, offset, epoch)
+    return bytes(data)
+
+
+class Leader:
+    """Broker 2: every fetch waits for the test to answer it. `asked`: how many came."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.pipeline: Pipeline | None = None
+        self._came, self._fetches = trio.open_memory_channel[RequestInHand](1000)
+
+    def api_versions(self, request: RequestInHand) -> None:
+        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *cls.VERSIONS) for key, cls in REQUESTS.items()]))
+
+    def fetch(self, request: RequestInHand) -> None:
+        self.asked += 1
+        self._came.send_nowait(request)
+
+    async def next(self) -> RequestInHand:
+        with trio.fail_after(60):
+            return await self._fetches.receive()
+
+    def answer(self, request: RequestInHand, **parts: Any) -> None:
+        """Of each partition asked for: `p0`, `p1` = dict of FetchPartitionData fields, `records` among them."""
+        assert self.pipeline is not None
+        attachments, topics = [], []
+        for topic in request.message.topics:
+            data = []
+            for asked in topic.partitions:
+                fields = {"error_code": 0, "high_watermark": 0, **parts.get(f"p{asked.partition}", {})}
+                records = fields.pop("records", b"")
+                attachments.append(records)
+                data.append(FetchPartitionData(asked.partition, records_size=len(records) or -1, **fields))
+            topics.append(FetchTopicResponse(topic.topic, data))
+        request.respond(FetchResponse(topics), attachments, sum(map(len, attachments)))
+        self.pipeline.channel.flush_responses()
+
+    @staticmethod
+    def reads(request: RequestInHand) -> dict[int, FetchPartition]:
+        return {asked.partition: asked for topic in request.message.topics for asked in topic.partitions}
+
+
+@pytest.fixture
+async def leader(site: ReplicaSite) -> AsyncIterator[Leader]:
+    """It listens where the site's fetchers look for broker 2; they run."""
+    one = Leader()
+    inline = {ApiKey.API_VERSIONS: one.api_versions, ApiKey.FETCH: one.fetch}
+    site.followers.incarnation = 8
+    async with open_pipeline(inline=inline, network=site.network) as pipeline, trio.open_nursery() as nursery:
+        one.pipeline = pipeline
+        await nursery.start(site.followers.run)
+        yield one
+        nursery.cancel_scope.cancel()
+
+
+async def following(site: ReplicaSite, epochs: tuple[int, ...] = ()) -> Partition:
+    """A follower of broker 2 whose log has one record per entry, of that epoch."""
+    partition = await site.lead(epoch=0)
+    for epoch in epochs:
+        await site.lead(epoch=epoch)
+        site.produce((T0, batch()), acks=1)
+    return await site.follow_leader(epoch=EPOCH)
+
+
+async def test_a_fetch_names_offset_epochs_topic_id_and_incarnation(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1, 2))
+    request = await leader.next()
+    asked = leader.reads(request)[0]
+    assert (asked.fetch_offset, asked.current_leader_epoch, asked.last_fetched_epoch) == (3, EPOCH, 2)
+    assert (request.message.replica_id, request.message.replica_epoch) == (1, 8)
+    assert request.message.topics[0].topic_id == partition.topic_id
+
+
+async def test_records_are_appended_then_the_high_watermark_moves_then_the_next_fetch_goes_out(
+    site: ReplicaSite, leader: Leader
+) -> None:
+    partition = await following(site)
+    first = await leader.next()
+    await trio.sleep(0.1)
+    assert leader.asked == 1, "one fetch at a time: its offset is the acknowledgement"
+    leader.answer(first, p0={"records": fetched(0, count=3), "high_watermark": 2})
+    second = await leader.next()
+    assert leader.reads(second)[0].fetch_offset == 3
+    assert (partition.log.log_end_offset, partition.high_watermark) == (3, 2)
+
+
+async def test_a_divergence_cuts_the_log_and_nothing_else_happens(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1, 2))
+    first = await leader.next()
+    diverging = {"diverging_epoch": EpochEndOffset(1, 2), "high_watermark": 3, "records": fetched(3)}
+    leader.answer(first, p0=diverging)
+    second = await leader.next()
+    assert (leader.reads(second)[0].fetch_offset, leader.reads(second)[0].last_fetched_epoch) == (2, 1)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (2, 0)
+
+
+async def test_a_cut_below_the_high_watermark_is_told_loudly(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1, 2))
+    partition.learn_high_watermark(3)
+    leader.answer(await leader.next(), p0={"diverging_epoch": EpochEndOffset(1, 2)})
+    await leader.next()
+    assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
+    assert "truncated-below-high-watermark" in site.event_names()
+
+
+async def test_an_answer_of_an_epoch_that_is_over_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site)
+    first = await leader.next()
+    for_later = partition.leader_epoch
+    partition.become_follower(site.state(leader=2, epoch=EPOCH + 1))  # the poll is not given up here
+    assert for_later == EPOCH
+    leader.answer(first, p0={"records": fetched(0), "high_watermark": 1})
+    second = await leader.next()
+    assert leader.reads(second)[0].current_leader_epoch == EPOCH + 1
+    assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
+
+
+async def test_an_answer_to_another_log_end_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1, 2))
+    first = await leader.next()
+    partition.truncate_to(1)
+    leader.answer(first, p0={"records": fetched(3), "high_watermark": 3, "diverging_epoch": None})
+    second = await leader.next()
+    assert leader.reads(second)[0].fetch_offset == 1
+    assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+
+
+async def test_an_answer_that_comes_after_becoming_leader_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site)
+    await leader.next()
+    await site.follow_leader(T1, epoch=EPOCH)
+    second = await leader.next()
+    assert set(leader.reads(second)) == {0, 1}
+    await site.lead(epoch=EPOCH + 1)
+    leader.answer(second, p0={"records": fetched(0)}, p1={"records": fetched(0)})
+    third = await leader.next()
+    assert set(leader.reads(third)) == {1}
+    assert partition.log.log_end_offset == 0 and site.partition(T1).log.log_end_offset == 1
+
+
+async def test_a_new_partition_interrupts_a_long_poll(site: ReplicaSite, leader: Leader) -> None:
+    await following(site)
+    await leader.next()
+    before = trio.current_time()
+    await site.follow_leader(T1, epoch=EPOCH)
+    second = await leader.next()
+    assert set(leader.reads(second)) == {0, 1}
+    assert trio.current_time() - before < 0.4, "the poll would have lasted half a second"
+
+
+async def test_an_error_makes_its_partition_wait_and_no_other(site: ReplicaSite, leader: Leader) -> None:
+    await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
+    first = await leader.next()
+    leader.answer(first, p0={"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}, p1={"records": fetched(0)})
+    second = await leader.next()
+    assert set(leader.reads(second)) == {1}
+    assert second.message.max_wait_ms < 500, "it waits no longer than the other one's pause"
+    await trio.sleep(0.1)
+    leader.answer(second)
+    third = await leader.next()
+    assert set(leader.reads(third)) == {0, 1}
+
+
+async def test_the_pause_after_errors_grows_to_its_limit_and_a_success_ends_it(
+    site: ReplicaSite, leader: Leader
+) -> None:
+    await following(site)
+    pauses = []
+    for _ in range(9):
+        leader.answer(await leader.next(), p0={"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH})
+        asked_at = trio.current_time()
+        request = await leader.next()
+        pauses.append(trio.current_time() - asked_at)
+        leader.answer(request, p0={"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH})
+    assert all(later > 0.99 * earlier for earlier, later in pairwise(pauses))
+    assert pauses[0] < 0.1 and 0.9 < pauses[-1] < 1.1
+    leader.answer(await leader.next(), p0={"records": fetched(0)})
+    leader.answer(await leader.next(), p0={"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH})
+    asked_at = trio.current_time()
+    await leader.next()
+    assert trio.current_time() - asked_at < 0.1
+
+
+async def test_a_follower_below_the_leaders_log_start_begins_there(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1))
+    out_of_range = {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 50}
+    leader.answer(await leader.next(), p0=out_of_range)
+    asked = leader.reads(await leader.next())[0]
+    assert (asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset) == (50, -1, 50)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (50, 50)
+
+
+async def test_an_offset_error_of_a_leader_that_begins_lower_cuts_nothing(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site, (1, 1))
+    out_of_range = {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 0}
+    leader.answer(await leader.next(), p0=out_of_range)
+    await leader.next()
+    assert partition.log.log_end_offset == 2
+
+
+async def test_a_damaged_batch_is_not_appended_and_asked_for_again(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site)
+    data = fetched(0)
+    leader.answer(await leader.next(), p0={"records": data[:-1] + bytes([data[-1] ^ 1]), "high_watermark": 1})
+    second = await leader.next()
+    assert (leader.reads(second)[0].fetch_offset, partition.high_watermark) == (0, 0)
+    assert "fetched-batch-refused" in site.event_names()
+
+
+async def test_a_fetcher_comes_back_after_its_connection_broke(site: ReplicaSite, leader: Leader) -> None:
+    partition = await following(site)
+    (await leader.next()).connection.close("the leader restarts")
+    leader.answer(await leader.next(), p0={"records": fetched(0)})
+    await leader.next()
+    assert partition.log.log_end_offset == 1
+
+
+async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(site: ReplicaSite) -> None:
+    """Nobody listens there; with a new partition each second the attempts stay few."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(site.followers.run)
+        await following(site)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    attempts = site.event_names().count("fetcher-disconnected")
+    assert 5 <= attempts <= 15
+
+
+async def test_a_leader_that_refuses_all_fetches_is_tried_with_growing_pauses(
+    site: ReplicaSite, leader: Leader
+) -> None:
+    await following(site)
+    first = await leader.next()
+
+    def refuse(request: RequestInHand) -> None:
+        leader.asked += 1
+        request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    assert leader.pipeline is not None
+    leader.pipeline.channel._inline[ApiKey.FETCH] = refuse
+    first.connection.close("again")
+    leader.asked = 0
+    await trio.sleep(5)
+    assert 4 <= leader.asked <= 15
+
+
+async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Leader) -> None:
+    await following(site)
+    request = await leader.next()
+    site.stop(epoch=EPOCH)
+    await trio.sleep(0.1)
+    assert not site.followers._fetchers
+    assert request.connection.closed
