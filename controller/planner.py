@@ -188,17 +188,24 @@ def find_suspects(context: ControllerContext, brokers: Iterable[LiveBroker]) -> 
 
     Such a broker takes itself out of every ISR that has another member before it registers, so this finds the
     partitions where it was the last one. A state that was written by a leader after the registration proves that the
-    broker caught up in this life; one that is older than the registration proves that it did not.
+    broker caught up in this life; one that is older than the registration proves that it did not. A leaderless state
+    proves nothing: a controller may have written it a moment before it saw the registration.
     """
-    lossy = {broker.broker_id: broker.lossy_since for broker in brokers if broker.lossy_start}
+    lossy = {broker.broker_id: broker for broker in brokers if broker.lossy_start}
     if not lossy:
         return set()
     return {
         (member, tp)
         for tp, state in context.states.items()
         for member in state.isr
-        if member in lossy and state.leader in (NO_BROKER, member) and state.mzxid < lossy[member]
+        if member in lossy and state.leader in (NO_BROKER, member) and _is_no_proof(state, lossy[member])
     }
+
+
+def _is_no_proof(state: LeaderAndIsr, lossy: LiveBroker) -> bool:
+    """Whether this state, which names the broker a member, does not show that it caught up since its lossy start."""
+    was_written_unseen = state.leader == NO_BROKER and lossy.epoch == lossy.lossy_since
+    return state.mzxid < lossy.lossy_since or was_written_unseen
 
 
 def plan_recovery(

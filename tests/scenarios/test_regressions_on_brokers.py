@@ -1,7 +1,7 @@
 """Scripted regressions on whole brokers: fixed schedules of faults that lost data, or the cluster, elsewhere.
 
-R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions. Numbers
-as in the safety text.
+R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions.
+Numbers as in the safety text.
 """
 
 from __future__ import annotations

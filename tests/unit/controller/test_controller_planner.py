@@ -198,6 +198,7 @@ def lossy_context(state: LeaderAndIsr, live: tuple[int, ...] = (1, 2)) -> Contro
         (led(-1, 1, mzxid=50), True),  # nothing was written since it came back
         (led(1, 1, mzxid=50), True),  # it led in its former life
         (led(1, 1, mzxid=150), False),  # it was elected in this life
+        (led(-1, 1, mzxid=150), True),  # its leader's death was written late
         (led(2, 2, 1, mzxid=50), False),  # somebody else leads and vouches for it
     ],
 )
