@@ -28,8 +28,10 @@ from strandline.protocol.messages import (
     OffsetForLeaderTopicResponse,
     UpdateMetadataPartitionState,
 )
+from strandline.protocol.record_batch import InvalidBatch
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
+from strandline.storage.errors import LogStorageError
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -146,7 +148,13 @@ class QueryHandler:
             return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)
         if wanted.timestamp < 0:
             return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
-        found = log.offset_for_timestamp(wanted.timestamp, leadership.high_watermark)
+        try:
+            found = log.offset_for_timestamp(wanted.timestamp, leadership.high_watermark)
+        except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
+            return ListOffsetsPartitionResponse(index, error.code)
+        except LogStorageError as error:
+            self._replicas.partition_failed(partition, error)
+            return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         if found is None:
             return ListOffsetsPartitionResponse(index, 0)
         offset, timestamp_ms, epoch = found

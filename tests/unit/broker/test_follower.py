@@ -90,7 +90,7 @@ async def leader(site: ReplicaSite) -> AsyncIterator[Leader]:
 
 async def following(site: ReplicaSite, epochs: tuple[int, ...] = ()) -> Partition:
     """A follower of broker 2 whose log has one record per entry, of that epoch."""
-    partition = await site.lead(epoch=0)
+    await site.lead(epoch=0)
     for epoch in epochs:
         await site.lead(epoch=epoch)
         site.produce((T0, batch()), acks=1)
@@ -158,6 +158,19 @@ async def test_an_answer_to_another_log_end_is_discarded(site: ReplicaSite, lead
     second = await leader.next()
     assert leader.reads(second)[0].fetch_offset == 1
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+    assert "fetched-batch-refused" not in site.event_names(), "it is not even looked at"
+
+
+async def test_an_answer_for_a_replica_that_was_stopped_meanwhile_is_discarded(
+    site: ReplicaSite, leader: Leader
+) -> None:
+    await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
+    first = await leader.next()
+    stopped = site.partition(T0)
+    site.stop(T0, epoch=EPOCH)
+    leader.answer(first, p0={"records": fetched(0)}, p1={"records": fetched(0)})
+    assert set(leader.reads(await leader.next())) == {1}
+    assert (stopped.log.log_end_offset, site.partition(T1).log.log_end_offset) == (0, 1)
 
 
 async def test_an_answer_that_comes_after_becoming_leader_is_discarded(site: ReplicaSite, leader: Leader) -> None:

@@ -1,0 +1,222 @@
+"""Questions answered from memory: who serves what, where brokers are, and which offsets are sure."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from strandline.broker.queries import QueryHandler
+from strandline.protocol.api import INTER_BROKER_ONLY
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    REQUESTS,
+    ApiVersionsRequest,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResponse,
+    OffsetForLeaderTopic,
+    UpdateMetadataPartitionState,
+)
+from strandline.protocol.record_batch import InvalidBatch
+from strandline.testkit.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, in_hand
+
+
+class Queries:
+    def __init__(self, site: ReplicaSite) -> None:
+        self.site = site
+        self.created: list[tuple[str, str]] = []
+        self.handler = QueryHandler(
+            site.replicas,
+            cluster_id="the-cluster",
+            software_version="1.2.3",
+            create_topic=lambda name, asked_by: self.created.append((name, asked_by)),
+        )
+
+    def metadata(self, *names: str, listener: str = "PLAINTEXT", create: bool = False) -> MetadataResponse:
+        hand = Hand(MetadataRequest(list(names) or None, create), b"", FakeConnection(listener=listener))
+        self.handler.metadata(in_hand(hand))
+        return hand.answer
+
+    def offset(self, timestamp: int, *, epoch: int = -1, tp=T0) -> ListOffsetsPartitionResponse:
+        asked = ListOffsetsPartition(tp.partition, timestamp, epoch)
+        hand = Hand(ListOffsetsRequest([ListOffsetsTopic(tp.topic, [asked])]))
+        self.handler.list_offsets(in_hand(hand))
+        return hand.answer.topics[0].partitions[0]
+
+    def epoch_end(self, epoch: int, *, current: int = -1) -> OffsetForLeaderPartitionResponse:
+        asked = OffsetForLeaderPartition(0, epoch, current)
+        hand = Hand(OffsetForLeaderEpochRequest([OffsetForLeaderTopic("t", [asked])]))
+        self.handler.offset_for_leader_epoch(in_hand(hand))
+        return hand.answer.topics[0].partitions[0]
+
+
+@pytest.fixture
+async def queries(site: ReplicaSite) -> Queries:
+    return Queries(site)
+
+
+def known(index: int = 0, *, leader: int = 2, epoch: int = 5) -> UpdateMetadataPartitionState:
+    return UpdateMetadataPartitionState(index, 1, leader, epoch, [2, 3], 4, [1, 2, 3])
+
+
+# --- ApiVersions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_inter_broker", [True, False])
+async def test_each_listener_is_told_of_the_apis_that_it_serves(is_inter_broker: bool, queries: Queries) -> None:
+    hand = Hand(ApiVersionsRequest(client_id="me"), b"", FakeConnection(is_inter_broker=is_inter_broker))
+    queries.handler.api_versions(in_hand(hand))
+    offered = {api.api_key for api in hand.answer.api_keys}
+    assert offered == (set(REQUESTS) if is_inter_broker else set(REQUESTS) - set(INTER_BROKER_ONLY))
+    assert (hand.answer.broker_id, hand.answer.cluster_id) == (1, "the-cluster")
+    assert hand.connection.context.client_id == "me"
+
+
+# --- Metadata --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("listener", "host", "port"), [("PLAINTEXT", "b2", 9092), ("INTERNAL", "i2", 9093)])
+async def test_brokers_are_named_at_the_listener_that_was_asked(
+    listener: str, host: str, port: int, queries: Queries
+) -> None:
+    brokers = {broker.node_id: broker for broker in queries.metadata(listener=listener).brokers}
+    assert set(brokers) == {1, 2, 3}
+    assert (brokers[2].host, brokers[2].port, brokers[2].rack) == (host, port, "rack-2")
+
+
+async def test_all_topics_or_those_asked_for_or_none(queries: Queries) -> None:
+    for name in ("t", "other"):
+        queries.site.update_metadata(known(), topic=name)
+    assert [topic.name for topic in queries.metadata().topics] == ["other", "t"]
+    assert [topic.name for topic in queries.metadata("t", "t").topics] == ["t"]
+    hand = Hand(MetadataRequest([]))
+    queries.handler.metadata(in_hand(hand))
+    assert hand.answer.topics == [] and hand.answer.brokers
+
+
+async def test_a_leader_that_does_not_live_is_not_named(queries: Queries) -> None:
+    queries.site.update_metadata(known(0, leader=2), known(1, leader=3), alive=(1, 3))
+    topic = queries.metadata("t").topics[0]
+    assert topic.topic_id == TOPIC_ID
+    dead, lives = topic.partitions
+    assert (dead.error_code, dead.leader_id, dead.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [2])
+    assert (lives.error_code, lives.leader_id, lives.leader_epoch) == (0, 3, 5)
+
+
+async def test_an_unknown_topic_is_created_only_when_the_client_allows_it(queries: Queries) -> None:
+    assert queries.metadata("new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert queries.created == []
+    assert queries.metadata("new", create=True).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert queries.created == [("new", "client:40000")]
+
+
+async def test_an_unknown_topic_is_created_only_when_the_broker_allows_it(autojump_clock) -> None:
+    queries = Queries(ReplicaSite(config={"auto.create.topics.enable": "false"}))
+    assert queries.metadata("new", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert queries.created == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "a b"])
+async def test_a_name_that_no_topic_can_have_is_refused(name: str, queries: Queries) -> None:
+    assert queries.metadata(name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert queries.created == []
+
+
+# --- ListOffsets -----------------------------------------------------------------------------------------------
+
+
+async def test_the_latest_offset_is_the_high_watermark_and_the_earliest_the_log_start(queries: Queries) -> None:
+    await queries.site.lead(epoch=2)
+    queries.site.produce((T0, batch(5)), acks=1)
+    queries.site.follow(2, 5)
+    queries.site.follow(3, 3)
+    latest, earliest = queries.offset(LATEST_TIMESTAMP), queries.offset(EARLIEST_TIMESTAMP)
+    assert (latest.error_code, latest.offset, latest.leader_epoch) == (0, 3, 2)
+    assert (earliest.error_code, earliest.offset) == (0, 0)
+
+
+async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_it_began_with(queries: Queries) -> None:
+    site = queries.site
+    await site.lead(epoch=0)
+    site.produce((T0, batch(5)), acks=1)
+    await site.follow_leader(epoch=1)
+    await site.lead(epoch=2)
+    for timestamp in (LATEST_TIMESTAMP, 1000):
+        assert queries.offset(timestamp).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert queries.offset(EARLIEST_TIMESTAMP).error_code == 0
+    site.follow(2, 5)
+    site.follow(3, 4)
+    assert queries.offset(LATEST_TIMESTAMP).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    site.follow(3, 5)
+    assert queries.offset(LATEST_TIMESTAMP).offset == 5
+
+
+async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(queries: Queries) -> None:
+    site = queries.site
+    await site.lead(epoch=2)
+    for place in range(4):
+        site.produce((T0, batch(timestamp_ms=1000 + 100 * place)), acks=1)
+    site.follow(2, 4)
+    site.follow(3, 2)
+    found = queries.offset(1050)
+    assert (found.offset, found.timestamp, found.leader_epoch) == (1, 1100, 2)
+    later = queries.offset(1150)
+    assert (later.error_code, later.offset, later.timestamp) == (0, -1, -1)
+    assert queries.offset(-5).error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(1, ErrorCode.FENCED_LEADER_EPOCH), (3, ErrorCode.UNKNOWN_LEADER_EPOCH), (2, 0), (-1, 0)]
+)
+async def test_offsets_are_fenced_by_epoch(epoch: int, code: int, queries: Queries) -> None:
+    await queries.site.lead(epoch=2)
+    assert queries.offset(EARLIEST_TIMESTAMP, epoch=epoch).error_code == code
+    assert queries.epoch_end(2, current=epoch).error_code == code
+
+
+async def test_offsets_are_the_leaders_to_tell(queries: Queries) -> None:
+    await queries.site.follow_leader()
+    assert queries.offset(LATEST_TIMESTAMP).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert queries.offset(LATEST_TIMESTAMP, tp=T1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = queries.site
+    await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
+    site.produce((T0, batch()), (T1, batch()))
+
+    def nonsense(*_: object) -> None:
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "a producer compressed nonsense")
+
+    monkeypatch.setattr(site.partition(T0).log, "offset_for_timestamp", nonsense)
+    assert queries.offset(1000).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert site.partition(T0).leadership is not None
+    site.disk.fail("pread", "/logs/t-1/*", errno.EIO)
+    site.disk.fail("pread_into", "/logs/t-1/*", errno.EIO)
+    assert queries.offset(1000, tp=T1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.partition(T1).failed
+
+
+# --- OffsetForLeaderEpoch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(0, (0, 2)), (1, (0, 2)), (2, (2, 5)), (9, (4, 6))])
+async def test_the_end_of_an_epoch_is_that_of_the_largest_known_one(
+    epoch: int, end: tuple[int, int], queries: Queries
+) -> None:
+    for leader_epoch, count in ((0, 2), (2, 3), (4, 1)):
+        await queries.site.lead(epoch=leader_epoch)
+        queries.site.produce((T0, batch(count)), acks=1)
+    answer = queries.epoch_end(epoch)
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, *end)

@@ -1,0 +1,262 @@
+"""Registration against an in-memory ZooKeeper: incarnation, taking over, expiry, a start that may have lost data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+import structlog
+import trio
+
+from strandline.broker.registration import BrokerIdTaken, Registration
+from strandline.protocol.znodes import (
+    BrokerEndpoint,
+    BrokerIdZnode,
+    BrokerIncarnationZnode,
+    PartitionStateZnode,
+)
+from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper_client import MemoryCoordination
+
+PATH = BrokerIdZnode.path(1)
+MY_FOLDER, OTHER_FOLDER = "folder-of-broker-1", "some-other-folder"
+
+
+def znode(folder: str = MY_FOLDER, port: int = 9092) -> BrokerIdZnode:
+    return BrokerIdZnode(endpoints=(BrokerEndpoint("PLAINTEXT", "host", port, "PLAINTEXT"),), directory_id=folder)
+
+
+class Site:
+    def __init__(self, zookeeper: MemoryZooKeeper) -> None:
+        self.zookeeper = zookeeper
+
+    async def start(
+        self, *, lossy: bool = False, folder: str = MY_FOLDER, cluster_id: int = 7
+    ) -> tuple[Registration, MemoryCoordination]:
+        """Steps 1-3 of a start, on a session of its own."""
+        client = self.zookeeper.client()
+        await client.start()
+        registration = Registration(1, folder, client, structlog.get_logger())
+        self.cluster_id = await registration.prepare(UUID(int=cluster_id), may_have_lost_data=lossy)
+        return registration, client
+
+    def owner(self) -> int:
+        stat = self.zookeeper.tree.exists(PATH)
+        return 0 if stat is None else stat.ephemeral_owner
+
+    def czxid(self) -> int:
+        stat = self.zookeeper.tree.exists(PATH)
+        assert stat is not None
+        return stat.czxid
+
+    async def put_state(self, topic: str, isr: list[int], leader: int, epoch: int = 3) -> None:
+        client = self.zookeeper.client()
+        await client.start()
+        state = PartitionStateZnode(controller_epoch=1, leader=leader, leader_epoch=epoch, isr=isr)
+        await client.create(PartitionStateZnode.path(topic, 0), state.encode(), parents=True)
+
+    def state(self, topic: str) -> tuple[list[int], int, int]:
+        """(ISR, leader, leader epoch)"""
+        path = PartitionStateZnode.path(topic, 0)
+        state = PartitionStateZnode.decode(path, self.zookeeper.tree.get(path).data)
+        return list(state.isr), state.leader, state.leader_epoch
+
+
+@pytest.fixture
+async def here(autojump_clock, nursery) -> AsyncIterator[Site]:
+    zookeeper = MemoryZooKeeper(latency_s=0.01)
+    await nursery.start(zookeeper.run)
+    yield Site(zookeeper)
+
+
+# --- a start ---------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_comes_first_names_the_cluster(here: Site) -> None:
+    await here.start(cluster_id=7)
+    first = here.cluster_id
+    await here.start(cluster_id=8)
+    assert here.cluster_id == first
+
+
+async def test_every_start_is_a_new_incarnation(here: Site) -> None:
+    incarnations = [(await here.start())[0].incarnation for _ in range(3)]
+    assert incarnations == [1, 2, 3]
+    assert here.zookeeper.tree.get(BrokerIncarnationZnode.path(1)).stat.version == 3
+
+
+async def test_an_incarnation_whose_answer_was_lost_is_never_used_twice(here: Site) -> None:
+    await here.start()
+    here.zookeeper.drop_next_reply(BrokerIncarnationZnode.path(1))
+    registration, _ = await here.start()
+    assert registration.incarnation == here.zookeeper.tree.get(BrokerIncarnationZnode.path(1)).stat.version > 1
+
+
+async def test_the_broker_epoch_is_the_transaction_that_created_the_registration(here: Site) -> None:
+    registration, client = await here.start()
+    assert registration.broker_epoch == -1
+    await registration.register(znode())
+    assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+
+
+async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Site) -> None:
+    registration, client = await here.start()
+    here.zookeeper.drop_next_reply(PATH)
+    await registration.register(znode())
+    assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+
+
+# --- somebody is there -----------------------------------------------------------------------------------------
+
+
+async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    here.zookeeper.crash(client)
+    before = trio.current_time()
+    again, new_client = await here.start()
+    await again.register(znode(port=9999))
+    assert here.owner() == new_client.session_id
+    assert trio.current_time() - before < 6, "without waiting for the old session"
+    assert again.broker_epoch > registration.broker_epoch
+    await trio.sleep(20)
+    assert here.owner() == new_client.session_id, "the end of the old session takes nothing away"
+
+
+async def test_another_broker_with_that_id_is_not_replaced(here: Site) -> None:
+    other, other_client = await here.start(folder=OTHER_FOLDER)
+    await other.register(znode(OTHER_FOLDER, port=7777))
+    registration, _ = await here.start()
+    with pytest.raises(BrokerIdTaken, match=r"broker\.id=1 .* host:7777"):
+        await registration.register(znode())
+    assert here.owner() == other_client.session_id
+    assert registration.broker_epoch == -1
+
+
+async def test_an_unreadable_registration_counts_as_another_brokers(here: Site) -> None:
+    registration, _ = await here.start()
+    other = here.zookeeper.client()
+    await other.start()
+    await other.create(PATH, b"junk", ephemeral=True)
+    with pytest.raises(BrokerIdTaken, match="unreadable"):
+        await registration.register(znode())
+
+
+# --- sessions end ----------------------------------------------------------------------------------------------
+
+
+async def test_after_its_session_expired_the_broker_registers_again_with_a_new_epoch(here: Site, nursery) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    first = registration.broker_epoch
+    nursery.start_soon(registration.run)
+    here.zookeeper.expire(client.session_id)
+    await trio.sleep(0.03)
+    assert registration.broker_epoch in (first, -1)
+    await trio.sleep(2)
+    assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+    assert registration.broker_epoch > first
+    assert registration.incarnation == 1, "the broker has not been started anew"
+
+
+async def test_between_the_sessions_the_broker_has_no_epoch(here: Site) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    here.zookeeper.expire(client.session_id)
+    await trio.sleep(2)  # `run` does not run
+    assert registration.broker_epoch == -1
+
+
+@pytest.mark.parametrize("moment_s", [0.03, 0.06, 0.07, 0.08, 0.1, 0.2])
+async def test_a_session_that_expires_again_while_registering_ends_registered_once(
+    moment_s: float, here: Site, nursery
+) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    nursery.start_soon(registration.run)
+    here.zookeeper.expire(client.session_id)
+    await trio.sleep(moment_s)
+    if client.session_id in here.zookeeper.sessions:
+        here.zookeeper.expire(client.session_id)
+    await trio.sleep(5)
+    assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+
+
+async def test_a_second_expiry_with_a_lost_answer_ends_registered_once(here: Site, nursery) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    nursery.start_soon(registration.run)
+    here.zookeeper.drop_next_reply(PATH)
+    here.zookeeper.expire(client.session_id)
+    await trio.sleep(0.2)
+    if client.session_id in here.zookeeper.sessions:
+        here.zookeeper.expire(client.session_id)
+    await trio.sleep(10)
+    assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+
+
+async def test_a_short_loss_of_the_connection_changes_nothing(here: Site, nursery) -> None:
+    registration, client = await here.start()
+    await registration.register(znode())
+    epoch = registration.broker_epoch
+    nursery.start_soon(registration.run)
+    here.zookeeper.cut(client)
+    await trio.sleep(1)
+    here.zookeeper.heal(client)
+    await trio.sleep(2)
+    assert (registration.broker_epoch, here.owner()) == (epoch, client.session_id)
+
+
+# --- a start that may have lost data ---------------------------------------------------------------------------
+
+
+async def test_a_broker_that_may_have_lost_data_leaves_every_isr_with_another_member(here: Site) -> None:
+    await here.put_state("leads", [1, 2], leader=1, epoch=3)
+    await here.put_state("follows", [1, 2, 3], leader=2, epoch=3)
+    await here.put_state("alone", [1], leader=1, epoch=3)
+    await here.put_state("outside", [2, 3], leader=2, epoch=3)
+    await here.start(lossy=True)
+    assert here.state("leads") == ([2], -1, 4)
+    assert here.state("follows") == ([2, 3], 2, 4)
+    assert here.state("alone") == ([1], 1, 3)
+    assert here.state("outside") == ([2, 3], 2, 3)
+
+
+async def test_a_broker_that_lost_nothing_stays_in_its_isrs(here: Site) -> None:
+    await here.put_state("t", [1, 2], leader=1)
+    await here.start(lossy=False)
+    assert here.state("t") == ([1, 2], 1, 3)
+
+
+async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(here: Site) -> None:
+    await here.put_state("t", [1, 2, 3], leader=2)
+    path = PartitionStateZnode.path("t", 0)
+    rival = here.zookeeper.client()
+    await rival.start()
+    client = here.zookeeper.client()
+    await client.start()
+    registration = Registration(1, MY_FOLDER, client, structlog.get_logger())
+    inner, writes = client.multi_many, []
+
+    async def beaten(transactions):
+        writes.append(transactions)
+        if len(writes) == 1:
+            changed = PartitionStateZnode(controller_epoch=1, leader=2, leader_epoch=4, isr=[1, 2])
+            await rival.set(path, changed.encode(), 0)
+        return await inner(transactions)
+
+    client.multi_many = beaten  # type: ignore[method-assign]
+    await registration.prepare(UUID(int=7), may_have_lost_data=True)
+    assert here.state("t") == ([2], 2, 5)
+    assert len(writes) == 2
+
+
+async def test_a_damaged_state_does_not_keep_a_broker_from_starting(here: Site) -> None:
+    await here.put_state("good", [1, 2], leader=2)
+    await here.put_state("bad", [1, 2], leader=2)
+    client = here.zookeeper.client()
+    await client.start()
+    await client.set(PartitionStateZnode.path("bad", 0), b"junk", 0)
+    await here.start(lossy=True)
+    assert here.state("good") == ([2], 2, 4)
