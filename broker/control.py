@@ -121,7 +121,8 @@ class ControlHandlers:
     # --- orders of the controller ------------------------------------------------------------------------------
 
     def _is_stale(self, broker_epoch: int) -> bool:
-        return broker_epoch != self._registration.broker_epoch
+        """−1 names no life: neither a request nor a broker between two sessions may have it."""
+        return broker_epoch < 0 or broker_epoch != self._registration.broker_epoch
 
     async def leader_and_isr(self, request: RequestInHand) -> Message:
         message = cast(LeaderAndIsrRequest, request.message)
@@ -218,9 +219,9 @@ class ControlHandlers:
         Tried `controlled.shutdown.max.retries` times more; then it goes all the same, and the controller notices.
         """
         attempts = self._config.controlled_shutdown_max_retries + 1
-        message = ControlledShutdownRequest(self._replicas.broker_id, self._registration.broker_epoch)
         for attempt in range(attempts):
             remaining: object
+            message = ControlledShutdownRequest(self._replicas.broker_id, self._registration.broker_epoch)
             try:
                 response = cast(ControlledShutdownResponse, await self.ask_controller(message))
                 if response.error_code == ErrorCode.NONE and not response.remaining_partitions:

@@ -6,6 +6,7 @@ recovery point moves when it came back. A failed fsync ends that log (24).
 
 from __future__ import annotations
 
+import structlog
 import trio
 
 from strandline.broker.replica_manager import ReplicaManager
@@ -19,10 +20,17 @@ LOGS_PER_STEP = 500
 
 
 class Flushing:
-    def __init__(self, config: BrokerConfig, logs: LogManager, replicas: ReplicaManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
         self._config = config
         self._logs = logs
         self._replicas = replicas
+        self._log = log
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -48,4 +56,7 @@ class Flushing:
     async def _run_checkpoints(self) -> None:
         while True:
             await trio.sleep(self._config.log_flush_offset_checkpoint_interval_ms / 1000)
-            await self._replicas.run_blocking(self._logs.checkpoint_recovery_points)
+            try:
+                await self._replicas.run_blocking(self._logs.checkpoint_recovery_points)
+            except OSError as error:  # the older file is a safe lower bound (23); the next one may succeed
+                self._log.error("recovery-points-not-checkpointed", error=str(error))

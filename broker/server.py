@@ -263,7 +263,7 @@ class Broker:
             self.replicas.run_deadlines,
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,
-            Flushing(self.config, self.log_manager, self.replicas).run,
+            Flushing(self.config, self.log_manager, self.replicas, self._log).run,
             self.registration.run,
         ]
         for task in background:

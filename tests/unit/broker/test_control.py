@@ -1,0 +1,266 @@
+"""Orders of the controller and questions to it: fencing by broker epoch, topic configurations, asking, leaving."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from strandline.broker.control import ControlHandlers
+from strandline.broker.registration import Registration
+from strandline.broker.request_channel import RequestInHand
+from strandline.client.errors import CannotReachBroker
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    REQUESTS,
+    ApiVersion,
+    ApiVersionsResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+)
+from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.coordination import ConnectionLost
+from strandline.testkit.pipeline import open_pipeline
+from strandline.testkit.replica_site import T0, TOPIC_ID, Hand, ReplicaSite, in_hand
+from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper_client import MemoryCoordination
+
+MY_EPOCH = 77
+
+
+class Plane:
+    """A controller by script: what it was asked, and what it answers to controlled shutdowns, one after another."""
+
+    def __init__(self) -> None:
+        self.is_active = True
+        self.asked: list[Any] = []
+        self.shutdown_answers: list[ControlledShutdownResponse] = []
+        self.create_gate = trio.Event()
+        self.create_gate.set()
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        self.asked.append(request)
+        await self.create_gate.wait()
+        return CreateTopicsResponse([CreatableTopicResult(topic.name, 0) for topic in request.topics])
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        self.asked.append(request)
+        return DeleteTopicsResponse([])
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        self.asked.append(request)
+        return self.shutdown_answers.pop(0) if self.shutdown_answers else ControlledShutdownResponse(0, [])
+
+
+class Broker:
+    def __init__(self, client: MemoryCoordination) -> None:
+        self.client = client
+        self.site = ReplicaSite(config={"controlled.shutdown.retry.backoff.ms": "500"})
+        self.plane = Plane()
+        self.registration = SimpleNamespace(broker_epoch=MY_EPOCH)
+        self.control = ControlHandlers(
+            self.site.config,
+            self.site.environment,
+            client,
+            self.site.replicas,
+            self.site.roles,
+            cast(Registration, self.registration),
+            self.plane,
+            self.site.log,
+        )
+
+    async def lead(self, *, broker_epoch: int = MY_EPOCH, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> Any:
+        topic = LeaderAndIsrTopicState("t", topic_id, [self.site.state(epoch=epoch)])
+        return await self.control.leader_and_isr(in_hand(Hand(LeaderAndIsrRequest(9, 1, broker_epoch, [topic], []))))
+
+    async def stop(self, *, broker_epoch: int = MY_EPOCH) -> Any:
+        state = StopReplicaPartitionState("t", TOPIC_ID, 0, 0, True)
+        return await self.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, broker_epoch, [state]))))
+
+    async def update(self, *, broker_epoch: int = MY_EPOCH, controller_epoch: int = 1, controller_id: int = 9) -> Any:
+        brokers = [UpdateMetadataBroker(9, [UpdateMetadataEndpoint("PLAINTEXT", "broker", 9092)])]
+        request = UpdateMetadataRequest(controller_id, controller_epoch, broker_epoch, [], brokers)
+        return await self.control.update_metadata(in_hand(Hand(request)))
+
+
+@pytest.fixture
+async def broker(autojump_clock, nursery) -> AsyncIterator[Broker]:
+    zookeeper = MemoryZooKeeper()
+    await nursery.start(zookeeper.run)
+    client = zookeeper.client()
+    await client.start()
+    yield Broker(client)
+
+
+# --- orders ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mine", [MY_EPOCH, -1], ids=["registered", "between two sessions"])
+async def test_orders_for_another_life_of_this_broker_are_refused(mine: int, broker: Broker) -> None:
+    await broker.update()
+    broker.registration.broker_epoch = mine
+    version = broker.site.metadata.version
+    for epoch in (MY_EPOCH - 1, MY_EPOCH + 1, -1):
+        for response in (await broker.lead(broker_epoch=epoch), await broker.update(broker_epoch=epoch)):
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert (await broker.stop(broker_epoch=epoch)).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert not broker.site.replicas.partitions
+    assert broker.site.metadata.version == version
+
+
+async def test_metadata_of_a_past_controller_is_refused(broker: Broker) -> None:
+    assert (await broker.update(controller_epoch=5)).error_code == 0
+    assert (await broker.update(controller_epoch=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_a_session_that_ended_while_topic_configurations_were_read_makes_the_order_stale(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_slowly(paths: list[str]) -> list[None]:
+        broker.registration.broker_epoch = -1
+        return [None for _ in paths]
+
+    monkeypatch.setattr(broker.client, "get_many", read_slowly)
+    assert (await broker.lead()).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert not broker.site.replicas.partitions
+
+
+async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(broker: Broker) -> None:
+    config = ConfigZnode(config={"min.insync.replicas": "3"})
+    await broker.client.create(ConfigZnode.path("t"), config.encode(), parents=True)
+    await broker.lead()
+    assert broker.site.partition().leadership.required_isr_size == 3
+
+
+@pytest.mark.parametrize("data", [b"junk", b'{"version":1,"config":{"min.insync.replicas":"many"}}'])
+async def test_an_unusable_configuration_is_told_and_the_defaults_hold(data: bytes, broker: Broker) -> None:
+    await broker.client.create(ConfigZnode.path("t"), data, parents=True)
+    assert (await broker.lead()).partition_errors[0].error_code == 0
+    assert "topic-config-unusable" in broker.site.event_names()
+
+
+async def test_no_replica_starts_while_its_configuration_cannot_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(paths: list[str]) -> None:
+        raise ConnectionLost("get_many")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.client, "get_many", lost)
+        assert (await broker.lead()).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert not broker.site.replicas.partitions
+    assert (await broker.lead()).partition_errors[0].error_code == 0, "the same order again is carried out"
+
+
+async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker) -> None:
+    await broker.lead()
+    await broker.stop()
+    config = ConfigZnode(config={"min.insync.replicas": "3"})
+    await broker.client.create(ConfigZnode.path("t"), config.encode(), parents=True)
+    await broker.lead(topic_id=b"\x07" * 16)
+    assert broker.site.partition().config.min_insync_replicas == 3
+
+
+# --- asking the controller -------------------------------------------------------------------------------------
+
+
+async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_for(broker: Broker) -> None:
+    broker.plane.create_gate = trio.Event()
+    for _ in range(3):
+        broker.control.create_topic_automatically("new", "client:1")
+    assert len(broker.site.submitted) == 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.site.submitted.pop())
+        await trio.sleep(1)
+        broker.control.create_topic_automatically("new", "client:1")
+        assert not broker.site.submitted
+        broker.plane.create_gate.set()
+    assert [[topic.name for topic in request.topics] for request in broker.plane.asked] == [["new"]]
+    broker.control.create_topic_automatically("new", "client:1")
+    assert len(broker.site.submitted) == 1, "later it may be asked for again"
+
+
+async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broker) -> None:
+    broker.plane.is_active = False
+    broker.control.create_topic_automatically("new", "client:1")
+    await broker.site.run_submitted()
+    assert "automatic-creation-failed" in broker.site.event_names()
+    broker.control.create_topic_automatically("new", "client:1")
+    assert len(broker.site.submitted) == 1
+
+
+async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Broker) -> None:
+    broker.plane.is_active = False
+    elsewhere = Plane()
+
+    def api_versions(request: RequestInHand) -> None:
+        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *cls.VERSIONS) for key, cls in REQUESTS.items()]))
+
+    async def shutdown(request: RequestInHand) -> ControlledShutdownResponse:
+        return await elsewhere.controlled_shutdown(request.message)
+
+    inline, queued = {ApiKey.API_VERSIONS: api_versions}, {ApiKey.CONTROLLED_SHUTDOWN: shutdown}
+    async with open_pipeline(inline=inline, queued=queued, network=broker.site.network):
+        with pytest.raises(CannotReachBroker):
+            await broker.control.ask_controller(ControlledShutdownRequest(1, MY_EPOCH))
+        await broker.update()
+        await broker.control.leave_cluster()
+    assert elsewhere.asked == [ControlledShutdownRequest(1, MY_EPOCH)]
+    assert broker.plane.asked == []
+
+
+# --- leaving ---------------------------------------------------------------------------------------------------
+
+
+async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker) -> None:
+    broker.plane.shutdown_answers = [
+        ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER, []),
+        ControlledShutdownResponse(0, [(T0.topic, T0.partition)]),
+        ControlledShutdownResponse(0, []),
+    ]
+    before = trio.current_time()
+    await broker.control.leave_cluster()
+    assert len(broker.plane.asked) == 3
+    assert 0.99 < trio.current_time() - before < 1.1, "two pauses of controlled.shutdown.retry.backoff.ms"
+    assert broker.site.event_names().count("controlled-shutdown-incomplete") == 2
+
+
+async def test_leaving_gives_up_after_its_retries(broker: Broker) -> None:
+    broker.plane.shutdown_answers = [ControlledShutdownResponse(0, [(T0.topic, T0.partition)])] * 9
+    await broker.control.leave_cluster()
+    assert len(broker.plane.asked) == 1 + broker.site.config.controlled_shutdown_max_retries
+
+
+async def test_leaving_gives_up_when_no_controller_can_be_reached(broker: Broker) -> None:
+    broker.plane.is_active = False
+    await broker.control.leave_cluster()
+    assert broker.site.event_names().count("controlled-shutdown-incomplete") == 4
+
+
+async def test_leaving_goes_by_the_registration_of_the_moment(broker: Broker) -> None:
+    broker.plane.shutdown_answers = [ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, [])]
+
+    async def new_session() -> None:
+        broker.registration.broker_epoch = MY_EPOCH + 5
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.control.leave_cluster)
+        await trio.sleep(0.1)
+        nursery.start_soon(new_session)
+    assert [request.broker_epoch for request in broker.plane.asked] == [MY_EPOCH, MY_EPOCH + 5]
