@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.broker.control import ControlHandlers
 from strandline.broker.registration import Registration
@@ -112,7 +113,9 @@ async def broker(autojump_clock, nursery) -> AsyncIterator[Broker]:
 
 
 @pytest.mark.parametrize("mine", [MY_EPOCH, -1], ids=["registered", "between two sessions"])
-async def test_orders_for_another_life_of_this_broker_are_refused(mine: int, broker: Broker) -> None:
+async def test_orders_for_another_life_of_this_broker_are_refused(
+    mine: int, broker: Broker, autojump_clock: MockClock
+) -> None:
     await broker.update()
     broker.registration.broker_epoch = mine
     version = broker.site.metadata.version
@@ -124,13 +127,13 @@ async def test_orders_for_another_life_of_this_broker_are_refused(mine: int, bro
     assert broker.site.metadata.version == version
 
 
-async def test_metadata_of_a_past_controller_is_refused(broker: Broker) -> None:
+async def test_metadata_of_a_past_controller_is_refused(broker: Broker, autojump_clock: MockClock) -> None:
     assert (await broker.update(controller_epoch=5)).error_code == 0
     assert (await broker.update(controller_epoch=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 async def test_a_session_that_ended_while_topic_configurations_were_read_makes_the_order_stale(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async def read_slowly(paths: list[str]) -> list[None]:
         broker.registration.broker_epoch = -1
@@ -141,7 +144,9 @@ async def test_a_session_that_ended_while_topic_configurations_were_read_makes_t
     assert not broker.site.replicas.partitions
 
 
-async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(broker: Broker) -> None:
+async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
     config = ConfigZnode(config={"min.insync.replicas": "3"})
     await broker.client.create(ConfigZnode.path("t"), config.encode(), parents=True)
     await broker.lead()
@@ -149,14 +154,16 @@ async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(broker
 
 
 @pytest.mark.parametrize("data", [b"junk", b'{"version":1,"config":{"min.insync.replicas":"many"}}'])
-async def test_an_unusable_configuration_is_told_and_the_defaults_hold(data: bytes, broker: Broker) -> None:
+async def test_an_unusable_configuration_is_told_and_the_defaults_hold(
+    data: bytes, broker: Broker, autojump_clock: MockClock
+) -> None:
     await broker.client.create(ConfigZnode.path("t"), data, parents=True)
     assert (await broker.lead()).partition_errors[0].error_code == 0
     assert "topic-config-unusable" in broker.site.event_names()
 
 
 async def test_no_replica_starts_while_its_configuration_cannot_be_read(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async def lost(paths: list[str]) -> None:
         raise ConnectionLost("get_many")
@@ -168,7 +175,7 @@ async def test_no_replica_starts_while_its_configuration_cannot_be_read(
     assert (await broker.lead()).partition_errors[0].error_code == 0, "the same order again is carried out"
 
 
-async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker) -> None:
+async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker, autojump_clock: MockClock) -> None:
     await broker.lead()
     await broker.stop()
     config = ConfigZnode(config={"min.insync.replicas": "3"})
@@ -180,7 +187,9 @@ async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker) ->
 # --- asking the controller -------------------------------------------------------------------------------------
 
 
-async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_for(broker: Broker) -> None:
+async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_for(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
     broker.plane.create_gate = trio.Event()
     for _ in range(3):
         broker.control.create_topic_automatically("new", "client:1")
@@ -196,7 +205,7 @@ async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_f
     assert len(broker.site.submitted) == 1, "later it may be asked for again"
 
 
-async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broker) -> None:
+async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.is_active = False
     broker.control.create_topic_automatically("new", "client:1")
     await broker.site.run_submitted()
@@ -205,7 +214,7 @@ async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broke
     assert len(broker.site.submitted) == 1
 
 
-async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Broker) -> None:
+async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.is_active = False
     elsewhere = Plane()
 
@@ -228,7 +237,7 @@ async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Bro
 # --- leaving ---------------------------------------------------------------------------------------------------
 
 
-async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker) -> None:
+async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.shutdown_answers = [
         ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER, []),
         ControlledShutdownResponse(0, [(T0.topic, T0.partition)]),
@@ -241,19 +250,19 @@ async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker
     assert broker.site.event_names().count("controlled-shutdown-incomplete") == 2
 
 
-async def test_leaving_gives_up_after_its_retries(broker: Broker) -> None:
+async def test_leaving_gives_up_after_its_retries(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.shutdown_answers = [ControlledShutdownResponse(0, [(T0.topic, T0.partition)])] * 9
     await broker.control.leave_cluster()
     assert len(broker.plane.asked) == 1 + broker.site.config.controlled_shutdown_max_retries
 
 
-async def test_leaving_gives_up_when_no_controller_can_be_reached(broker: Broker) -> None:
+async def test_leaving_gives_up_when_no_controller_can_be_reached(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.is_active = False
     await broker.control.leave_cluster()
     assert broker.site.event_names().count("controlled-shutdown-incomplete") == 4
 
 
-async def test_leaving_goes_by_the_registration_of_the_moment(broker: Broker) -> None:
+async def test_leaving_goes_by_the_registration_of_the_moment(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.shutdown_answers = [ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, [])]
 
     async def new_session() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.broker import fetch as fetch_module
 from strandline.protocol.errors import ErrorCode
@@ -50,7 +51,9 @@ async def leading(site: ReplicaSite) -> ReplicaSite:
 # --- what is seen ----------------------------------------------------------------------------------------------
 
 
-async def test_a_consumer_never_sees_the_high_watermark_or_above(leading: ReplicaSite) -> None:
+async def test_a_consumer_never_sees_the_high_watermark_or_above(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.fetch((T0, 0))
     assert offsets(hand) == [0, 1, 2]
     assert (hand.fetched[0].high_watermark, hand.fetched[0].last_stable_offset) == (HW, HW)
@@ -58,13 +61,15 @@ async def test_a_consumer_never_sees_the_high_watermark_or_above(leading: Replic
 
 @pytest.mark.parametrize("offset", [HW, HW + 1, LEO])
 async def test_a_consumer_between_high_watermark_and_log_end_gets_nothing_and_no_error(
-    offset: int, leading: ReplicaSite
+    offset: int, leading: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     hand = leading.fetch((T0, offset))
     assert (codes(hand), hand.fetched[0].records_size, hand.sent) == ([0], -1, [])
 
 
-async def test_a_batch_that_crosses_the_high_watermark_is_not_shown(site: ReplicaSite) -> None:
+async def test_a_batch_that_crosses_the_high_watermark_is_not_shown(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     site.produce((T0, batch(2)), (T0, batch(3)), acks=1)
     site.follow(2, 5)
@@ -73,13 +78,15 @@ async def test_a_batch_that_crosses_the_high_watermark_is_not_shown(site: Replic
     assert offsets(site.fetch((T0, 0))) == [0, 1]
 
 
-async def test_a_follower_sees_everything(leading: ReplicaSite) -> None:
+async def test_a_follower_sees_everything(leading: ReplicaSite, autojump_clock: MockClock) -> None:
     hand = leading.follow(3, HW)
     assert offsets(hand) == [3, 4]
     assert hand.fetched[0].high_watermark == HW
 
 
-async def test_a_produce_of_the_same_burst_is_seen_by_the_fetch_behind_it(site: ReplicaSite) -> None:
+async def test_a_produce_of_the_same_burst_is_seen_by_the_fetch_behind_it(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     hand = fetch_hand((T0, 0))
     site.burst(produce_hand((T0, batch(2))), hand)
@@ -87,11 +94,15 @@ async def test_a_produce_of_the_same_burst_is_seen_by_the_fetch_behind_it(site: 
 
 
 @pytest.mark.parametrize("offset", [LEO + 1, 10**12, -1])
-async def test_an_offset_outside_the_log_is_out_of_range(offset: int, leading: ReplicaSite) -> None:
+async def test_an_offset_outside_the_log_is_out_of_range(
+    offset: int, leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     assert codes(leading.fetch((T0, offset))) == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-async def test_an_offset_below_the_logs_start_is_out_of_range_and_the_start_is_told(site: ReplicaSite) -> None:
+async def test_an_offset_below_the_logs_start_is_out_of_range_and_the_start_is_told(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.follow_leader()
     site.partition().restart_at(10)
     await site.lead(epoch=1)
@@ -107,7 +118,9 @@ async def test_an_offset_below_the_logs_start_is_out_of_range_and_the_start_is_t
 @pytest.mark.parametrize(
     ("epoch", "code"), [(1, ErrorCode.FENCED_LEADER_EPOCH), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)], ids=["older", "newer"]
 )
-async def test_another_epoch_than_the_leaders_is_refused(epoch: int, code: ErrorCode, leading: ReplicaSite) -> None:
+async def test_another_epoch_than_the_leaders_is_refused(
+    epoch: int, code: ErrorCode, leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     assert codes(leading.fetch((T0, 0), epoch=epoch)) == [code]
     hand = leading.follow(3, LEO, epoch=epoch)
     assert codes(hand) == [code]
@@ -115,30 +128,36 @@ async def test_another_epoch_than_the_leaders_is_refused(epoch: int, code: Error
     assert leading.partition().high_watermark == HW, "and its fetch acknowledges nothing"
 
 
-async def test_a_follower_must_name_an_epoch(leading: ReplicaSite) -> None:
+async def test_a_follower_must_name_an_epoch(leading: ReplicaSite, autojump_clock: MockClock) -> None:
     assert codes(leading.follow(3, LEO, epoch=-1)) == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
-async def test_a_follower_of_another_topic_of_that_name_is_refused(leading: ReplicaSite) -> None:
+async def test_a_follower_of_another_topic_of_that_name_is_refused(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     assert codes(leading.follow(3, LEO, topic_id=b"\x07" * 16)) == [ErrorCode.UNKNOWN_TOPIC_ID]
     assert leading.partition().high_watermark == HW
 
 
-async def test_a_replica_id_that_is_not_assigned_gets_an_error_and_leaves_no_trace(leading: ReplicaSite) -> None:
+async def test_a_replica_id_that_is_not_assigned_gets_an_error_and_leaves_no_trace(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     for replica_id in (4, 1):
         assert codes(leading.follow(replica_id, LEO, epoch=2, last_epoch=2)) == [ErrorCode.REPLICA_NOT_AVAILABLE]
     leadership = leading.partition().leadership
     assert (set(leadership.followers), leadership.proposal, leadership.high_watermark) == ({2, 3}, None, HW)
 
 
-async def test_a_replica_id_on_a_clients_listener_is_refused_and_leaves_no_trace(leading: ReplicaSite) -> None:
+async def test_a_replica_id_on_a_clients_listener_is_refused_and_leaves_no_trace(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.follow(3, LEO, connection=FakeConnection(is_inter_broker=False))
     assert hand.answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert hand.answer.responses == []
     assert leading.partition().high_watermark == HW
 
 
-async def test_a_broker_that_does_not_lead_names_who_does(site: ReplicaSite) -> None:
+async def test_a_broker_that_does_not_lead_names_who_does(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.follow_leader(leader=3, epoch=4)
     data = site.fetch((T0, 0)).fetched[0]
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -186,14 +205,14 @@ async def fork(site: ReplicaSite) -> ReplicaSite:
     ],
 )
 async def test_divergence_is_the_largest_common_epoch_and_its_end(
-    offset: int, last_epoch: int, diverging: EpochEndOffset | None, site: ReplicaSite
+    offset: int, last_epoch: int, diverging: EpochEndOffset | None, site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     hand = (await fork(site)).follow(2, offset, last_epoch=last_epoch)
     assert hand.fetched[0].diverging_epoch == diverging
     assert bool(hand.sent) == (diverging is None and offset < 6)
 
 
-async def test_a_diverged_fetch_changes_nothing_on_the_leader(site: ReplicaSite) -> None:
+async def test_a_diverged_fetch_changes_nothing_on_the_leader(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await fork(site)
     leadership = site.partition().leadership
     site.follow(3, 6)
@@ -205,7 +224,7 @@ async def test_a_diverged_fetch_changes_nothing_on_the_leader(site: ReplicaSite)
     assert (leadership.high_watermark, leadership.proposal) == (0, None)
 
 
-async def test_a_diverged_fetch_is_answered_at_once_without_data(site: ReplicaSite) -> None:
+async def test_a_diverged_fetch_is_answered_at_once_without_data(site: ReplicaSite, autojump_clock: MockClock) -> None:
     hand = (await fork(site)).follow(2, 6, last_epoch=3, wait_ms=500)
     assert hand.fetched[0].diverging_epoch == EpochEndOffset(3, 5)
     assert hand.sent == []
@@ -214,7 +233,7 @@ async def test_a_diverged_fetch_is_answered_at_once_without_data(site: ReplicaSi
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_batch_is_sent_whole_however_large(site: ReplicaSite) -> None:
+async def test_the_first_batch_is_sent_whole_however_large(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(size_bytes=5000)), (T0, batch()))
     assert offsets(site.fetch((T0, 0), max_bytes=10, partition_max_bytes=1)) == [0]
@@ -222,7 +241,9 @@ async def test_the_first_batch_is_sent_whole_however_large(site: ReplicaSite) ->
 
 
 @pytest.mark.parametrize("max_bytes", [10, 500], ids=["less than one batch", "more than one batch, less than two"])
-async def test_only_the_first_partition_with_data_may_exceed_the_limit(max_bytes: int, site: ReplicaSite) -> None:
+async def test_only_the_first_partition_with_data_may_exceed_the_limit(
+    max_bytes: int, site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     alone = {"replicas": (1,), "isr": (1,)}
     t2 = T0._replace(partition=2)
     await site.order(site.state(T0, **alone), site.state(T1, **alone), site.state(t2, **alone))
@@ -232,7 +253,9 @@ async def test_only_the_first_partition_with_data_may_exceed_the_limit(max_bytes
     assert codes(hand) == [0, 0, 0]
 
 
-async def test_max_bytes_bounds_all_partitions_together_and_partition_max_bytes_each(site: ReplicaSite) -> None:
+async def test_max_bytes_bounds_all_partitions_together_and_partition_max_bytes_each(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
     size = len(batch())
@@ -246,7 +269,9 @@ async def test_max_bytes_bounds_all_partitions_together_and_partition_max_bytes_
 # --- fetches that wait -----------------------------------------------------------------------------------------
 
 
-async def test_a_fetch_that_waits_is_served_once_when_its_data_commits(leading: ReplicaSite) -> None:
+async def test_a_fetch_that_waits_is_served_once_when_its_data_commits(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.fetch((T0, HW), wait_ms=500)
     leading.produce((T0, batch()), acks=1)
     assert not hand.is_answered, "appended is not committed"
@@ -260,13 +285,15 @@ async def test_a_fetch_that_waits_is_served_once_when_its_data_commits(leading: 
     assert not leading.partition().parked_fetches
 
 
-async def test_a_followers_fetch_that_waits_is_served_by_an_append(leading: ReplicaSite) -> None:
+async def test_a_followers_fetch_that_waits_is_served_by_an_append(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.follow(2, LEO, wait_ms=500)
     leading.produce((T0, batch()), acks=1)
     assert offsets(hand) == [LEO]
 
 
-async def test_a_fetch_waits_for_min_bytes(site: ReplicaSite) -> None:
+async def test_a_fetch_waits_for_min_bytes(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     hand = site.fetch((T0, 0), wait_ms=500, min_bytes=2 * len(batch()))
     site.produce((T0, batch()))
@@ -275,7 +302,9 @@ async def test_a_fetch_waits_for_min_bytes(site: ReplicaSite) -> None:
     assert offsets(hand) == [0, 1]
 
 
-async def test_a_fetch_over_several_partitions_is_answered_once_though_all_of_them_get_data(site: ReplicaSite) -> None:
+async def test_a_fetch_over_several_partitions_is_answered_once_though_all_of_them_get_data(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
     hand = site.fetch((T0, 0), (T1, 0), wait_ms=500)
@@ -284,7 +313,9 @@ async def test_a_fetch_over_several_partitions_is_answered_once_though_all_of_th
     assert not site.partition(T0).parked_fetches and not site.partition(T1).parked_fetches
 
 
-async def test_a_fetch_that_waits_in_vain_is_answered_empty_at_its_deadline(leading: ReplicaSite) -> None:
+async def test_a_fetch_that_waits_in_vain_is_answered_empty_at_its_deadline(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.fetch((T0, HW), wait_ms=500)
     async with deadlines(leading):
         await trio.sleep(0.4)
@@ -294,7 +325,9 @@ async def test_a_fetch_that_waits_in_vain_is_answered_empty_at_its_deadline(lead
     assert not leading.partition().parked_fetches
 
 
-async def test_a_change_of_role_answers_who_waits_with_the_new_leader(leading: ReplicaSite) -> None:
+async def test_a_change_of_role_answers_who_waits_with_the_new_leader(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     consumer, follower = leading.fetch((T0, HW), wait_ms=500), leading.follow(2, LEO, wait_ms=500)
     await leading.follow_leader(leader=3, epoch=3)
     assert codes(consumer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -303,7 +336,7 @@ async def test_a_change_of_role_answers_who_waits_with_the_new_leader(leading: R
 
 
 async def test_a_new_epoch_of_the_same_leader_fences_the_followers_that_wait_and_keeps_consumers(
-    leading: ReplicaSite,
+    leading: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     consumer, follower = leading.fetch((T0, HW), wait_ms=500), leading.follow(2, LEO, wait_ms=500)
     await leading.lead(epoch=3)
@@ -311,13 +344,13 @@ async def test_a_new_epoch_of_the_same_leader_fences_the_followers_that_wait_and
     assert codes(follower) == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
-async def test_a_stopped_replica_answers_who_waits(leading: ReplicaSite) -> None:
+async def test_a_stopped_replica_answers_who_waits(leading: ReplicaSite, autojump_clock: MockClock) -> None:
     hand = leading.fetch((T0, HW), wait_ms=500)
     leading.stop(epoch=2)
     assert codes(hand) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_a_fetch_whose_connection_ended_is_forgotten(leading: ReplicaSite) -> None:
+async def test_a_fetch_whose_connection_ended_is_forgotten(leading: ReplicaSite, autojump_clock: MockClock) -> None:
     hand = leading.fetch((T0, HW), wait_ms=500)
     hand.connection.close("gone")
     leading.follow(3, LEO)
@@ -325,13 +358,15 @@ async def test_a_fetch_whose_connection_ended_is_forgotten(leading: ReplicaSite)
     assert hand.answers == []
 
 
-async def test_an_error_in_one_partition_answers_at_once_with_what_the_others_have(leading: ReplicaSite) -> None:
+async def test_an_error_in_one_partition_answers_at_once_with_what_the_others_have(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = leading.fetch((T1, 0), (T0, 0), wait_ms=500, min_bytes=10**6)
     assert codes(hand) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
     assert offsets(hand) == [0, 1, 2]
 
 
-async def test_a_fetch_of_nothing_is_answered_at_once(site: ReplicaSite) -> None:
+async def test_a_fetch_of_nothing_is_answered_at_once(site: ReplicaSite, autojump_clock: MockClock) -> None:
     assert site.fetch(wait_ms=500).answer.responses == []
     assert isinstance(site.fetch(wait_ms=500).message, FetchRequest)
 
@@ -347,7 +382,9 @@ async def cold(leading: ReplicaSite, monkeypatch: pytest.MonkeyPatch) -> Replica
     return leading
 
 
-async def test_a_cold_read_is_warmed_by_a_handler_task_and_then_answered(cold: ReplicaSite) -> None:
+async def test_a_cold_read_is_warmed_by_a_handler_task_and_then_answered(
+    cold: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = cold.fetch((T0, 0))
     assert not hand.is_answered
     assert len(cold.submitted) == 1
@@ -357,7 +394,9 @@ async def test_a_cold_read_is_warmed_by_a_handler_task_and_then_answered(cold: R
     assert cold.flushes > flushes
 
 
-async def test_a_cold_read_shows_what_was_committed_when_it_was_asked(cold: ReplicaSite) -> None:
+async def test_a_cold_read_shows_what_was_committed_when_it_was_asked(
+    cold: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = cold.fetch((T0, 0))
     cold.follow(3, LEO, min_bytes=0)
     await cold.run_submitted()
@@ -365,7 +404,9 @@ async def test_a_cold_read_shows_what_was_committed_when_it_was_asked(cold: Repl
     assert hand.fetched[0].high_watermark == HW
 
 
-async def test_a_cold_read_that_fails_ends_the_replica_and_the_connection(cold: ReplicaSite) -> None:
+async def test_a_cold_read_that_fails_ends_the_replica_and_the_connection(
+    cold: ReplicaSite, autojump_clock: MockClock
+) -> None:
     hand = cold.fetch((T0, 0))
     cold.disk.fail("pread", "/logs/t-0/*.log", errno.EIO)
     await cold.run_submitted()
@@ -374,7 +415,7 @@ async def test_a_cold_read_that_fails_ends_the_replica_and_the_connection(cold: 
     assert codes(cold.fetch((T0, 0))) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_a_read_error_takes_the_replica_offline(site: ReplicaSite) -> None:
+async def test_a_read_error_takes_the_replica_offline(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.follow_leader()
     for epoch in range(1, 4):  # old epochs are looked up on disk, the tail is not
         await site.lead(epoch=epoch)

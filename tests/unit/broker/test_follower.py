@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.broker.partition import Partition
 from strandline.broker.request_channel import RequestInHand
@@ -97,7 +98,9 @@ async def following(site: ReplicaSite, epochs: tuple[int, ...] = ()) -> Partitio
     return await site.follow_leader(epoch=EPOCH)
 
 
-async def test_a_fetch_names_offset_epochs_topic_id_and_incarnation(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_fetch_names_offset_epochs_topic_id_and_incarnation(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1, 2))
     request = await leader.next()
     asked = leader.reads(request)[0]
@@ -107,7 +110,7 @@ async def test_a_fetch_names_offset_epochs_topic_id_and_incarnation(site: Replic
 
 
 async def test_records_are_appended_then_the_high_watermark_moves_then_the_next_fetch_goes_out(
-    site: ReplicaSite, leader: Leader
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
     partition = await following(site)
     first = await leader.next()
@@ -119,7 +122,9 @@ async def test_records_are_appended_then_the_high_watermark_moves_then_the_next_
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 2)
 
 
-async def test_a_divergence_cuts_the_log_and_nothing_else_happens(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_divergence_cuts_the_log_and_nothing_else_happens(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1, 2))
     first = await leader.next()
     diverging = {"diverging_epoch": EpochEndOffset(1, 2), "high_watermark": 3, "records": fetched(3)}
@@ -129,7 +134,9 @@ async def test_a_divergence_cuts_the_log_and_nothing_else_happens(site: ReplicaS
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 0)
 
 
-async def test_a_cut_below_the_high_watermark_is_told_loudly(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_cut_below_the_high_watermark_is_told_loudly(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1, 2))
     partition.learn_high_watermark(3)
     leader.answer(await leader.next(), p0={"diverging_epoch": EpochEndOffset(1, 2)})
@@ -138,7 +145,9 @@ async def test_a_cut_below_the_high_watermark_is_told_loudly(site: ReplicaSite, 
     assert "truncated-below-high-watermark" in site.event_names()
 
 
-async def test_an_answer_of_an_epoch_that_is_over_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+async def test_an_answer_of_an_epoch_that_is_over_is_discarded(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site)
     first = await leader.next()
     for_later = partition.leader_epoch
@@ -150,7 +159,9 @@ async def test_an_answer_of_an_epoch_that_is_over_is_discarded(site: ReplicaSite
     assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
 
 
-async def test_an_answer_to_another_log_end_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+async def test_an_answer_to_another_log_end_is_discarded(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1, 2))
     first = await leader.next()
     partition.truncate_to(1)
@@ -162,7 +173,7 @@ async def test_an_answer_to_another_log_end_is_discarded(site: ReplicaSite, lead
 
 
 async def test_an_answer_for_a_replica_that_was_stopped_meanwhile_is_discarded(
-    site: ReplicaSite, leader: Leader
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
     await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
     first = await leader.next()
@@ -173,7 +184,9 @@ async def test_an_answer_for_a_replica_that_was_stopped_meanwhile_is_discarded(
     assert (stopped.log.log_end_offset, site.partition(T1).log.log_end_offset) == (0, 1)
 
 
-async def test_an_answer_that_comes_after_becoming_leader_is_discarded(site: ReplicaSite, leader: Leader) -> None:
+async def test_an_answer_that_comes_after_becoming_leader_is_discarded(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site)
     await leader.next()
     await site.follow_leader(T1, epoch=EPOCH)
@@ -186,7 +199,9 @@ async def test_an_answer_that_comes_after_becoming_leader_is_discarded(site: Rep
     assert partition.log.log_end_offset == 0 and site.partition(T1).log.log_end_offset == 1
 
 
-async def test_a_new_partition_interrupts_a_long_poll(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_new_partition_interrupts_a_long_poll(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     await following(site)
     await leader.next()
     before = trio.current_time()
@@ -196,7 +211,9 @@ async def test_a_new_partition_interrupts_a_long_poll(site: ReplicaSite, leader:
     assert trio.current_time() - before < 0.4, "the poll would have lasted half a second"
 
 
-async def test_an_error_makes_its_partition_wait_and_no_other(site: ReplicaSite, leader: Leader) -> None:
+async def test_an_error_makes_its_partition_wait_and_no_other(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
     first = await leader.next()
     leader.answer(first, p0={"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}, p1={"records": fetched(0)})
@@ -210,7 +227,7 @@ async def test_an_error_makes_its_partition_wait_and_no_other(site: ReplicaSite,
 
 
 async def test_the_pause_after_errors_grows_to_its_limit_and_a_success_ends_it(
-    site: ReplicaSite, leader: Leader
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
     await following(site)
     pauses = []
@@ -229,7 +246,9 @@ async def test_the_pause_after_errors_grows_to_its_limit_and_a_success_ends_it(
     assert trio.current_time() - asked_at < 0.1
 
 
-async def test_a_follower_below_the_leaders_log_start_begins_there(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_follower_below_the_leaders_log_start_begins_there(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1))
     out_of_range = {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 50}
     leader.answer(await leader.next(), p0=out_of_range)
@@ -238,7 +257,9 @@ async def test_a_follower_below_the_leaders_log_start_begins_there(site: Replica
     assert (partition.log.log_start_offset, partition.high_watermark) == (50, 50)
 
 
-async def test_an_offset_error_of_a_leader_that_begins_lower_cuts_nothing(site: ReplicaSite, leader: Leader) -> None:
+async def test_an_offset_error_of_a_leader_that_begins_lower_cuts_nothing(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site, (1, 1))
     out_of_range = {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 0}
     leader.answer(await leader.next(), p0=out_of_range)
@@ -246,7 +267,9 @@ async def test_an_offset_error_of_a_leader_that_begins_lower_cuts_nothing(site: 
     assert partition.log.log_end_offset == 2
 
 
-async def test_a_damaged_batch_is_not_appended_and_asked_for_again(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_damaged_batch_is_not_appended_and_asked_for_again(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site)
     data = fetched(0)
     leader.answer(await leader.next(), p0={"records": data[:-1] + bytes([data[-1] ^ 1]), "high_watermark": 1})
@@ -255,7 +278,9 @@ async def test_a_damaged_batch_is_not_appended_and_asked_for_again(site: Replica
     assert "fetched-batch-refused" in site.event_names()
 
 
-async def test_a_fetcher_comes_back_after_its_connection_broke(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_fetcher_comes_back_after_its_connection_broke(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
     partition = await following(site)
     (await leader.next()).connection.close("the leader restarts")
     leader.answer(await leader.next(), p0={"records": fetched(0)})
@@ -263,7 +288,9 @@ async def test_a_fetcher_comes_back_after_its_connection_broke(site: ReplicaSite
     assert partition.log.log_end_offset == 1
 
 
-async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(site: ReplicaSite) -> None:
+async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     """Nobody listens there; with a new partition each second the attempts stay few."""
     async with trio.open_nursery() as nursery:
         await nursery.start(site.followers.run)
@@ -275,7 +302,7 @@ async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(site
 
 
 async def test_a_leader_that_refuses_all_fetches_is_tried_with_growing_pauses(
-    site: ReplicaSite, leader: Leader
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
     await following(site)
     first = await leader.next()
@@ -292,7 +319,7 @@ async def test_a_leader_that_refuses_all_fetches_is_tried_with_growing_pauses(
     assert 4 <= leader.asked <= 15
 
 
-async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Leader) -> None:
+async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Leader, autojump_clock: MockClock) -> None:
     await following(site)
     request = await leader.next()
     site.stop(epoch=EPOCH)

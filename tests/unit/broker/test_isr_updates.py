@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
@@ -92,7 +93,9 @@ async def cluster(autojump_clock, nursery) -> AsyncIterator[Cluster]:
     yield one
 
 
-async def test_an_expansion_checks_the_incarnation_and_sets_the_state_at_the_known_version(cluster: Cluster) -> None:
+async def test_an_expansion_checks_the_incarnation_and_sets_the_state_at_the_known_version(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.join()
     await trio.sleep(0.1)
     assert cluster.stored() == ([1, 2, 3], 1)
@@ -103,7 +106,9 @@ async def test_an_expansion_checks_the_incarnation_and_sets_the_state_at_the_kno
     assert isinstance(write, SetData) and write.version == 0
 
 
-async def test_the_next_change_goes_by_the_version_that_the_last_one_made(cluster: Cluster) -> None:
+async def test_the_next_change_goes_by_the_version_that_the_last_one_made(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.join()
     await trio.sleep(0.1)
     cluster.site.produce((T0, batch()), acks=1)
@@ -113,7 +118,9 @@ async def test_the_next_change_goes_by_the_version_that_the_last_one_made(cluste
     assert cluster.leadership.zk_version == 2
 
 
-async def test_a_follower_that_was_restarted_since_its_fetch_does_not_join(cluster: Cluster) -> None:
+async def test_a_follower_that_was_restarted_since_its_fetch_does_not_join(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     await cluster.start_broker(3)
     cluster.join(incarnation=1)
     await trio.sleep(0.1)
@@ -124,7 +131,7 @@ async def test_a_follower_that_was_restarted_since_its_fetch_does_not_join(clust
     assert cluster.stored() == ([1, 2, 3], 1), "its new life may"
 
 
-async def test_a_follower_without_an_incarnation_does_not_join(cluster: Cluster) -> None:
+async def test_a_follower_without_an_incarnation_does_not_join(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.admin.delete(BrokerIncarnationZnode.path(3))
     cluster.join()
     await trio.sleep(0.1)
@@ -132,7 +139,9 @@ async def test_a_follower_without_an_incarnation_does_not_join(cluster: Cluster)
     assert cluster.leadership.proposal is None
 
 
-async def test_a_write_whose_answer_was_lost_is_repeated_as_it_was_and_found_done(cluster: Cluster) -> None:
+async def test_a_write_whose_answer_was_lost_is_repeated_as_it_was_and_found_done(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.zookeeper.drop_next_reply("/")
     cluster.join()
     await trio.sleep(2)
@@ -142,7 +151,7 @@ async def test_a_write_whose_answer_was_lost_is_repeated_as_it_was_and_found_don
     assert cluster.transactions[0] == cluster.transactions[1]
 
 
-async def test_isr_changes_go_on_after_a_lost_answer(cluster: Cluster) -> None:
+async def test_isr_changes_go_on_after_a_lost_answer(cluster: Cluster, autojump_clock: MockClock) -> None:
     cluster.zookeeper.drop_next_reply("/")
     cluster.join()
     await trio.sleep(2)
@@ -152,7 +161,7 @@ async def test_isr_changes_go_on_after_a_lost_answer(cluster: Cluster) -> None:
     assert cluster.stored() == ([1], 2)
 
 
-async def test_a_write_that_never_arrived_is_repeated(cluster: Cluster) -> None:
+async def test_a_write_that_never_arrived_is_repeated(cluster: Cluster, autojump_clock: MockClock) -> None:
     cluster.zookeeper.drop_next_request("/")
     cluster.join()
     await trio.sleep(2)
@@ -160,7 +169,9 @@ async def test_a_write_that_never_arrived_is_repeated(cluster: Cluster) -> None:
     assert cluster.transactions[0] == cluster.transactions[1]
 
 
-async def test_while_zookeeper_is_away_the_union_holds_the_high_watermark(cluster: Cluster) -> None:
+async def test_while_zookeeper_is_away_the_union_holds_the_high_watermark(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.zookeeper.stop()
     cluster.join()
     cluster.site.produce((T0, batch()), acks=1)
@@ -173,7 +184,7 @@ async def test_while_zookeeper_is_away_the_union_holds_the_high_watermark(cluste
     assert cluster.stored()[0] == [1, 2, 3]
 
 
-async def test_another_isr_of_this_leader_and_epoch_is_adopted(cluster: Cluster) -> None:
+async def test_another_isr_of_this_leader_and_epoch_is_adopted(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.admin.set(PATH, cluster.encoded((1,)), 0)
     cluster.join()
     await trio.sleep(0.1)
@@ -183,7 +194,9 @@ async def test_another_isr_of_this_leader_and_epoch_is_adopted(cluster: Cluster)
 
 
 @pytest.mark.parametrize(("leader", "epoch"), [(2, EPOCH + 1), (1, EPOCH + 1), (2, EPOCH)])
-async def test_another_leader_or_epoch_freezes_the_leader(leader: int, epoch: int, cluster: Cluster) -> None:
+async def test_another_leader_or_epoch_freezes_the_leader(
+    leader: int, epoch: int, cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.site.produce((T0, batch()), acks=1)
     await cluster.admin.set(PATH, cluster.encoded((1, 2), leader=leader, epoch=epoch), 0)
     cluster.join()
@@ -198,21 +211,25 @@ async def test_another_leader_or_epoch_freezes_the_leader(leader: int, epoch: in
     assert not cluster.leadership.frozen
 
 
-async def test_a_partition_that_is_gone_from_zookeeper_freezes_its_leader(cluster: Cluster) -> None:
+async def test_a_partition_that_is_gone_from_zookeeper_freezes_its_leader(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     await cluster.admin.delete(PATH)
     cluster.join()
     await trio.sleep(0.1)
     assert cluster.leadership.frozen
 
 
-async def test_an_unreadable_state_freezes_the_leader(cluster: Cluster) -> None:
+async def test_an_unreadable_state_freezes_the_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.admin.set(PATH, b"not json", 0)
     cluster.join()
     await trio.sleep(0.1)
     assert cluster.leadership.frozen
 
 
-async def test_a_proposal_of_a_leadership_that_is_over_is_not_written(cluster: Cluster) -> None:
+async def test_a_proposal_of_a_leadership_that_is_over_is_not_written(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.join()
     await cluster.site.follow_leader(epoch=EPOCH + 1)
     await trio.sleep(1)
@@ -220,7 +237,9 @@ async def test_a_proposal_of_a_leadership_that_is_over_is_not_written(cluster: C
     assert cluster.transactions == []
 
 
-async def test_a_proposal_of_a_leadership_that_ended_during_an_outage_is_not_repeated(cluster: Cluster) -> None:
+async def test_a_proposal_of_a_leadership_that_ended_during_an_outage_is_not_repeated(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
     cluster.zookeeper.drop_next_request("/")
     cluster.join()
     await trio.sleep(0.02)
@@ -230,7 +249,7 @@ async def test_a_proposal_of_a_leadership_that_ended_during_an_outage_is_not_rep
     assert len(cluster.transactions) == 1
 
 
-async def test_the_controller_is_told_of_all_changes_at_once(cluster: Cluster) -> None:
+async def test_the_controller_is_told_of_all_changes_at_once(cluster: Cluster, autojump_clock: MockClock) -> None:
     path = PartitionStateZnode.path("t", 1)
     await cluster.admin.create(path, cluster.encoded((1, 2)), parents=True)
     await cluster.site.lead(T1, epoch=EPOCH, isr=(1, 2), zk_version=0)
@@ -240,14 +259,14 @@ async def test_the_controller_is_told_of_all_changes_at_once(cluster: Cluster) -
     assert cluster.announced() == [[("t", 0), ("t", 1)]]
 
 
-async def test_a_rejected_proposal_is_not_announced(cluster: Cluster) -> None:
+async def test_a_rejected_proposal_is_not_announced(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.start_broker(3)
     cluster.join(incarnation=1)
     await trio.sleep(1)
     assert cluster.announced() == []
 
 
-async def test_an_announcement_that_got_no_answer_is_made_again(cluster: Cluster) -> None:
+async def test_an_announcement_that_got_no_answer_is_made_again(cluster: Cluster, autojump_clock: MockClock) -> None:
     cluster.join()
     await trio.sleep(0.05)
     cluster.zookeeper.drop_next_request("/isr_change_notification")

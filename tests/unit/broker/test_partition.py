@@ -6,6 +6,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from strandline.broker.partition import Partition
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
@@ -33,7 +34,7 @@ def fill(partition: Partition, epochs: list[int]) -> None:
 # --- leading ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_new_leader_notes_its_epoch_before_it_serves(site: ReplicaSite) -> None:
+async def test_a_new_leader_notes_its_epoch_before_it_serves(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader(epoch=1)
     fill(partition, [0, 1])
     await site.lead(epoch=4)
@@ -41,7 +42,9 @@ async def test_a_new_leader_notes_its_epoch_before_it_serves(site: ReplicaSite) 
     assert partition.leadership.epoch_start_offset == 2
 
 
-async def test_a_new_leader_keeps_the_high_watermark_that_it_knew_as_a_follower(site: ReplicaSite) -> None:
+async def test_a_new_leader_keeps_the_high_watermark_that_it_knew_as_a_follower(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     partition = await site.follow_leader(epoch=1)
     partition.append_fetched(fetched(0, 1, 5), 3)
     assert partition.high_watermark == 3
@@ -51,7 +54,7 @@ async def test_a_new_leader_keeps_the_high_watermark_that_it_knew_as_a_follower(
     assert partition.high_watermark == 3
 
 
-async def test_the_leaders_batches_carry_its_epoch(site: ReplicaSite) -> None:
+async def test_the_leaders_batches_carry_its_epoch(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(epoch=6)
     partition.append(validate_produced(memoryview(bytearray(batch(2))), max_batch_bytes=10**6))
     assert partition.log.last_epoch == 6
@@ -62,13 +65,13 @@ async def test_the_leaders_batches_carry_its_epoch(site: ReplicaSite) -> None:
     assert int.from_bytes(data[12:16], "big") == 6
 
 
-async def test_an_epoch_without_records_is_replaced_by_the_next(site: ReplicaSite) -> None:
+async def test_an_epoch_without_records_is_replaced_by_the_next(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(epoch=1)
     await site.lead(epoch=2)
     assert [tuple(entry) for entry in partition.log.epochs.entries] == [(2, 0)]
 
 
-async def test_a_smaller_minimum_lets_the_high_watermark_move(site: ReplicaSite) -> None:
+async def test_a_smaller_minimum_lets_the_high_watermark_move(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(isr=(1,))
     hand = site.produce((T0, batch()), acks=1)
     assert hand.is_answered and partition.high_watermark == 0
@@ -77,7 +80,7 @@ async def test_a_smaller_minimum_lets_the_high_watermark_move(site: ReplicaSite)
 
 
 async def test_a_follower_that_lags_is_proposed_for_removal_and_the_high_watermark_waits_for_zookeeper(
-    site: ReplicaSite,
+    site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     partition = await site.lead()
     hand = site.produce((T0, batch()))
@@ -91,7 +94,9 @@ async def test_a_follower_that_lags_is_proposed_for_removal_and_the_high_waterma
     assert hand.outcomes[0].error_code == 0
 
 
-async def test_a_caught_up_follower_is_proposed_only_while_its_broker_lives(site: ReplicaSite) -> None:
+async def test_a_caught_up_follower_is_proposed_only_while_its_broker_lives(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     site.update_metadata(alive=(1, 2))
     partition = await site.lead(isr=(1, 2))
     site.follow(3, 0)
@@ -104,7 +109,9 @@ async def test_a_caught_up_follower_is_proposed_only_while_its_broker_lives(site
 # --- following -------------------------------------------------------------------------------------------------
 
 
-async def test_the_high_watermark_of_a_follower_is_the_leaders_but_never_above_its_own_end(site: ReplicaSite) -> None:
+async def test_the_high_watermark_of_a_follower_is_the_leaders_but_never_above_its_own_end(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     partition = await site.follow_leader()
     partition.append_fetched(fetched(0, 0, 2), 10)
     assert partition.high_watermark == 2
@@ -118,7 +125,7 @@ async def test_the_high_watermark_of_a_follower_is_the_leaders_but_never_above_i
     ("offset", "epoch"), [(1, 2), (0, 3), (0, -1)], ids=["a gap", "above the leader's epoch", "no epoch"]
 )
 async def test_a_fetched_batch_that_does_not_continue_the_log_is_refused(
-    offset: int, epoch: int, site: ReplicaSite
+    offset: int, epoch: int, site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     partition = await site.follow_leader(epoch=2)
     with pytest.raises(InvalidBatch):
@@ -146,7 +153,7 @@ async def test_a_fetched_batch_that_does_not_continue_the_log_is_refused(
     ],
 )
 async def test_a_follower_cuts_where_its_log_leaves_the_leaders(
-    epochs: list[int], diverging: tuple[int, int], end: int, site: ReplicaSite
+    epochs: list[int], diverging: tuple[int, int], end: int, site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     partition = await site.follow_leader(epoch=5)
     fill(partition, epochs)
@@ -154,14 +161,16 @@ async def test_a_follower_cuts_where_its_log_leaves_the_leaders(
     assert partition.log.log_end_offset == end
 
 
-async def test_without_any_epoch_in_common_the_high_watermark_is_where_a_follower_cuts(site: ReplicaSite) -> None:
+async def test_without_any_epoch_in_common_the_high_watermark_is_where_a_follower_cuts(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     partition = await site.follow_leader(epoch=5)
     fill(partition, [1, 1, 3])
     partition.learn_high_watermark(2)
     assert partition.truncate_to_divergence(EpochEndOffset(-1, -1)) == 2
 
 
-async def test_cutting_below_the_high_watermark_takes_it_along(site: ReplicaSite) -> None:
+async def test_cutting_below_the_high_watermark_takes_it_along(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader(epoch=5)
     fill(partition, [1, 1, 1])
     partition.learn_high_watermark(3)
@@ -169,7 +178,7 @@ async def test_cutting_below_the_high_watermark_takes_it_along(site: ReplicaSite
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
 
 
-async def test_a_restart_at_the_leaders_start_moves_everything(site: ReplicaSite) -> None:
+async def test_a_restart_at_the_leaders_start_moves_everything(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader()
     fill(partition, [0, 0])
     partition.restart_at(40)

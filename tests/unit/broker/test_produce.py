@@ -6,6 +6,7 @@ import errno
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataPartitionState
@@ -25,7 +26,9 @@ def codes(hand) -> list[int]:
 # --- acks ------------------------------------------------------------------------------------------------------
 
 
-async def test_acks_1_is_answered_once_the_leaders_log_has_the_batch(site: ReplicaSite) -> None:
+async def test_acks_1_is_answered_once_the_leaders_log_has_the_batch(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     assert site.produce((T0, batch(3)), acks=1).outcomes[0].base_offset == 0
     assert site.produce((T0, batch(2)), acks=1).outcomes[0].base_offset == 3
@@ -33,7 +36,7 @@ async def test_acks_1_is_answered_once_the_leaders_log_has_the_batch(site: Repli
     assert site.partition().high_watermark == 0
 
 
-async def test_acks_all_waits_until_every_in_sync_replica_has_it(site: ReplicaSite) -> None:
+async def test_acks_all_waits_until_every_in_sync_replica_has_it(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     hand = site.produce((T0, batch(3)))
     site.follow(2, 3)
@@ -45,12 +48,14 @@ async def test_acks_all_waits_until_every_in_sync_replica_has_it(site: ReplicaSi
     assert (outcome.error_code, outcome.base_offset, outcome.log_start_offset) == (0, 0, 0)
 
 
-async def test_acks_all_is_answered_at_once_where_the_leader_is_the_only_replica(site: ReplicaSite) -> None:
+async def test_acks_all_is_answered_at_once_where_the_leader_is_the_only_replica(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     assert codes(site.produce((T0, batch()))) == [0]
 
 
-async def test_acks_0_takes_no_answer(site: ReplicaSite) -> None:
+async def test_acks_0_takes_no_answer(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     hand = site.produce((T0, batch(2)), acks=0)
     assert (hand.answers, hand.silent) == ([], 1)
@@ -58,7 +63,7 @@ async def test_acks_0_takes_no_answer(site: ReplicaSite) -> None:
     assert site.partition().log.log_end_offset == 2
 
 
-async def test_acks_0_that_fails_closes_the_connection(site: ReplicaSite) -> None:
+async def test_acks_0_that_fails_closes_the_connection(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     hand = site.produce((T0, batch()), (T1, batch()), acks=0)
     assert hand.connection.closed
@@ -68,7 +73,7 @@ async def test_acks_0_that_fails_closes_the_connection(site: ReplicaSite) -> Non
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 3, 32767])
-async def test_other_acks_are_refused(acks: int, site: ReplicaSite) -> None:
+async def test_other_acks_are_refused(acks: int, site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     assert codes(site.produce((T0, batch()), acks=acks)) == [ErrorCode.INVALID_REQUIRED_ACKS]
     assert site.partition().log.log_end_offset == 0
@@ -77,19 +82,23 @@ async def test_other_acks_are_refused(acks: int, site: ReplicaSite) -> None:
 # --- the minimum of in-sync replicas ---------------------------------------------------------------------------
 
 
-async def test_acks_all_is_refused_before_the_append_while_the_isr_is_too_small(site: ReplicaSite) -> None:
+async def test_acks_all_is_refused_before_the_append_while_the_isr_is_too_small(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(isr=(1,))
     assert codes(site.produce((T0, batch()))) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert site.partition().log.log_end_offset == 0
 
 
-async def test_acks_1_is_taken_while_the_isr_is_too_small(site: ReplicaSite) -> None:
+async def test_acks_1_is_taken_while_the_isr_is_too_small(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(isr=(1,))
     assert codes(site.produce((T0, batch()), acks=1)) == [0]
     assert site.partition().high_watermark == 0, "but it does not commit"
 
 
-async def test_a_proposed_member_does_not_make_the_isr_large_enough(site: ReplicaSite) -> None:
+async def test_a_proposed_member_does_not_make_the_isr_large_enough(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(isr=(1,))
     site.follow(2, 0)
     assert site.partition().leadership.proposal is not None
@@ -98,7 +107,9 @@ async def test_a_proposed_member_does_not_make_the_isr_large_enough(site: Replic
     assert not site.produce((T0, batch())).is_answered, "now it waits for the new member"
 
 
-async def test_requests_that_wait_while_the_isr_shrank_below_the_minimum_time_out(site: ReplicaSite) -> None:
+async def test_requests_that_wait_while_the_isr_shrank_below_the_minimum_time_out(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     hand = site.produce((T0, batch()), timeout_ms=500)
     partition = site.partition()
@@ -116,7 +127,9 @@ async def test_requests_that_wait_while_the_isr_shrank_below_the_minimum_time_ou
     assert partition.log.log_end_offset == 1, "the record stays and may still be committed"
 
 
-async def test_a_request_that_timed_out_is_not_answered_again_when_its_record_commits(site: ReplicaSite) -> None:
+async def test_a_request_that_timed_out_is_not_answered_again_when_its_record_commits(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     early, late = site.produce((T0, batch()), timeout_ms=100), site.produce((T0, batch()), timeout_ms=10_000)
     site.partition().waiters.expire(trio.current_time() + 1)
@@ -130,7 +143,7 @@ async def test_a_request_that_timed_out_is_not_answered_again_when_its_record_co
 # --- what is refused -------------------------------------------------------------------------------------------
 
 
-async def test_an_invalid_batch_refuses_only_its_own_partition(site: ReplicaSite) -> None:
+async def test_an_invalid_batch_refuses_only_its_own_partition(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.order(site.state(T0), site.state(T1))
     hand = site.produce((T0, damaged(batch())), (T1, batch(2)), acks=1)
     assert codes(hand) == [ErrorCode.CORRUPT_MESSAGE, 0]
@@ -138,7 +151,9 @@ async def test_an_invalid_batch_refuses_only_its_own_partition(site: ReplicaSite
     assert (site.partition(T0).log.log_end_offset, site.partition(T1).log.log_end_offset) == (0, 2)
 
 
-async def test_a_batch_behind_a_bad_one_in_the_same_partition_is_not_written_either(site: ReplicaSite) -> None:
+async def test_a_batch_behind_a_bad_one_in_the_same_partition_is_not_written_either(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     assert codes(site.produce((T0, batch() + damaged(batch())), acks=1)) == [ErrorCode.CORRUPT_MESSAGE]
     assert site.partition().log.log_end_offset == 0
@@ -150,7 +165,9 @@ async def test_a_batch_above_max_message_bytes_is_refused(autojump_clock) -> Non
     assert codes(site.produce((T0, batch(size_bytes=300)), acks=1)) == [ErrorCode.MESSAGE_TOO_LARGE]
 
 
-async def test_an_unknown_partition_is_told_from_one_that_is_led_elsewhere(site: ReplicaSite) -> None:
+async def test_an_unknown_partition_is_told_from_one_that_is_led_elsewhere(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     site.update_metadata(UpdateMetadataPartitionState(0, 1, 2, 7, [2, 3], 4, [2, 3]))
     elsewhere, unknown = site.produce((T0, batch()), (T1, batch())).outcomes
     assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -158,19 +175,21 @@ async def test_an_unknown_partition_is_told_from_one_that_is_led_elsewhere(site:
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_follower_names_the_leader_that_it_follows(site: ReplicaSite) -> None:
+async def test_a_follower_names_the_leader_that_it_follows(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.follow_leader(leader=3, epoch=4)
     outcome = site.produce((T0, batch())).outcomes[0]
     assert outcome.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (outcome.current_leader_id, outcome.current_leader_epoch) == (3, 4)
 
 
-async def test_another_topic_of_the_same_name_is_refused(site: ReplicaSite) -> None:
+async def test_another_topic_of_the_same_name_is_refused(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     assert codes(site.produce((T0, batch()), topic_id=OTHER_ID)) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-async def test_an_empty_request_and_an_empty_partition_are_answered_at_once(site: ReplicaSite) -> None:
+async def test_an_empty_request_and_an_empty_partition_are_answered_at_once(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     assert site.produce().answer.responses == []
     assert codes(site.produce((T0, b""))) == [0]
@@ -179,7 +198,9 @@ async def test_an_empty_request_and_an_empty_partition_are_answered_at_once(site
 # --- several partitions, several requests ----------------------------------------------------------------------
 
 
-async def test_several_partitions_are_answered_together_once_and_in_the_order_of_the_request(site: ReplicaSite) -> None:
+async def test_several_partitions_are_answered_together_once_and_in_the_order_of_the_request(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0), site.state(T1, replicas=(1,), isr=(1,)))
     hand = site.produce((T1, batch(2)), (T0, batch(1)), (T1, damaged(batch())))
     assert not hand.is_answered, "one partition of three still waits"
@@ -188,7 +209,7 @@ async def test_several_partitions_are_answered_together_once_and_in_the_order_of
     assert [(o.index, o.error_code) for o in hand.outcomes] == [(1, 0), (0, 0), (1, ErrorCode.CORRUPT_MESSAGE)]
 
 
-async def test_several_topics_keep_their_places_in_the_answer(site: ReplicaSite) -> None:
+async def test_several_topics_keep_their_places_in_the_answer(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     other = T0._replace(topic="other")
     await site.order(site.state(other), topic="other")
@@ -197,7 +218,9 @@ async def test_several_topics_keep_their_places_in_the_answer(site: ReplicaSite)
     assert [len(topic.partition_responses) for topic in answer.responses] == [1, 1]
 
 
-async def test_all_batches_of_a_burst_for_one_partition_are_one_write(site: ReplicaSite) -> None:
+async def test_all_batches_of_a_burst_for_one_partition_are_one_write(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0), site.state(T1))
     writes: list[str] = []
     site.disk.on_operation = lambda operation, path: writes.append(path) if operation == "pwritev" else None
@@ -208,7 +231,9 @@ async def test_all_batches_of_a_burst_for_one_partition_are_one_write(site: Repl
     assert [hand.outcomes[1].base_offset for hand in hands] == [0, 1, 2, 3]
 
 
-async def test_each_request_of_a_wave_waits_for_its_own_last_record(site: ReplicaSite) -> None:
+async def test_each_request_of_a_wave_waits_for_its_own_last_record(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     first, second = produce_hand((T0, batch(2))), produce_hand((T0, batch(3)))
     site.burst(first, second)
@@ -219,7 +244,9 @@ async def test_each_request_of_a_wave_waits_for_its_own_last_record(site: Replic
     assert second.outcomes[0].base_offset == 2
 
 
-async def test_a_failing_disk_fails_the_whole_wave_of_that_partition_and_no_other(site: ReplicaSite) -> None:
+async def test_a_failing_disk_fails_the_whole_wave_of_that_partition_and_no_other(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("pwritev", "/logs/t-0/*.log", errno.EIO)
     hands = [produce_hand((T0, batch()), (T1, batch()), acks=1) for _ in range(2)]
@@ -232,7 +259,9 @@ async def test_a_failing_disk_fails_the_whole_wave_of_that_partition_and_no_othe
 # --- leadership comes and goes ---------------------------------------------------------------------------------
 
 
-async def test_the_loss_of_leadership_fails_who_waits_and_names_the_new_leader(site: ReplicaSite) -> None:
+async def test_the_loss_of_leadership_fails_who_waits_and_names_the_new_leader(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     hand = site.produce((T0, batch()))
     await site.follow_leader(leader=2, epoch=1)
@@ -241,7 +270,7 @@ async def test_the_loss_of_leadership_fails_who_waits_and_names_the_new_leader(s
     assert (outcome.current_leader_id, outcome.current_leader_epoch) == (2, 1)
 
 
-async def test_a_new_epoch_of_the_same_leader_keeps_who_waits(site: ReplicaSite) -> None:
+async def test_a_new_epoch_of_the_same_leader_keeps_who_waits(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     hand = site.produce((T0, batch()))
     site.follow(2, 1)
@@ -252,7 +281,7 @@ async def test_a_new_epoch_of_the_same_leader_keeps_who_waits(site: ReplicaSite)
     assert codes(hand) == [0]
 
 
-async def test_a_stopped_replica_fails_who_waits(site: ReplicaSite) -> None:
+async def test_a_stopped_replica_fails_who_waits(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     hand = site.produce((T0, batch()))
     site.stop()

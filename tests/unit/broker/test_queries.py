@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from trio.testing import MockClock
 
 from strandline.broker.queries import QueryHandler
 from strandline.protocol.api import INTER_BROKER_ONLY
@@ -72,7 +73,9 @@ def known(index: int = 0, *, leader: int = 2, epoch: int = 5) -> UpdateMetadataP
 
 
 @pytest.mark.parametrize("is_inter_broker", [True, False])
-async def test_each_listener_is_told_of_the_apis_that_it_serves(is_inter_broker: bool, queries: Queries) -> None:
+async def test_each_listener_is_told_of_the_apis_that_it_serves(
+    is_inter_broker: bool, queries: Queries, autojump_clock: MockClock
+) -> None:
     hand = Hand(ApiVersionsRequest(client_id="me"), b"", FakeConnection(is_inter_broker=is_inter_broker))
     queries.handler.api_versions(in_hand(hand))
     offered = {api.api_key for api in hand.answer.api_keys}
@@ -86,14 +89,14 @@ async def test_each_listener_is_told_of_the_apis_that_it_serves(is_inter_broker:
 
 @pytest.mark.parametrize(("listener", "host", "port"), [("PLAINTEXT", "b2", 9092), ("INTERNAL", "i2", 9093)])
 async def test_brokers_are_named_at_the_listener_that_was_asked(
-    listener: str, host: str, port: int, queries: Queries
+    listener: str, host: str, port: int, queries: Queries, autojump_clock: MockClock
 ) -> None:
     brokers = {broker.node_id: broker for broker in queries.metadata(listener=listener).brokers}
     assert set(brokers) == {1, 2, 3}
     assert (brokers[2].host, brokers[2].port, brokers[2].rack) == (host, port, "rack-2")
 
 
-async def test_all_topics_or_those_asked_for_or_none(queries: Queries) -> None:
+async def test_all_topics_or_those_asked_for_or_none(queries: Queries, autojump_clock: MockClock) -> None:
     for name in ("t", "other"):
         queries.site.update_metadata(known(), topic=name)
     assert [topic.name for topic in queries.metadata().topics] == ["other", "t"]
@@ -103,7 +106,7 @@ async def test_all_topics_or_those_asked_for_or_none(queries: Queries) -> None:
     assert hand.answer.topics == [] and hand.answer.brokers
 
 
-async def test_a_leader_that_does_not_live_is_not_named(queries: Queries) -> None:
+async def test_a_leader_that_does_not_live_is_not_named(queries: Queries, autojump_clock: MockClock) -> None:
     queries.site.update_metadata(known(0, leader=2), known(1, leader=3), alive=(1, 3))
     topic = queries.metadata("t").topics[0]
     assert topic.topic_id == TOPIC_ID
@@ -112,7 +115,9 @@ async def test_a_leader_that_does_not_live_is_not_named(queries: Queries) -> Non
     assert (lives.error_code, lives.leader_id, lives.leader_epoch) == (0, 3, 5)
 
 
-async def test_an_unknown_topic_is_created_only_when_the_client_allows_it(queries: Queries) -> None:
+async def test_an_unknown_topic_is_created_only_when_the_client_allows_it(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
     assert queries.metadata("new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert queries.created == []
     assert queries.metadata("new", create=True).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -126,7 +131,7 @@ async def test_an_unknown_topic_is_created_only_when_the_broker_allows_it(autoju
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "a b"])
-async def test_a_name_that_no_topic_can_have_is_refused(name: str, queries: Queries) -> None:
+async def test_a_name_that_no_topic_can_have_is_refused(name: str, queries: Queries, autojump_clock: MockClock) -> None:
     assert queries.metadata(name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert queries.created == []
 
@@ -134,7 +139,9 @@ async def test_a_name_that_no_topic_can_have_is_refused(name: str, queries: Quer
 # --- ListOffsets -----------------------------------------------------------------------------------------------
 
 
-async def test_the_latest_offset_is_the_high_watermark_and_the_earliest_the_log_start(queries: Queries) -> None:
+async def test_the_latest_offset_is_the_high_watermark_and_the_earliest_the_log_start(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
     await queries.site.lead(epoch=2)
     queries.site.produce((T0, batch(5)), acks=1)
     queries.site.follow(2, 5)
@@ -144,7 +151,9 @@ async def test_the_latest_offset_is_the_high_watermark_and_the_earliest_the_log_
     assert (earliest.error_code, earliest.offset) == (0, 0)
 
 
-async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_it_began_with(queries: Queries) -> None:
+async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_it_began_with(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
     site = queries.site
     await site.lead(epoch=0)
     site.produce((T0, batch(5)), acks=1)
@@ -160,7 +169,9 @@ async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_i
     assert queries.offset(LATEST_TIMESTAMP).offset == 5
 
 
-async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(queries: Queries) -> None:
+async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
     site = queries.site
     await site.lead(epoch=2)
     for place in range(4):
@@ -177,20 +188,20 @@ async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(queries
 @pytest.mark.parametrize(
     ("epoch", "code"), [(1, ErrorCode.FENCED_LEADER_EPOCH), (3, ErrorCode.UNKNOWN_LEADER_EPOCH), (2, 0), (-1, 0)]
 )
-async def test_offsets_are_fenced_by_epoch(epoch: int, code: int, queries: Queries) -> None:
+async def test_offsets_are_fenced_by_epoch(epoch: int, code: int, queries: Queries, autojump_clock: MockClock) -> None:
     await queries.site.lead(epoch=2)
     assert queries.offset(EARLIEST_TIMESTAMP, epoch=epoch).error_code == code
     assert queries.epoch_end(2, current=epoch).error_code == code
 
 
-async def test_offsets_are_the_leaders_to_tell(queries: Queries) -> None:
+async def test_offsets_are_the_leaders_to_tell(queries: Queries, autojump_clock: MockClock) -> None:
     await queries.site.follow_leader()
     assert queries.offset(LATEST_TIMESTAMP).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert queries.offset(LATEST_TIMESTAMP, tp=T1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
-    queries: Queries, monkeypatch: pytest.MonkeyPatch
+    queries: Queries, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     site = queries.site
     await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
@@ -213,7 +224,7 @@ async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
 
 @pytest.mark.parametrize(("epoch", "end"), [(0, (0, 2)), (1, (0, 2)), (2, (2, 5)), (9, (4, 6))])
 async def test_the_end_of_an_epoch_is_that_of_the_largest_known_one(
-    epoch: int, end: tuple[int, int], queries: Queries
+    epoch: int, end: tuple[int, int], queries: Queries, autojump_clock: MockClock
 ) -> None:
     for leader_epoch, count in ((0, 2), (2, 3), (4, 1)):
         await queries.site.lead(epoch=leader_epoch)

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import structlog
 import trio
+from trio.testing import MockClock
 
 from strandline.broker.registration import BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
@@ -73,34 +74,36 @@ async def here(autojump_clock, nursery) -> AsyncIterator[Site]:
 # --- a start ---------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_comes_first_names_the_cluster(here: Site) -> None:
+async def test_whoever_comes_first_names_the_cluster(here: Site, autojump_clock: MockClock) -> None:
     await here.start(cluster_id=7)
     first = here.cluster_id
     await here.start(cluster_id=8)
     assert here.cluster_id == first
 
 
-async def test_every_start_is_a_new_incarnation(here: Site) -> None:
+async def test_every_start_is_a_new_incarnation(here: Site, autojump_clock: MockClock) -> None:
     incarnations = [(await here.start())[0].incarnation for _ in range(3)]
     assert incarnations == [1, 2, 3]
     assert here.zookeeper.tree.get(BrokerIncarnationZnode.path(1)).stat.version == 3
 
 
-async def test_an_incarnation_whose_answer_was_lost_is_never_used_twice(here: Site) -> None:
+async def test_an_incarnation_whose_answer_was_lost_is_never_used_twice(here: Site, autojump_clock: MockClock) -> None:
     await here.start()
     here.zookeeper.drop_next_reply(BrokerIncarnationZnode.path(1))
     registration, _ = await here.start()
     assert registration.incarnation == here.zookeeper.tree.get(BrokerIncarnationZnode.path(1)).stat.version > 1
 
 
-async def test_the_broker_epoch_is_the_transaction_that_created_the_registration(here: Site) -> None:
+async def test_the_broker_epoch_is_the_transaction_that_created_the_registration(
+    here: Site, autojump_clock: MockClock
+) -> None:
     registration, client = await here.start()
     assert registration.broker_epoch == -1
     await registration.register(znode())
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
 
 
-async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Site) -> None:
+async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Site, autojump_clock: MockClock) -> None:
     registration, client = await here.start()
     here.zookeeper.drop_next_reply(PATH)
     await registration.register(znode())
@@ -110,7 +113,7 @@ async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Si
 # --- somebody is there -----------------------------------------------------------------------------------------
 
 
-async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site) -> None:
+async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site, autojump_clock: MockClock) -> None:
     registration, client = await here.start()
     await registration.register(znode())
     here.zookeeper.crash(client)
@@ -124,7 +127,7 @@ async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site) -
     assert here.owner() == new_client.session_id, "the end of the old session takes nothing away"
 
 
-async def test_another_broker_with_that_id_is_not_replaced(here: Site) -> None:
+async def test_another_broker_with_that_id_is_not_replaced(here: Site, autojump_clock: MockClock) -> None:
     other, other_client = await here.start(folder=OTHER_FOLDER)
     await other.register(znode(OTHER_FOLDER, port=7777))
     registration, _ = await here.start()
@@ -134,7 +137,7 @@ async def test_another_broker_with_that_id_is_not_replaced(here: Site) -> None:
     assert registration.broker_epoch == -1
 
 
-async def test_an_unreadable_registration_counts_as_another_brokers(here: Site) -> None:
+async def test_an_unreadable_registration_counts_as_another_brokers(here: Site, autojump_clock: MockClock) -> None:
     registration, _ = await here.start()
     other = here.zookeeper.client()
     await other.start()
@@ -146,7 +149,9 @@ async def test_an_unreadable_registration_counts_as_another_brokers(here: Site) 
 # --- sessions end ----------------------------------------------------------------------------------------------
 
 
-async def test_after_its_session_expired_the_broker_registers_again_with_a_new_epoch(here: Site, nursery) -> None:
+async def test_after_its_session_expired_the_broker_registers_again_with_a_new_epoch(
+    here: Site, nursery, autojump_clock: MockClock
+) -> None:
     registration, client = await here.start()
     await registration.register(znode())
     first = registration.broker_epoch
@@ -160,7 +165,7 @@ async def test_after_its_session_expired_the_broker_registers_again_with_a_new_e
     assert registration.incarnation == 1, "the broker has not been started anew"
 
 
-async def test_between_the_sessions_the_broker_has_no_epoch(here: Site) -> None:
+async def test_between_the_sessions_the_broker_has_no_epoch(here: Site, autojump_clock: MockClock) -> None:
     registration, client = await here.start()
     await registration.register(znode())
     here.zookeeper.expire(client.session_id)
@@ -170,7 +175,7 @@ async def test_between_the_sessions_the_broker_has_no_epoch(here: Site) -> None:
 
 @pytest.mark.parametrize("moment_s", [0.03, 0.06, 0.07, 0.08, 0.1, 0.2])
 async def test_a_session_that_expires_again_while_registering_ends_registered_once(
-    moment_s: float, here: Site, nursery
+    moment_s: float, here: Site, nursery, autojump_clock: MockClock
 ) -> None:
     registration, client = await here.start()
     await registration.register(znode())
@@ -183,7 +188,9 @@ async def test_a_session_that_expires_again_while_registering_ends_registered_on
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
 
 
-async def test_a_second_expiry_with_a_lost_answer_ends_registered_once(here: Site, nursery) -> None:
+async def test_a_second_expiry_with_a_lost_answer_ends_registered_once(
+    here: Site, nursery, autojump_clock: MockClock
+) -> None:
     registration, client = await here.start()
     await registration.register(znode())
     nursery.start_soon(registration.run)
@@ -196,7 +203,7 @@ async def test_a_second_expiry_with_a_lost_answer_ends_registered_once(here: Sit
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
 
 
-async def test_a_short_loss_of_the_connection_changes_nothing(here: Site, nursery) -> None:
+async def test_a_short_loss_of_the_connection_changes_nothing(here: Site, nursery, autojump_clock: MockClock) -> None:
     registration, client = await here.start()
     await registration.register(znode())
     epoch = registration.broker_epoch
@@ -211,7 +218,9 @@ async def test_a_short_loss_of_the_connection_changes_nothing(here: Site, nurser
 # --- a start that may have lost data ---------------------------------------------------------------------------
 
 
-async def test_a_broker_that_may_have_lost_data_leaves_every_isr_with_another_member(here: Site) -> None:
+async def test_a_broker_that_may_have_lost_data_leaves_every_isr_with_another_member(
+    here: Site, autojump_clock: MockClock
+) -> None:
     await here.put_state("leads", [1, 2], leader=1, epoch=3)
     await here.put_state("follows", [1, 2, 3], leader=2, epoch=3)
     await here.put_state("alone", [1], leader=1, epoch=3)
@@ -223,13 +232,15 @@ async def test_a_broker_that_may_have_lost_data_leaves_every_isr_with_another_me
     assert here.state("outside") == ([2, 3], 2, 3)
 
 
-async def test_a_broker_that_lost_nothing_stays_in_its_isrs(here: Site) -> None:
+async def test_a_broker_that_lost_nothing_stays_in_its_isrs(here: Site, autojump_clock: MockClock) -> None:
     await here.put_state("t", [1, 2], leader=1)
     await here.start(lossy=False)
     assert here.state("t") == ([1, 2], 1, 3)
 
 
-async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(here: Site) -> None:
+async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(
+    here: Site, autojump_clock: MockClock
+) -> None:
     await here.put_state("t", [1, 2, 3], leader=2)
     path = PartitionStateZnode.path("t", 0)
     rival = here.zookeeper.client()
@@ -252,7 +263,7 @@ async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(h
     assert len(writes) == 2
 
 
-async def test_a_damaged_state_does_not_keep_a_broker_from_starting(here: Site) -> None:
+async def test_a_damaged_state_does_not_keep_a_broker_from_starting(here: Site, autojump_clock: MockClock) -> None:
     await here.put_state("good", [1, 2], leader=2)
     await here.put_state("bad", [1, 2], leader=2)
     client = here.zookeeper.client()

@@ -8,6 +8,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from strandline.broker.isr_updates import IsrOutcome
 from strandline.protocol.errors import ErrorCode
@@ -25,7 +26,7 @@ def codes(response) -> list[int]:
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
 
-async def test_an_order_of_a_past_controller_is_refused_whole(site: ReplicaSite) -> None:
+async def test_an_order_of_a_past_controller_is_refused_whole(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(epoch=1, controller_epoch=5)
     await site.order(site.state(epoch=1), controller_epoch=5)
     response = await site.order(site.state(T0, leader=2, epoch=9), site.state(T1), controller_epoch=4)
@@ -36,14 +37,16 @@ async def test_an_order_of_a_past_controller_is_refused_whole(site: ReplicaSite)
     assert not site.update_metadata(controller_epoch=4)
 
 
-async def test_each_partition_is_answered_for_itself_in_the_order_of_the_request(site: ReplicaSite) -> None:
+async def test_each_partition_is_answered_for_itself_in_the_order_of_the_request(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(epoch=3)
     response = await site.order(site.state(T1), site.state(T0, leader=2, epoch=2))
     assert [(e.partition_index, e.error_code) for e in response.partition_errors] == [(1, 0), (0, 74)]
     assert site.partition(T0).leadership is not None and site.partition(T1).leadership is not None
 
 
-async def test_the_same_order_again_changes_nothing(site: ReplicaSite) -> None:
+async def test_the_same_order_again_changes_nothing(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(epoch=3)
     site.produce((T0, batch()))
     leadership = partition.leadership
@@ -52,19 +55,21 @@ async def test_the_same_order_again_changes_nothing(site: ReplicaSite) -> None:
     assert len(partition.waiters) == 1
 
 
-async def test_a_broker_that_is_not_assigned_hosts_nothing(site: ReplicaSite) -> None:
+async def test_a_broker_that_is_not_assigned_hosts_nothing(site: ReplicaSite, autojump_clock: MockClock) -> None:
     response = await site.order(site.state(leader=2, replicas=(2, 3), isr=(2, 3)))
     assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert not site.replicas.partitions and not site.logs.logs
 
 
-async def test_another_topic_of_that_name_is_refused_while_the_old_one_is_hosted(site: ReplicaSite) -> None:
+async def test_another_topic_of_that_name_is_refused_while_the_old_one_is_hosted(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(epoch=7)
     assert codes(await site.order(site.state(epoch=9), topic_id=NEW_ID)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     assert site.partition().topic_id == TOPIC_ID
 
 
-async def test_following_starts_a_fetcher_and_leading_ends_it(site: ReplicaSite) -> None:
+async def test_following_starts_a_fetcher_and_leading_ends_it(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader(leader=2)
     (fetcher,) = site.followers._fetchers.values()
     assert list(fetcher.partitions) == [partition]
@@ -74,19 +79,23 @@ async def test_following_starts_a_fetcher_and_leading_ends_it(site: ReplicaSite)
     assert not site.followers._fetchers
 
 
-async def test_a_partition_without_a_leader_is_followed_from_nobody(site: ReplicaSite) -> None:
+async def test_a_partition_without_a_leader_is_followed_from_nobody(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.follow_leader(leader=-1)
     assert not site.followers._fetchers
 
 
-async def test_the_epochs_of_a_wave_are_on_disk_when_it_is_answered(site: ReplicaSite) -> None:
+async def test_the_epochs_of_a_wave_are_on_disk_when_it_is_answered(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0, epoch=4), site.state(T1, epoch=6))
     assert site.disk.read("/logs/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
     assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n6 0\n"
 
 
 async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(
-    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch
+    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr("strandline.broker.role_changes.PARTITIONS_PER_STEP", 1)
 
@@ -105,7 +114,9 @@ async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_appl
 # --- half of an order ------------------------------------------------------------------------------------------
 
 
-async def test_an_order_that_the_disk_refused_is_carried_out_when_it_comes_again(site: ReplicaSite) -> None:
+async def test_an_order_that_the_disk_refused_is_carried_out_when_it_comes_again(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     fault = site.disk.fail("makedirs", "/logs/t-0", errno.ENOSPC)
     assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     fault.cancel()
@@ -113,7 +124,9 @@ async def test_an_order_that_the_disk_refused_is_carried_out_when_it_comes_again
     assert site.partition(T0).leadership is not None
 
 
-async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_no_other(site: ReplicaSite) -> None:
+async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_no_other(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     site.disk.fail("rename", "/logs/t-0/leader-epoch*", errno.EIO)
     response = await site.order(site.state(T0), site.state(T1))
     assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
@@ -122,7 +135,7 @@ async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_no_o
     assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
 
-async def test_a_log_that_failed_before_it_was_hosted_is_not_led(site: ReplicaSite) -> None:
+async def test_a_log_that_failed_before_it_was_hosted_is_not_led(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     site.stop()
     site.logs.logs[T0].fail("fsync failed", OSError(errno.EIO, "EIO"))
@@ -178,7 +191,9 @@ def test_lost_doubled_and_reordered_orders_end_at_the_highest_epoch(
 # --- StopReplica -----------------------------------------------------------------------------------------------
 
 
-async def test_a_stopped_replica_keeps_its_log_and_its_high_watermark(site: ReplicaSite) -> None:
+async def test_a_stopped_replica_keeps_its_log_and_its_high_watermark(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(3)))
     assert codes(site.stop()) == [0]
@@ -187,7 +202,9 @@ async def test_a_stopped_replica_keeps_its_log_and_its_high_watermark(site: Repl
     assert (await site.follow_leader(epoch=1)).high_watermark == 3
 
 
-async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(site: ReplicaSite) -> None:
+async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead()
     assert codes(site.stop(delete=True, epoch=LEADER_EPOCH_TOPIC_DELETED)) == [0]
     assert site.logs.get(T0) is None
@@ -197,7 +214,9 @@ async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(sit
     assert T0 not in site.replicas.high_watermarks()
 
 
-async def test_an_older_epoch_stops_nothing_and_a_gone_topic_stops_any_epoch(site: ReplicaSite) -> None:
+async def test_an_older_epoch_stops_nothing_and_a_gone_topic_stops_any_epoch(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(epoch=5)
     assert codes(site.stop(epoch=4, delete=True)) == [ErrorCode.FENCED_LEADER_EPOCH]
     assert site.partition().leadership is not None
@@ -205,7 +224,9 @@ async def test_an_older_epoch_stops_nothing_and_a_gone_topic_stops_any_epoch(sit
 
 
 @pytest.mark.parametrize("hosted", [True, False], ids=["hosted", "on disk only"])
-async def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew(hosted: bool, site: ReplicaSite) -> None:
+async def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew(
+    hosted: bool, site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(replicas=(1,), isr=(1,)), topic_id=NEW_ID)
     site.produce((T0, batch(2)))
     if not hosted:
@@ -215,13 +236,13 @@ async def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew(ho
     assert site.logs.logs[T0].log_end_offset == 2
 
 
-async def test_a_deletion_that_comes_again_succeeds(site: ReplicaSite) -> None:
+async def test_a_deletion_that_comes_again_succeeds(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead()
     for _ in range(2):
         assert codes(site.stop(epoch=LEADER_EPOCH_TOPIC_DELETED, delete=True)) == [0]
 
 
-async def test_a_topic_created_anew_starts_with_an_empty_log(site: ReplicaSite) -> None:
+async def test_a_topic_created_anew_starts_with_an_empty_log(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(5)))
     site.stop()
@@ -231,7 +252,9 @@ async def test_a_topic_created_anew_starts_with_an_empty_log(site: ReplicaSite) 
     assert (partition.log.log_end_offset, partition.high_watermark, partition.topic_id) == (0, 0, NEW_ID)
 
 
-async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(site: ReplicaSite) -> None:
+async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("rename", "/logs/t-0", errno.EIO)
     assert codes(site.stop(T0, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -241,7 +264,9 @@ async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(site: Re
 # --- failures --------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_failure_takes_that_replica_offline_and_no_other(site: ReplicaSite) -> None:
+async def test_a_log_failure_takes_that_replica_offline_and_no_other(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.order(site.state(T0), site.state(T1))
     waiting = site.produce((T0, batch()))
     parked = site.fetch((T0, 0), wait_ms=500)
@@ -254,7 +279,7 @@ async def test_a_log_failure_takes_that_replica_offline_and_no_other(site: Repli
     assert "replica-failed" in site.event_names()
 
 
-async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite) -> None:
+async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.follow_leader()
     site.replicas.partition_failed(partition, OSError(errno.EIO, "EIO"))
     assert not site.followers._fetchers
@@ -265,7 +290,7 @@ async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite) 
 # --- background ------------------------------------------------------------------------------------------------
 
 
-async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaSite) -> None:
+async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead()
     site.produce((T0, batch()), acks=1)
     with trio.move_on_after(29):
@@ -277,7 +302,7 @@ async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaS
     assert list(site.isr_updates._pending) == [partition]
 
 
-async def test_an_isr_outcome_of_a_role_that_is_over_is_ignored(site: ReplicaSite) -> None:
+async def test_an_isr_outcome_of_a_role_that_is_over_is_ignored(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(isr=(1, 2))
     site.follow(3, 0)
     proposal = partition.leadership.proposal
@@ -286,7 +311,9 @@ async def test_an_isr_outcome_of_a_role_that_is_over_is_ignored(site: ReplicaSit
     assert (partition.leadership.isr, partition.leadership.zk_version) == ((1, 2), 8)
 
 
-async def test_a_commit_of_the_isr_serves_the_consumers_that_wait_for_it(site: ReplicaSite) -> None:
+async def test_a_commit_of_the_isr_serves_the_consumers_that_wait_for_it(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await site.lead(isr=(1,))
     site.produce((T0, batch()), acks=1)
     hand = site.fetch((T0, 0), wait_ms=500)
@@ -297,7 +324,7 @@ async def test_a_commit_of_the_isr_serves_the_consumers_that_wait_for_it(site: R
     assert hand.sent and site.flushes > flushes
 
 
-async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSite) -> None:
+async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(3)))
     with trio.move_on_after(6):
@@ -307,7 +334,7 @@ async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSit
     assert again.logs.high_watermarks == {TopicPartition("t", 0): 3}
 
 
-async def test_a_checkpoint_that_fails_is_written_the_next_time(site: ReplicaSite) -> None:
+async def test_a_checkpoint_that_fails_is_written_the_next_time(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(3)))
     fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.ENOSPC, times=1)
