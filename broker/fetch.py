@@ -162,6 +162,8 @@ class FetchHandler:
         """Read every partition within the limits of the request; changes nothing."""
         message = request.message
         remaining_bytes = message.max_bytes
+        if message.replica_id < 0:
+            remaining_bytes = min(remaining_bytes, self._replicas.config.fetch_max_bytes)
         regions: list[FileRegion] = []
         size_bytes = 0
         must_send = False

@@ -93,6 +93,9 @@ class Leadership:
     zk_version: int
     high_watermark: int
     min_insync_replicas: int
+    leading_since_offset: int
+    """Where the log ended when this broker began to lead without interruption. Until HW is there, what a predecessor
+    has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposal: IsrProposal | None = None
     frozen: bool = False
@@ -114,10 +117,12 @@ class Leadership:
         zk_version: int,
         min_insync_replicas: int,
         now: float,
+        predecessor: Leadership | None = None,
     ) -> Leadership:
         """Start leading: nothing is known of any follower yet, so HW stays until all of the ISR have fetched.
 
         ISR members get a full lag time before they can be removed; outsiders must catch up in this epoch.
+        `predecessor`: this broker's own leadership of the epoch before, if it led.
         """
         isr_members = tuple(isr)
         leadership = cls(
@@ -130,6 +135,7 @@ class Leadership:
             zk_version=zk_version,
             high_watermark=high_watermark,
             min_insync_replicas=min_insync_replicas,
+            leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
         )
         for replica in leadership.replicas:
             if replica != broker_id:

@@ -190,6 +190,7 @@ class Partition:
             zk_version=state.partition_epoch,
             min_insync_replicas=self.config.min_insync_replicas,
             now=now,
+            predecessor=self.leadership,
         )
         self._note_role(state)
         self._advance_and_complete()

@@ -103,6 +103,8 @@ class QueryHandler:
             check_topic_name(name)
         except InvalidTopicName:
             return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [])
+        if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
+            return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
             self._create_topic(name, str(request.connection.context.peer))
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
@@ -141,7 +143,7 @@ class QueryHandler:
         log, leadership = partition.log, partition.leadership
         if wanted.timestamp == EARLIEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(index, 0, -1, log.log_start_offset, partition.leader_epoch)
-        if leadership.high_watermark < leadership.epoch_start_offset:
+        if leadership.high_watermark < leadership.leading_since_offset:
             # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (8, KIP-207).
             return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
         if wanted.timestamp == LATEST_TIMESTAMP:

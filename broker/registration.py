@@ -21,7 +21,7 @@ import msgspec
 import structlog
 import trio
 
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import (
     PERSISTENT_PATHS,
     BrokerIdZnode,
@@ -68,6 +68,9 @@ class Registration:
         self.incarnation = -1
         self.broker_epoch = -1
         """czxid of the registration; −1 while there is none."""
+        self.undecided: list[TopicPartition] = []
+        """Partitions whose only in-sync member this broker is although it may have lost data: the controller's to
+        decide. Until then the loss must not be forgotten, not even by another crash."""
         self._directory_id = directory_id
         self._coordination = coordination
         self._log = log
@@ -232,7 +235,11 @@ class Registration:
         except InvalidZnode as error:
             self._log.warning("partition-state-unreadable", error=str(error))
             return None
-        if self.broker_id not in state.isr or len(state.isr) == 1:
+        if self.broker_id not in state.isr:
+            return None
+        if len(state.isr) == 1:
+            _, _, _, topic, _, index, _ = path.split("/")
+            self.undecided.append(TopicPartition(topic, int(index)))
             return None
         isr: Sequence[int] = [member for member in state.isr if member != self.broker_id]
         leads = state.leader == self.broker_id

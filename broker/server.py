@@ -25,6 +25,7 @@ from strandline.broker.control import ControlHandlers
 from strandline.broker.flushing import Flushing
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrUpdates
+from strandline.broker.leftovers import Leftovers
 from strandline.broker.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.processor import Processor
@@ -104,7 +105,7 @@ class Broker:
                 UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4),
                 may_have_lost_data=self.log_manager.may_have_lost_data,
             )
-            await self.environment.blocking.run(self._enter_cluster, cluster_id)
+            await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
             # 3
             self._build(cluster_id)
             async with trio.open_nursery() as nursery:
@@ -125,12 +126,6 @@ class Broker:
                 await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
                 with trio.move_on_after(SHUTDOWN_GRACE_S):
                     await self.coordination.close()
-
-    def _enter_cluster(self, cluster_id: str) -> None:
-        """Blocking. This broker has left the ISRs that a loss would matter to: the loss is dealt with."""
-        self.log_manager.join_cluster(cluster_id)
-        if self.log_manager.may_have_lost_data:
-            self.log_manager.mark_loss_handled()
 
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
@@ -265,6 +260,7 @@ class Broker:
             self.replicas.run_high_watermark_checkpoints,
             Flushing(self.config, self.log_manager, self.replicas, self._log).run,
             self.registration.run,
+            Leftovers(self.log_manager, self.registration, self.replicas, self._log).run,
         ]
         for task in background:
             nursery.start_soon(task)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import trio
 
 from strandline.client import TrioConsumer, TrioProducer
-from strandline.client.delivery import Delivery
 from strandline.client.errors import ClientError, DeliveryFailed
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -95,18 +94,15 @@ class VerifyingLoad:
                 await trio.sleep(self._pause_s)
             await producer.flush()
 
-    async def _send(self, producer: TrioProducer, partition: int, number: int) -> Delivery | None:
+    async def _send(self, producer: TrioProducer, partition: int, number: int) -> None:
         def settled(metadata: object, error: Exception | None) -> None:
             self._note(partition, number, metadata, error)
 
         try:
-            return await producer.send(
-                self._topic, make_value(partition, number), partition=partition, callback=settled
-            )
+            await producer.send(self._topic, make_value(partition, number), partition=partition, callback=settled)
         except ClientError as error:  # not accepted: nothing was sent
             self.outcomes[partition].failed.add(number)
             self.errors.append(error)
-            return None
 
     def _note(self, partition: int, number: int, metadata: object, error: Exception | None) -> None:
         outcomes = self.outcomes[partition]

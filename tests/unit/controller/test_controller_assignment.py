@@ -1,3 +1,5 @@
+"""Replica assignment: spread, rack awareness, and what a manual one must hold."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,3 +1,5 @@
+"""Elections: who may lead, in each situation, as tables."""
+
 from __future__ import annotations
 
 from strandline.controller.elections import (

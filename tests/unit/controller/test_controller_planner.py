@@ -1,3 +1,5 @@
+"""The planner: what follows from each event, as pure functions of the context."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,0 +1,52 @@
+"""What an earlier life of this broker left behind: deletions that it had begun, data that it may have lost.
+
+A loss is dealt with once this broker has left every ISR that has another member (`registration`), and the controller
+has decided about the partitions that only this broker had in sync. Until then not even a crash makes it forgotten.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from strandline.broker.registration import Registration
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.protocol.types import NO_BROKER
+from strandline.storage.log_manager import LogManager
+
+CHECK_INTERVAL_S = 1.0
+
+
+class Leftovers:
+    def __init__(
+        self,
+        logs: LogManager,
+        registration: Registration,
+        replicas: ReplicaManager,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._logs = logs
+        self._registration = registration
+        self._replicas = replicas
+        self._log = log
+
+    async def run(self) -> None:
+        """Ends when nothing is left."""
+        await self._finish_deletions()
+        if self._logs.may_have_lost_data:
+            await self._settle_loss()
+
+    async def _finish_deletions(self) -> None:
+        for remove in self._logs.pending_deletions:
+            try:
+                await self._replicas.run_blocking(remove)
+            except OSError as error:  # tried again at the next start
+                self._log.warning("leftover-not-removed", error=str(error))
+
+    async def _settle_loss(self) -> None:
+        undecided = self._registration.undecided
+        while undecided:
+            await trio.sleep(CHECK_INTERVAL_S)
+            partitions = self._replicas.partitions
+            undecided = [tp for tp in undecided if tp not in partitions or partitions[tp].leader_id == NO_BROKER]
+        await self._replicas.run_blocking(self._logs.mark_loss_handled)
