@@ -110,27 +110,29 @@ class FetchHandler:
             return
         replicas.flush_appends()  # an earlier produce of the same burst is visible to this fetch
         now = replicas.burst_now()
-        reads: list[_Read] = []
-        for topic in message.topics:
-            for wanted in topic.partitions:
-                read = _Read(topic.topic, topic.topic_id, wanted)
-                reads.append(read)
-                if is_follower:
-                    self._record_follower(read, message.replica_id, message.replica_epoch, now)
-        answer = self.read(request, reads)
-        if answer.must_send or answer.size_bytes >= message.min_bytes or message.max_wait_ms <= 0 or not reads:
-            self.send(request, answer)
-            return
+        reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
+        may_wait = message.max_wait_ms > 0 and message.min_bytes > 0 and bool(reads)
+        at_end = is_follower and may_wait
+        if is_follower:
+            for read in reads:
+                at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
+        if not at_end:  # else there is nothing to read: the usual case of a follower that keeps up
+            answer = self.read(request, reads)
+            if answer.must_send or answer.size_bytes >= message.min_bytes or not may_wait:
+                self.send(request, answer)
+                return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
         replicas.park_fetch(PendingFetch(self, request, reads, partitions, now + limit_ms / 1000))
 
-    def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> None:
-        """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned."""
+    def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> bool:
+        """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned.
+
+        Returns whether it has all that there is; False also when there is an error to answer."""
         wanted = read.wanted
         partition = self._replicas.partitions.get((read.topic, wanted.partition))
         if partition is None or self._fence(partition, read, True) is not None:
-            return
+            return False
         leadership = partition.leadership
         assert leadership is not None
         progress = leadership.followers.get(replica_id)
@@ -138,11 +140,12 @@ class FetchHandler:
             progress is None
             or not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset
         ):
-            return
+            return False
         if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:
-            return
+            return False
         if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
             self._replicas.high_watermark_advanced(partition)
+        return wanted.fetch_offset == partition.log.log_end_offset
 
     def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:
         """Why this fetch may not be served here, or None (KIP-320)."""
