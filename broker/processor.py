@@ -29,6 +29,7 @@ from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Transport, TransportClosed
 
 BURSTS_PER_TURN = 4
+DRAINED_BELOW_BYTES = 4096
 TIMER_INTERVAL_S = 1.0
 LAST_READS = 16
 """How often a connection that ends with an answer is emptied first."""
@@ -141,6 +142,7 @@ class Processor:
             view[:have] = connection.kept
             connection.kept = b""
         next_ = Next.READ
+        drained = False
         for _ in range(BURSTS_PER_TURN):
             used = 0
             if have >= PREFIX_BYTES:
@@ -150,6 +152,8 @@ class Processor:
                     view[:have] = view[used : used + have]
                 if next_ is not Next.READ:
                     break
+                if drained:
+                    break
             try:
                 received = connection.recv_into_nowait(view[have:])
             except trio.WouldBlock:
@@ -158,6 +162,8 @@ class Processor:
             if not received:
                 return Next.END
             have += received
+            # A short read of a few small requests emptied the socket: asking again would cost as much as handling one.
+            drained = received < DRAINED_BELOW_BYTES
         else:
             next_ = Next.YIELD
         connection.kept = bytes(view[:have])

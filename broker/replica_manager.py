@@ -29,7 +29,7 @@ from strandline.storage.log_manager import LogManager
 
 T = TypeVar("T")
 
-DEADLINE_CHECK_INTERVAL_S = 0.05
+DEADLINE_CHECK_INTERVAL_S = 0.1
 """How late an expired produce or fetch may be answered: one coarse timer for all of them."""
 PARTITIONS_PER_STEP = 200
 """Role changes between two checkpoints, so that a request over 10 K partitions does not hold the loop."""

@@ -233,8 +233,8 @@ class ConsumeLoop:
                     break
                 if stop is not None and record.offset >= stop:
                     break
-                self._out.write(self._write(record, self.count + 1))
-                self.count += 1
+                self.count += 1  # first: who interrupts after the line came must find it counted
+                self._out.write(self._write(record, self.count))
         if self.count > before:
             self._out.flush()
         return self.count - before

@@ -83,6 +83,10 @@ class FrameReader:
         self._start = end
         return Frame(header, self._view[body_start:body_end], self._view[body_end:end])
 
+    def make_room(self) -> None:
+        """Before the first `receive_nowait` of an answer; `next_frame` does it for the following ones."""
+        self._make_room(0)
+
     def receive_nowait(self) -> bool:
         """Read what is there; False at the end of the stream. WouldBlock: nothing there yet."""
         received = self._transport.recv_into_nowait(self._view[self._end :])
@@ -302,16 +306,17 @@ class Connection:
         return correlation_id
 
     async def _receive(self, request: type[Request], version: int, correlation_id: int) -> tuple[Message, memoryview]:
-        waited = False
-        while (frame := self.reader.next_frame()) is None:
+        self.reader.make_room()
+        while True:
+            # Waiting first: right after the request nothing can be there, and others get their turn in any case.
+            await self.transport.wait_readable()
             try:
                 if not self.reader.receive_nowait():
                     raise TransportClosed("the peer closed it")
             except trio.WouldBlock:
-                await self.transport.wait_readable()
-                waited = True
-        if not waited:
-            await trio.lowlevel.checkpoint()
+                continue
+            if (frame := self.reader.next_frame()) is not None:
+                break
         check_header(frame.header, request, version, correlation_id)
         if self.reader.buffered_bytes:
             raise RemoteProtocolError(f"{self.reader.buffered_bytes} bytes more than the answer")

@@ -142,16 +142,18 @@ class SocketTransport:
         return self.send_nowait([piece]) if piece else 0
 
     async def wait_readable(self) -> None:
-        await self._wait(trio.lowlevel.wait_readable)
-
-    async def wait_writable(self) -> None:
-        await self._wait(trio.lowlevel.wait_writable)
-
-    async def _wait(self, wait) -> None:  # type: ignore[no-untyped-def]
         if self._closed_because is not None:
             raise TransportClosed(self._closed_because)
         try:
-            await wait(self._socket)
+            await trio.lowlevel.wait_readable(self._fd)
+        except trio.ClosedResourceError:
+            raise TransportClosed(self._closed_because or "closed by this side") from None
+
+    async def wait_writable(self) -> None:
+        if self._closed_because is not None:
+            raise TransportClosed(self._closed_because)
+        try:
+            await trio.lowlevel.wait_writable(self._fd)
         except trio.ClosedResourceError:
             raise TransportClosed(self._closed_because or "closed by this side") from None
 
