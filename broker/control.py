@@ -84,7 +84,7 @@ class TopicConfigs:
             try:
                 self._known[topic] = topic_config(self._config, ConfigZnode.decode(path, znode.data).config)
             except (InvalidZnode, InvalidConfig) as error:
-                self._log.error("topic-config-unusable", topic=topic[0], error=str(error))
+                self._log.error("topic config unusable", topic=topic[0], error=str(error))
                 self._known[topic] = self._defaults
 
     def get(self, name: str, topic_id: bytes) -> TopicConfig:
@@ -133,7 +133,7 @@ class ControlHandlers:
             await self._topic_configs.load(topic_ids.items())
         except CoordinationError as error:
             # A replica must not start with the wrong min.insync.replicas: the controller sends the request again.
-            self._log.warning("topic-configs-unread", error=str(error))
+            self._log.warning("topic configs unread", error=str(error))
             return LeaderAndIsrResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
         if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
@@ -175,7 +175,7 @@ class ControlHandlers:
         if name in self._creating:
             return
         self._creating[name] = None
-        self._log.info("creating-topic-automatically", topic=name, asked_by=asked_by)
+        self._log.info("creating topic automatically", topic=name, asked_by=asked_by)
 
         async def create() -> None:
             request = CreateTopicsRequest([CreatableTopic(name)], timeout_ms=CONTROLLER_TIMEOUT_MS)
@@ -183,9 +183,9 @@ class ControlHandlers:
                 response = cast(CreateTopicsResponse, await self.ask_controller(request))
                 for result in response.topics:
                     if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                        self._log.warning("automatic-creation-failed", topic=name, error=result.error_message)
+                        self._log.warning("automatic creation failed", topic=name, error=result.error_message)
             except (ClientError, RemoteProtocolError) as error:
-                self._log.warning("automatic-creation-failed", topic=name, error=str(error))
+                self._log.warning("automatic creation failed", topic=name, error=str(error))
             finally:
                 del self._creating[name]
 
@@ -225,13 +225,13 @@ class ControlHandlers:
             try:
                 response = cast(ControlledShutdownResponse, await self.ask_controller(message))
                 if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
-                    self._log.info("controlled-shutdown-done")
+                    self._log.info("controlled shutdown done")
                     return
                 remaining = (
                     ErrorCode(response.error_code).name if response.error_code else response.remaining_partitions
                 )
             except (ClientError, RemoteProtocolError) as error:
                 remaining = str(error)
-            self._log.warning("controlled-shutdown-incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
+            self._log.warning("controlled shutdown incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
             if attempt + 1 < attempts:
                 await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)

@@ -59,4 +59,4 @@ class Flushing:
             try:
                 await self._replicas.run_blocking(self._logs.checkpoint_recovery_points)
             except OSError as error:  # the older file is a safe lower bound (23); the next one may succeed
-                self._log.error("recovery-points-not-checkpointed", error=str(error))
+                self._log.error("recovery points not checkpointed", error=str(error))

@@ -168,7 +168,7 @@ class Fetcher:
     def give_up_if_late(self, now: float) -> None:
         """End a poll whose answer is overdue: the connection is taken as dead, and made anew."""
         if self._polling is not None and now > self._answer_due_at:
-            self._followers.log.warning("fetch-answer-overdue", leader=self._leader_id)
+            self._followers.log.warning("fetch answer overdue", leader=self._leader_id)
             self._polling.close()
 
     def remove(self, partition: Partition) -> None:
@@ -193,7 +193,7 @@ class Fetcher:
                 if self._changed.is_set():  # perhaps our own doing, for new partitions: try again at once
                     self._changed = trio.Event()
                     continue
-                self._followers.log.info("fetcher-disconnected", leader=self._leader_id, error=str(error))
+                self._followers.log.info("fetcher disconnected", leader=self._leader_id, error=str(error))
                 await trio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
@@ -315,7 +315,7 @@ class Fetcher:
                 end = partition.truncate_to_divergence(data.diverging_epoch)
                 report = self._followers.log.error if end < high_watermark else self._followers.log.info
                 report(
-                    "truncated-below-high-watermark" if end < high_watermark else "truncated",
+                    "truncated below high watermark" if end < high_watermark else "truncated",
                     partition=str(partition.topic_partition),
                     from_offset=before,
                     to_offset=end,
@@ -333,7 +333,7 @@ class Fetcher:
                 self._resume_at.pop(partition, None)
         except InvalidBatch as error:
             self._followers.log.error(
-                "fetched-batch-refused", partition=str(partition.topic_partition), error=str(error)
+                "fetched batch refused", partition=str(partition.topic_partition), error=str(error)
             )
             self._back_off(partition)
         except (LogStorageError, OSError) as error:
@@ -343,7 +343,7 @@ class Fetcher:
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.log_end_offset < data.log_start_offset:
             self._followers.log.warning(
-                "restarted-at-leaders-log-start",
+                "restarted at leaders log start",
                 partition=str(partition.topic_partition),
                 log_end_offset=partition.log.log_end_offset,
                 leader_log_start_offset=data.log_start_offset,
@@ -351,7 +351,7 @@ class Fetcher:
             partition.restart_at(data.log_start_offset)
             return
         self._followers.log.info(
-            "fetch-refused",
+            "fetch refused",
             partition=str(partition.topic_partition),
             leader=self._leader_id,
             error=ErrorCode(code).name,

@@ -39,6 +39,7 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     ZnodeStat,
 )
+from strandline.runtime.logging import RateLimited
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -66,6 +67,7 @@ class IsrUpdates:
         self._broker_id = broker_id
         self._coordination = coordination
         self._log = log
+        self._limited = RateLimited(log, interval_s=10.0)
         self._pending: dict[Partition, IsrProposal] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._wake = trio.Event()
@@ -134,24 +136,31 @@ class IsrUpdates:
             outcome: IsrOutcome | None = IsrOutcome(proposal.isr, stat.version)
         elif isinstance(result, TransactionFailed) and result.index < len(proposal.added):
             outcome = IsrOutcome()  # an incarnation check failed: nothing was written
+            self._limited.warning(
+                ("rejected", partition.topic_partition),
+                "isr proposal rejected: who would join has been restarted since its fetch",
+                partition=str(partition.topic_partition),
+                fetched_as=proposal.added,
+            )
         elif isinstance(result, TransactionFailed) and isinstance(result.cause, BadVersion):
             outcome = await self._read_back(partition, proposal)
         else:
-            self._log.warning("isr-update-failed", partition=str(partition.topic_partition), error=str(result))
+            self._log.warning("isr update failed", partition=str(partition.topic_partition), error=str(result))
             outcome = IsrOutcome(frozen=True)
         if outcome is None or self._finished is None:
             return
         if outcome.isr is not None:
             self._changed[partition.topic_partition] = None
             self._announce.set()
-        self._log.info(
-            "isr-frozen" if outcome.frozen else "isr-rejected" if outcome.isr is None else "isr-changed",
-            partition=str(partition.topic_partition),
-            kind=proposal.kind.value,
-            proposed=proposal.isr,
-            isr=outcome.isr,
-            zk_version=outcome.zk_version,
-        )
+        if outcome.frozen or outcome.isr is not None:
+            self._log.info(
+                "isr frozen" if outcome.frozen else "isr changed",
+                partition=str(partition.topic_partition),
+                kind=proposal.kind.value,
+                proposed=proposal.isr,
+                isr=outcome.isr,
+                zk_version=outcome.zk_version,
+            )
         self._finished(partition, proposal, outcome)
 
     async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
@@ -163,7 +172,7 @@ class IsrUpdates:
             znode = await self._coordination.get(path)
             state = PartitionStateZnode.decode(path, znode.data)
         except (NoNode, InvalidZnode) as error:
-            self._log.warning("isr-state-unreadable", partition=str(partition.topic_partition), error=str(error))
+            self._log.warning("isr state unreadable", partition=str(partition.topic_partition), error=str(error))
             return IsrOutcome(frozen=True)
         except CoordinationError:
             if _is_current(partition, proposal):

@@ -41,7 +41,7 @@ class Leftovers:
             try:
                 await self._replicas.run_blocking(remove)
             except OSError as error:  # tried again at the next start
-                self._log.warning("leftover-not-removed", error=str(error))
+                self._log.warning("leftover not removed", error=str(error))
 
     async def _settle_loss(self) -> None:
         undecided = self._registration.undecided

@@ -86,7 +86,7 @@ class ProduceHandler:
             batches = validate_produced(
                 records,
                 max_batch_bytes=config.max_message_bytes,
-                compacted="compact" in config.cleanup_policy,
+                compacted=config.is_compacted,
                 slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
             )
         except InvalidBatch as error:

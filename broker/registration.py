@@ -82,6 +82,7 @@ class Registration:
         """Steps 1–3; returns the cluster's id."""
         for path in PERSISTENT_PATHS:
             await self._until_answered(partial(self._ensure, path))
+        await self._until_answered(self._refuse_taken_id)
         cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
         self.incarnation = await self._until_answered(self._bump_incarnation)
         if may_have_lost_data:
@@ -103,7 +104,7 @@ class Registration:
                     await self._register()
                     break
                 except (ConnectionLost, SessionExpired) as error:
-                    self._log.warning("registration-delayed", error=str(error))
+                    self._log.warning("registration delayed", error=str(error))
                     await trio.sleep(RETRY_DELAY_S)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -119,7 +120,7 @@ class Registration:
             try:
                 return await step()
             except (ConnectionLost, SessionExpired) as error:
-                self._log.warning("registration-delayed", error=str(error))
+                self._log.warning("registration delayed", error=str(error))
                 await trio.sleep(RETRY_DELAY_S)
 
     async def _ensure(self, path: str, data: bytes = b"") -> None:
@@ -178,8 +179,19 @@ class Registration:
             await self._coordination.multi([Delete(path, found.stat.version), Create(path, data, ephemeral=True)])
         except TransactionFailed:
             return False
-        self._log.info("replaced-own-stale-registration", old_session=f"{found.stat.ephemeral_owner:#x}")
+        self._log.info("replaced own stale registration", old_session=f"{found.stat.ephemeral_owner:#x}")
         return True
+
+    async def _refuse_taken_id(self) -> None:
+        """Before anything of this id is touched: a broker that is refused later would have left the ISRs of the one
+        that rightly has it, and have outdated its incarnation."""
+        path = BrokerIdZnode.path(self.broker_id)
+        try:
+            found = await self._coordination.get(path)
+        except NoNode:
+            return
+        if found.stat.ephemeral_owner != self._coordination.session_id:
+            self._refuse_foreign(path, found)
 
     def _refuse_foreign(self, path: str, found: Znode) -> None:
         """The data folder's lock is held by this process, so a registration with its directory id is a past life's."""
@@ -227,13 +239,13 @@ class Registration:
             if paths:
                 await trio.sleep(RETRY_DELAY_S)
         if left:
-            self._log.warning("left-isrs-after-possible-data-loss", partitions=len(left))
+            self._log.warning("left isrs after possible data loss", partitions=len(left))
 
     def _without_me(self, path: str, znode: Znode) -> Operation | None:
         try:
             state = PartitionStateZnode.decode(path, znode.data)
         except InvalidZnode as error:
-            self._log.warning("partition-state-unreadable", error=str(error))
+            self._log.warning("partition state unreadable", error=str(error))
             return None
         if self.broker_id not in state.isr:
             return None

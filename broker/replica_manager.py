@@ -6,7 +6,7 @@ It owns the dictionary of partitions, which `role_changes` fills and empties as 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import structlog
@@ -154,7 +154,7 @@ class ReplicaManager:
         partition.resign()
         self._isr_updates.forget(partition)
         self.wake(partition)
-        self._state_change_log.error("replica-failed", partition=str(partition.topic_partition), error=str(error))
+        self._state_change_log.error("replica failed", partition=str(partition.topic_partition), error=str(error))
 
     def wake(self, partition: Partition) -> None:
         """The role changed: parked fetches get their (error) answer at the end of this step."""
@@ -220,7 +220,7 @@ class ReplicaManager:
         try:
             await self.run_blocking(self.logs.checkpoint_high_watermarks, self.high_watermarks())
         except OSError as error:
-            self._state_change_log.error("high-watermarks-not-checkpointed", error=str(error))
+            self._state_change_log.error("high watermarks not checkpointed", error=str(error))
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""
@@ -228,9 +228,6 @@ class ReplicaManager:
         for partition in self.partitions.values():
             marks[partition.topic_partition] = partition.high_watermark
         return marks
-
-    def led_partitions(self) -> Iterable[Partition]:
-        return (partition for partition in self.partitions.values() if partition.leadership is not None)
 
 
 def _not_running(*_: object) -> None:

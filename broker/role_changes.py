@@ -115,7 +115,7 @@ class RoleChanges:
         topic_partition = TopicPartition(topic.topic_name, state.partition_index)
         partition = self._replicas.partitions.get(topic_partition)
         if self._replicas.broker_id not in state.replicas:
-            self._state_change_log.warning("not-a-replica", partition=str(topic_partition), replicas=state.replicas)
+            self._state_change_log.warning("not a replica", partition=str(topic_partition), replicas=state.replicas)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
         if partition is not None and partition.topic_id != topic.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID, None
@@ -134,13 +134,13 @@ class RoleChanges:
             else:
                 partition.become_follower(state)
         except (LogStorageError, OSError) as error:
-            self._state_change_log.error("role-change-failed", partition=str(topic_partition), error=str(error))
+            self._state_change_log.error("role change failed", partition=str(topic_partition), error=str(error))
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR, None
         self._replicas.wake(partition)
         self._state_change_log.info(
-            "became-leader" if state.leader == self._replicas.broker_id else "became-follower",
+            "became leader" if state.leader == self._replicas.broker_id else "became follower",
             partition=str(topic_partition),
             leader=state.leader,
             leader_epoch=state.leader_epoch,
@@ -157,7 +157,7 @@ class RoleChanges:
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self._state_change_log.warning(
-                "log-of-deleted-topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
+                "log of deleted topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
             )
             self._remove_log(topic_partition)
             log = None
@@ -227,13 +227,13 @@ class RoleChanges:
             self._logs.high_watermarks[topic_partition] = partition.high_watermark
             del self._replicas.partitions[topic_partition]
         self._state_change_log.info(
-            "stopped-replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
+            "stopped replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
         )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
                 self._remove_log(topic_partition)
             except LogStorageError as error:
-                self._state_change_log.error("log-not-deleted", partition=str(topic_partition), error=str(error))
+                self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 

@@ -5,9 +5,10 @@
       connections (get a deadline at shutdown)
         listeners (cancelled first)
 
-One Produce request: `acceptor` takes its connection, `processor` turns bytes into requests, `request_channel` calls
-`produce`, which checks the batches and appends them through `partition` to `storage/log`; the answer waits in
-`purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order by `connection`.
+One Produce request: `acceptor` takes its connection, `processor` and `burst` turn bytes into requests,
+`request_channel` calls `produce`, which checks the batches and appends them through `partition` to `storage/log`; the
+answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order by
+`connection`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uuid import UUID
 
 import trio
 
+from strandline import __version__
 from strandline.broker.acceptor import Acceptor, ListenerConfig
 from strandline.broker.control import ControlHandlers
 from strandline.broker.flushing import Flushing
@@ -52,7 +54,6 @@ SHUTDOWN_GRACE_S = 5.0
 """What connections get at shutdown to receive the answers that are due."""
 QUEUED_BYTES = 256 * 2**20
 """Of requests and large frames in memory at once, where `queued.max.request.bytes` sets no limit."""
-VERSION = "0.1.0"
 
 
 class Broker:
@@ -135,7 +136,7 @@ class Broker:
         queries = QueryHandler(
             self.replicas,
             cluster_id=cluster_id,
-            software_version=VERSION,
+            software_version=__version__,
             create_topic=self.control.create_topic_automatically,
         )
         self.channel = self._build_channel(queries)
@@ -338,7 +339,7 @@ async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_signals, broker, nursery.cancel_scope, logs)
-            await broker.run(task_status=_Serving(config, logs))
+            await broker.run(task_status=_Serving(logs))
             nursery.cancel_scope.cancel()
             return 0
     except* (StorageError, CannotListen, BrokerIdTaken, CoordinationError) as failures:
@@ -349,13 +350,12 @@ async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
 class _Serving(trio.TaskStatus[dict[str, Address]]):
     """Told by the broker that it serves."""
 
-    def __init__(self, config: BrokerConfig, logs: BrokerLogs) -> None:
-        self._config = config
+    def __init__(self, logs: BrokerLogs) -> None:
         self._logs = logs
 
     def started(self, value: dict[str, Address] | None = None) -> None:
         tune_garbage_collection()
-        self._logs.main.info("serving", broker_id=self._config.broker_id)
+        self._logs.main.info("serving")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -372,8 +372,8 @@ async def _watch_signals(broker: Broker, scope: trio.CancelScope, logs: BrokerLo
         async for number in signals:
             count += 1
             if count > 1:
-                logs.main.warning("stopping-at-once", signal=signal.Signals(number).name)
+                logs.main.warning("stopping at once", signal=signal.Signals(number).name)
                 scope.cancel()
                 return
-            logs.main.info("shutting-down", signal=signal.Signals(number).name)
+            logs.main.info("shutting down", signal=signal.Signals(number).name)
             broker.shut_down()

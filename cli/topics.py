@@ -151,6 +151,7 @@ class Outcome(NamedTuple):
 
 def create(admin: Admin, wanted: Wanted) -> int:
     from strandline.protocol.errors import ErrorCode, error_code
+    from strandline.runtime.config import not_honoured_yet
 
     outcomes = []
     for name in wanted.names:
@@ -166,6 +167,8 @@ def create(admin: Admin, wanted: Wanted) -> int:
                 outcomes.append(Outcome(name, str(error), error_code(code).name))
         else:
             outcomes.append(Outcome(name, f"Created topic {name}."))
+    for key in not_honoured_yet(wanted.configs):
+        click.echo(f"warning: {key} is kept, but this version does not act on it yet", err=True)
     return report(wanted, outcomes)
 
 

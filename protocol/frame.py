@@ -33,9 +33,6 @@ MAX_BODY_BYTES = 4 * 2**20
 """The longest msgpack body (attachments do not count): the metadata of 100 K partitions is 2.5 MB. Decoding builds up
 to 64 bytes of objects per byte, so this, not the frame's limit, bounds what a hostile body can cost."""
 
-MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
-"""The longest frame of a peer that has not said who it is (safety.md §3)."""
-
 PREFIX_BYTES = 4
 HEADER_BYTES = 17
 PREFIX_AND_HEADER_BYTES = PREFIX_BYTES + HEADER_BYTES

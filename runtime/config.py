@@ -20,7 +20,7 @@ from pathlib import Path
 from strandline.runtime.config_broker import BrokerConfig
 from strandline.runtime.config_listeners import Listener, advertised, parse_listeners, parse_protocol_map
 from strandline.runtime.config_table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
-from strandline.runtime.config_topic import TOPIC_KEYS, TopicConfig, topic_config
+from strandline.runtime.config_topic import TOPIC_KEYS, TopicConfig, not_honoured_yet, topic_config
 from strandline.runtime.config_values import ConfigKey, InvalidConfig, Value
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Listener",
     "TopicConfig",
     "load_broker_config",
+    "not_honoured_yet",
     "parse_properties",
     "reference",
     "topic_config",

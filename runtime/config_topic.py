@@ -7,7 +7,7 @@ means. All of them may change while the topic lives.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -120,3 +120,8 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
             )
         values[row.key.attribute] = row.key.parse(text)
     return TopicConfig(**values)
+
+
+def not_honoured_yet(overrides: Iterable[str]) -> list[str]:
+    """Those of the topic keys that this version accepts and does not act on."""
+    return [name for name in overrides if name in _BY_NAME and not _BY_NAME[name].key.honoured]

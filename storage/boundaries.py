@@ -34,11 +34,6 @@ class Boundaries:
             del self.offsets[: -_RECENT_MAX // 2]
             del self.positions[: -_RECENT_MAX // 2]
 
-    def undo_to(self, count: int) -> None:
-        """Keep the first `count` recent ones: what came after was not written."""
-        del self.offsets[count:]
-        del self.positions[count:]
-
     def start_segment(self) -> None:
         """Another segment is the active one now."""
         del self.offsets[:]

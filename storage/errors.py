@@ -107,7 +107,3 @@ class LogExists(StorageError):
 
 class UnsafePath(StorageError):
     """A name that would lead out of the log directory."""
-
-
-class InvalidCheckpoint(StorageError):
-    """A checkpoint file that cannot be read at all; the caller falls back to a safe lower bound."""

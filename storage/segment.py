@@ -26,11 +26,6 @@ MAX_INDEX_BYTES_READ = 2**30
 """An index file above this is damaged, whatever it contains."""
 
 
-def segment_file_name(base_offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`"""
-    return f"{base_offset:020d}{suffix}"
-
-
 class SegmentIndexes:
     """Both indexes of one segment: pinned while the segment is active, loaded on use afterwards."""
 

@@ -58,7 +58,6 @@ class BadRequest:
 
 
 GOOD_BATCH = build_batch([(1_700_000_000_000 + number, b"key", b"value %d" % number) for number in range(3)])
-_COMPRESSED = build_batch([(1_700_000_000_000, b"key", b"value" * 100)], "gzip")
 
 
 def _produce(batches: bytes, *, topic: str = TOPIC, partition: int = 0, acks: int = -1) -> ProduceRequest:

@@ -159,7 +159,7 @@ async def test_an_unusable_configuration_is_told_and_the_defaults_hold(
 ) -> None:
     await broker.client.create(ConfigZnode.path("t"), data, parents=True)
     assert (await broker.lead()).partition_errors[0].error_code == 0
-    assert "topic-config-unusable" in broker.site.event_names()
+    assert "topic config unusable" in broker.site.event_names()
 
 
 async def test_no_replica_starts_while_its_configuration_cannot_be_read(
@@ -209,7 +209,7 @@ async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broke
     broker.plane.is_active = False
     broker.control.create_topic_automatically("new", "client:1")
     await broker.site.run_submitted()
-    assert "automatic-creation-failed" in broker.site.event_names()
+    assert "automatic creation failed" in broker.site.event_names()
     broker.control.create_topic_automatically("new", "client:1")
     assert len(broker.site.submitted) == 1
 
@@ -247,7 +247,7 @@ async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker
     await broker.control.leave_cluster()
     assert len(broker.plane.asked) == 3
     assert 0.99 < trio.current_time() - before < 1.1, "two pauses of controlled.shutdown.retry.backoff.ms"
-    assert broker.site.event_names().count("controlled-shutdown-incomplete") == 2
+    assert broker.site.event_names().count("controlled shutdown incomplete") == 2
 
 
 async def test_leaving_gives_up_after_its_retries(broker: Broker, autojump_clock: MockClock) -> None:
@@ -259,7 +259,7 @@ async def test_leaving_gives_up_after_its_retries(broker: Broker, autojump_clock
 async def test_leaving_gives_up_when_no_controller_can_be_reached(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.is_active = False
     await broker.control.leave_cluster()
-    assert broker.site.event_names().count("controlled-shutdown-incomplete") == 4
+    assert broker.site.event_names().count("controlled shutdown incomplete") == 4
 
 
 async def test_leaving_goes_by_the_registration_of_the_moment(broker: Broker, autojump_clock: MockClock) -> None:

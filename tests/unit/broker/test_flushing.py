@@ -82,4 +82,4 @@ async def test_a_checkpoint_that_fails_is_written_the_next_time(autojump_clock) 
     await run(site, 125)
     assert fault.hits == 1
     assert b"t 0 3\n" in site.disk.read("/logs/recovery-point-offset-checkpoint")
-    assert "recovery-points-not-checkpointed" in site.event_names()
+    assert "recovery points not checkpointed" in site.event_names()

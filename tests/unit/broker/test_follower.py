@@ -142,7 +142,7 @@ async def test_a_cut_below_the_high_watermark_is_told_loudly(
     leader.answer(await leader.next(), p0={"diverging_epoch": EpochEndOffset(1, 2)})
     await leader.next()
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
-    assert "truncated-below-high-watermark" in site.event_names()
+    assert "truncated below high watermark" in site.event_names()
 
 
 async def test_an_answer_of_an_epoch_that_is_over_is_discarded(
@@ -169,7 +169,7 @@ async def test_an_answer_to_another_log_end_is_discarded(
     second = await leader.next()
     assert leader.reads(second)[0].fetch_offset == 1
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
-    assert "fetched-batch-refused" not in site.event_names(), "it is not even looked at"
+    assert "fetched batch refused" not in site.event_names(), "it is not even looked at"
 
 
 async def test_an_answer_for_a_replica_that_was_stopped_meanwhile_is_discarded(
@@ -275,7 +275,7 @@ async def test_a_damaged_batch_is_not_appended_and_asked_for_again(
     leader.answer(await leader.next(), p0={"records": data[:-1] + bytes([data[-1] ^ 1]), "high_watermark": 1})
     second = await leader.next()
     assert (leader.reads(second)[0].fetch_offset, partition.high_watermark) == (0, 0)
-    assert "fetched-batch-refused" in site.event_names()
+    assert "fetched batch refused" in site.event_names()
 
 
 async def test_a_fetcher_comes_back_after_its_connection_broke(
@@ -297,7 +297,7 @@ async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(
         await following(site)
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
-    attempts = site.event_names().count("fetcher-disconnected")
+    attempts = site.event_names().count("fetcher disconnected")
     assert 5 <= attempts <= 15
 
 

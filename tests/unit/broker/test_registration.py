@@ -128,9 +128,9 @@ async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site, a
 
 
 async def test_another_broker_with_that_id_is_not_replaced(here: Site, autojump_clock: MockClock) -> None:
-    other, other_client = await here.start(folder=OTHER_FOLDER)
-    await other.register(znode(OTHER_FOLDER, port=7777))
     registration, _ = await here.start()
+    other, other_client = await here.start(folder=OTHER_FOLDER)
+    await other.register(znode(OTHER_FOLDER, port=7777))  # between the other's first look and its registration
     with pytest.raises(BrokerIdTaken, match=r"broker\.id=1 .* host:7777"):
         await registration.register(znode())
     assert here.owner() == other_client.session_id

@@ -276,7 +276,7 @@ async def test_a_log_failure_takes_that_replica_offline_and_no_other(
     assert parked.fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert codes(await site.order(site.state(T0, epoch=1), site.state(T1, epoch=1))) == [56, 0]
     assert site.partition(T1).leadership is not None
-    assert "replica-failed" in site.event_names()
+    assert "replica failed" in site.event_names()
 
 
 async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite, autojump_clock: MockClock) -> None:
