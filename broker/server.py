@@ -7,8 +7,8 @@
 
 One Produce request: `acceptor` takes its connection, `processor` and `burst` turn bytes into requests,
 `request_channel` calls `produce`, which checks the batches and appends them through `partition` to `storage/log`; the
-answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order by
-`connection`.
+answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order
+by `connection`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
     cluster.json              what runs (cluster_state)
     zookeeper/                data, configuration and log of ZooKeeper
-    broker-<id>/              server.properties, broker.log and the logs under data/
+    broker-<id>/              server.properties, broker.log, state-change.log, controller.log, the logs under data/
 
 Broker ids count from 1. The processes outlive the command that started them. Ports are kept from one start to the next
 as long as they are free. Nothing is ever killed by name or by a bare pid (process.py).
@@ -23,7 +23,7 @@ from types import TracebackType
 
 from strandline.cli.cluster_probe import all_ready, ask_brokers
 from strandline.cli.cluster_state import Member, locked, read_state, write_state
-from strandline.cli.process import Daemon, ProcessFailed
+from strandline.cli.process import Daemon, ProcessFailed, ProcessId
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.protocol.messages import MetadataResponse
 from strandline.runtime.loopback import LOOPBACK, free_port
@@ -81,6 +81,8 @@ class EmbeddedCluster:
             for broker_id in self.broker_ids
         }
         self._ports: dict[int, int] = {}
+        self._own: set[ProcessId] = set()
+        """Every process that this object ever started or adopted: only these may leave the record again."""
 
     @classmethod
     def recorded(cls, data_dir: Path) -> EmbeddedCluster:
@@ -93,6 +95,7 @@ class EmbeddedCluster:
         broker_ids = [int(name.removeprefix("broker-")) for name in members if name != _ZOOKEEPER]
         cluster = cls(data_dir, max(broker_ids, default=0))
         for name, member in members.items():
+            cluster._own.add(member.process)
             if name == _ZOOKEEPER:
                 cluster.zookeeper.fix_port(member.port)
                 cluster.zookeeper.process.adopt(member.process)
@@ -126,7 +129,8 @@ class EmbeddedCluster:
                 raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM to the brokers, SIGKILL after `timeout_s`, then ZooKeeper; the data stays. Idempotent."""
+        """SIGTERM to the brokers, SIGKILL after `timeout_s`, then ZooKeeper; the data stays. Idempotent. Touches only
+        what this object started or adopted."""
         if self.data_dir.exists():
             with locked(self.data_dir):
                 self._stop_members([_ZOOKEEPER, *map(_broker_name, self.broker_ids)], timeout_s)
@@ -260,6 +264,8 @@ class EmbeddedCluster:
             "zookeeper.connect": self.zookeeper.address,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
             "log.dirs": str(self.log_dir(broker_id)),
+            # state-change.log and controller.log; the main log is the process's standard error.
+            "log.folder": str(self.broker_folder(broker_id)),
             "default.replication.factor": str(min(3, count)),
             "min.insync.replicas": str(min(2, count)),
             # When all brokers stop together, the last ones have nobody to hand their partitions to: ask again soon.
@@ -273,11 +279,14 @@ class EmbeddedCluster:
         return free_port(earlier if earlier is not None else preferred, taken=frozenset(self._ports.values()))
 
     def _record(self) -> None:
+        """Write down what runs. What somebody else recorded there stays unless a process of ours took its place."""
         ports = {_ZOOKEEPER: self.zookeeper.port, **{_broker_name(key): port for key, port in self._ports.items()}}
-        members: dict[str, Member] = {}
+        recorded = read_state(self.data_dir) or {}
+        members = {name: member for name, member in recorded.items() if member.process not in self._own}
         for name, daemon in self._daemons().items():
             port = ports.get(name)
             if daemon.id is not None and port is not None:
+                self._own.add(daemon.id)
                 members[name] = Member(name, daemon.id, port)
         write_state(self.data_dir, members)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from strandline.cli.process import ProcessId
 
 STATE_FILE = "cluster.json"
-_LOCK_FILE = "cluster.lock"
+LOCK_FILE = "cluster.lock"
 _VERSION = 1
 
 
@@ -80,7 +80,7 @@ def write_state(data_dir: Path, members: dict[str, Member]) -> None:
 @contextlib.contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the cluster's lock. ClusterBusy at once when another process has it."""
-    with (data_dir / _LOCK_FILE).open("w") as lock:
+    with (data_dir / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

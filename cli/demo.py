@@ -39,6 +39,9 @@ MIN_INSYNC_REPLICAS = 2
 _SPARK_LIMIT_S = 300
 _SHOWN_PACKAGES = 6
 
+MARKER_FILE = "strandline-demo.txt"
+_MARKER = "Made by strandline demo: the next demo in this folder removes the cluster in it.\n"
+
 
 @click.command(epilog="Example: strandline demo --keep --data ./demo-data")
 @click.option("--keep", is_flag=True, help="Leave the cluster up for a look round.")
@@ -48,7 +51,7 @@ _SHOWN_PACKAGES = 6
     type=click.Path(file_okay=False, path_type=Path),
     default="demo-data",
     show_default=True,
-    help="Folder of the demo's cluster; what an earlier demo left there is removed.",
+    help="Folder of the demo's cluster; what an earlier demo left there is removed, anything else is refused.",
 )
 @click.option("--files", "limit", type=click.IntRange(min=6), help="Only so many files.  [default: all]")
 @click.option("--no-spark", is_flag=True, help="Leave out the Spark step.")
@@ -78,6 +81,8 @@ class Demo:
 
     def run(self) -> None:
         """All steps; whatever happens, nothing is left running unless `keep` and all went well."""
+        # Before anything is started: after a refusal there is nothing of ours to stop.
+        self.prepare_folder()
         began = time.monotonic()
         # A demo that is told to end stops its cluster first, as after Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -99,7 +104,6 @@ class Demo:
 
     def start_cluster(self) -> None:
         """A fresh cluster in the demo's folder."""
-        self._remove_earlier_demo()
         self._step(1, f"starting ZooKeeper and {len(self.cluster.broker_ids)} brokers in {self.cluster.data_dir}")
         began = time.monotonic()
         self.cluster.start()
@@ -291,17 +295,29 @@ class Demo:
             console=self.console,
         )  # fmt: skip
 
-    def _remove_earlier_demo(self) -> None:
-        """Only what a cluster makes, never the folder as such: it may have been named by mistake."""
+    def prepare_folder(self) -> None:
+        """Make the folder, or remove an earlier demo's cluster from it: only what a cluster makes, and only in a
+        folder that carries the demo's marker. UsageError for anybody else's, ClusterAlreadyUp, ClusterBusy."""
         from strandline.cli.cluster import ClusterAlreadyUp
-        from strandline.cli.cluster_state import read_state
+        from strandline.cli.cluster_state import LOCK_FILE, locked, read_state
 
         data_dir = self.cluster.data_dir
-        members = read_state(data_dir)
-        if members is not None and any(member.process.is_alive for member in members.values()):
-            raise ClusterAlreadyUp(f"a cluster is up in {data_dir}; stop it first: strandline down --data {data_dir}")
-        for folder in (self.cluster.zookeeper.folder, *map(self.cluster.broker_folder, self.cluster.broker_ids)):
-            shutil.rmtree(folder, ignore_errors=True)
+        if data_dir.exists() and not (data_dir / MARKER_FILE).exists():
+            if any(entry.name != LOCK_FILE for entry in data_dir.iterdir()):
+                raise click.UsageError(
+                    f"{data_dir} holds something that no demo made, and a demo would remove it; "
+                    "name another folder with --data, or empty this one yourself"
+                )
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with locked(data_dir):
+            members = read_state(data_dir)
+            if members is not None and any(member.process.is_alive for member in members.values()):
+                raise ClusterAlreadyUp(
+                    f"a cluster is up in {data_dir}; stop it first: strandline down --data {data_dir}"
+                )
+            (data_dir / MARKER_FILE).write_text(_MARKER)
+            for folder in (self.cluster.zookeeper.folder, *map(self.cluster.broker_folder, self.cluster.broker_ids)):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _wait_for_leaders(self, limit_s: float = 30.0) -> None:
         from strandline.cli.demo_failover import leaders_of, whole_isr

@@ -67,7 +67,7 @@ def spark(session: Session, bootstrap: str) -> str:
 
         import pyspark_strandline
     except ImportError as error:
-        raise Unfit(f"{error}; pip install 'strandline[spark]'") from None
+        raise Unfit(f"{error}; in the checkout: pip install '.[spark]'") from None
     assert pyspark_strandline.DefaultSource.name() == "strandline"
     return f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 

@@ -70,7 +70,7 @@ def find_java() -> Java:
     if second_best is not None:
         return second_best
     what = f"tried {', '.join(tried)}" if tried else "no JAVA_HOME, no java on the PATH"
-    raise JavaNotFound(f"no Java {LOWEST_VERSION} or later ({what}); pip install 'strandline[local]' brings one")
+    raise JavaNotFound(f"no Java {LOWEST_VERSION} or later ({what}); pip install '.[local]' in the checkout brings one")
 
 
 def spark_java_home(cache_dir: Path | None = None) -> Path:

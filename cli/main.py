@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
@@ -96,6 +96,7 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `strandline` command: runs it and exits."""
+    open_missing_streams()
     code = run(sys.argv[1:] if args is None else args)
     code = close_output(code)
     sys.exit(code)
@@ -146,7 +147,7 @@ def describe(error: BaseException) -> str:
     if type(error).__module__.startswith("strandline.") and text:
         return text
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("strandline"):
-        return f"{text}: this command needs a package that is not installed; run pip install 'strandline[local,spark]'"
+        return f"{text}: this command needs a package that is not installed; in the checkout: pip install '.[local,spark]'"
     return f"internal error: {type(error).__name__}: {text or 'no message'} (STRANDLINE_DEBUG=1 shows where)"
 
 
@@ -179,11 +180,25 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
+def open_missing_streams() -> None:
+    """Put the null device where a shell's `<&-` or `>&-` left no stream at all. Commands write to sys.stdout, and a
+    file or connection opened later must not get the number of a standard stream."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (stays open as long as the process)
+
+
+def open_outputs() -> list[TextIO]:
+    """stdout and stderr, as far as they are there: None stands for one that was closed before the start."""
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    return [stream for stream in streams if stream is not None]
+
+
 def close_output(code: int) -> int:
     """Flush stdout and stderr; the reader may be gone by now, which must not show as a traceback at exit."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in open_outputs():
+            stream.flush()
     except OSError:
         discard_output()
         return code or EXIT_FAILED
@@ -192,7 +207,7 @@ def close_output(code: int) -> int:
 
 def discard_output() -> None:
     """Point stdout and stderr, as far as they are closed pipes, at the null device: the interpreter flushes at exit."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in open_outputs():
         try:
             stream.flush()
         except (OSError, ValueError):

@@ -162,7 +162,7 @@ def _class_path() -> str:
     chosen = [jar for jar in jars if jar.name.startswith(_JARS) and not jar.name.startswith(_NEEDLESS_JARS)]
     if not any(jar.name.startswith("zookeeper-") for jar in chosen):
         raise ZooKeeperJarsMissing(
-            "the embedded ZooKeeper needs the jars of pyspark: pip install 'strandline[local]', "
+            "the embedded ZooKeeper needs the jars of pyspark: pip install '.[local]' in the checkout, "
             "or give brokers the address of a ZooKeeper of your own"
         )
     return os.pathsep.join(str(jar) for jar in chosen)
