@@ -302,12 +302,12 @@ class Demo:
         from strandline.cli.cluster_state import LOCK_FILE, locked, read_state
 
         data_dir = self.cluster.data_dir
-        if data_dir.exists() and not (data_dir / MARKER_FILE).exists():
-            if any(entry.name != LOCK_FILE for entry in data_dir.iterdir()):
-                raise click.UsageError(
-                    f"{data_dir} holds something that no demo made, and a demo would remove it; "
-                    "name another folder with --data, or empty this one yourself"
-                )
+        present = {entry.name for entry in data_dir.iterdir()} if data_dir.exists() else set()
+        if present - {LOCK_FILE} and MARKER_FILE not in present:
+            raise click.UsageError(
+                f"{data_dir} holds something that no demo made, and a demo would remove it; "
+                "name another folder with --data, or empty this one yourself"
+            )
         data_dir.mkdir(parents=True, exist_ok=True)
         with locked(data_dir):
             members = read_state(data_dir)

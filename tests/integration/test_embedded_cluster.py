@@ -17,6 +17,7 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessFailed, identify
 
 TOPIC = "greetings"
+BROKER_LOGS = ("state-change.log", "controller.log")
 
 
 class Command:
@@ -54,6 +55,11 @@ def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
     assert report["healthy"] and [broker["state"] for broker in report["brokers"]] == ["up"] * 3
     where = ("-b", report["bootstrap_servers"], "-t", TOPIC)
     assert strandline("produce", *where, stdin="hello\n").returncode == 0
+    logs = [Path(broker["log"]).parent / name for broker in report["brokers"] for name in BROKER_LOGS]
+    lines = {log: [json.loads(line) for line in log.read_text().splitlines()] for log in logs}
+    # Every broker changed state when the topic came; which of them was the controller is its own matter.
+    assert all(lines[log] for log in logs if log.name == "state-change.log")
+    assert any(lines[log] for log in logs if log.name == "controller.log")
     pids = [broker["pid"] for broker in report["brokers"]] + [report["zookeeper"]["pid"]]
 
     stopped = strandline("down")

@@ -79,6 +79,15 @@ def test_up_refuses_where_somebody_else_runs_one(tmp_path: Path) -> None:
         EmbeddedCluster(tmp_path, 1).start()
 
 
+def test_stop_leaves_alone_what_somebody_else_started(tmp_path: Path) -> None:
+    myself = identify(os.getpid())
+    assert myself is not None
+    members = {"broker-1": Member("broker-1", myself, 9092)}
+    write_state(tmp_path, members)
+    EmbeddedCluster(tmp_path, 3).stop(timeout_s=0.1)
+    assert read_state(tmp_path) == members
+
+
 def test_a_folder_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotUp, match="strandline up"):
         EmbeddedCluster.recorded(tmp_path)
