@@ -147,7 +147,9 @@ def describe(error: BaseException) -> str:
     if type(error).__module__.startswith("strandline.") and text:
         return text
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("strandline"):
-        return f"{text}: this command needs a package that is not installed; in the checkout: pip install '.[local,spark]'"
+        return (
+            f"{text}: this command needs a package that is not installed; pip install '.[local,spark]' in the checkout"
+        )
     return f"internal error: {type(error).__name__}: {text or 'no message'} (STRANDLINE_DEBUG=1 shows where)"
 
 

@@ -62,7 +62,7 @@ def test_a_broken_or_old_one_is_passed_over_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str
 ) -> None:
     on_path(monkeypatch, install(tmp_path / "bad", script, version))
-    with pytest.raises(JavaNotFound, match=r"tried PATH \(.*bad\).*pip install 'strandline\[local\]'"):
+    with pytest.raises(JavaNotFound, match=r"tried PATH \(.*bad\).*pip install '\.\[local\]'"):
         find_java()
 
 
