@@ -76,7 +76,21 @@ def parse_offset_range(text: str, now_ms: int) -> OffsetRange:
         raise InvalidOffset(f"offset '{text}' is empty; give start, end, 47, +10, -10, 47:90, :end or @-1h")
     start = _parse_bound(first, text) if first else START
     stop = _parse_bound(second, text) if second else None
-    return OffsetRange(start, stop)
+    return _checked(OffsetRange(start, stop), text)
+
+
+def _checked(wanted: OffsetRange, whole: str) -> OffsetRange:
+    """The range itself; InvalidOffset for one that ends before it starts whatever the partition holds."""
+    start, stop = wanted
+    if stop is None:
+        return wanted
+    if start.kind is stop.kind:
+        inverted = stop.value > start.value if start.kind is BoundKind.BEFORE_END else stop.value < start.value
+    else:
+        inverted = (start, stop) == (END, START)
+    if inverted:
+        raise InvalidOffset(f"offset '{whole}' ends before it starts; give the smaller end first")
+    return wanted
 
 
 def _parse_bound(text: str, whole: str) -> Bound:
@@ -104,7 +118,7 @@ def _parse_times(text: str, now_ms: int, whole: str) -> OffsetRange:
             f"time '{whole}' is not understood; give @1700000000000 (ms), @2024-02-14, @2024-02-14T10:00:00Z, @-1h "
             "or a range such as @-48h:-24h"
         )
-    return OffsetRange(start, _time_bound(rest, now_ms, start, whole) if rest else None)
+    return _checked(OffsetRange(start, _time_bound(rest, now_ms, start, whole) if rest else None), whole)
 
 
 def _time_bound(text: str, now_ms: int, start: Bound | None, whole: str) -> Bound:

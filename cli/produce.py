@@ -71,7 +71,7 @@ class Tally:
 
 
 def key_and_value(line: bytes, rules: LineRules) -> tuple[bytes | None, bytes | None]:
-    """Raises UsageError where the line has no separator."""
+    """Raises ClickException where the line has no separator."""
     key: bytes | None = rules.fixed_key
     value: bytes | None = line
     if rules.key_separator is not None:
@@ -143,7 +143,7 @@ def produce(
     if key_separator == "":
         raise click.UsageError("--key-separator is empty; leave it out for records without a key", ctx)
     rules = LineRules(_encoded(key_separator), _encoded(fixed_key), empty_is_null)
-    header_pairs = [(name, value.encode()) for name, value in (key_value(text, "--header") for text in headers)]
+    header_pairs = [header_of(text) for text in headers]
     tally = Tally(verbose=verbose, as_json=output == "json")
     interactive = source.isatty() and sys.stdout.isatty()
     lines: Iterable[bytes] = lines_of(source, prompt=interactive)
@@ -160,6 +160,8 @@ def produce(
     )
     finished = False
     try:
+        if partition is not None:
+            require_partition(producer, topic, partition)
         send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
         finished = True
     except KeyboardInterrupt:
@@ -183,6 +185,23 @@ def close(producer: Producer, *, wait: bool) -> None:
         producer.close(timeout=GIVE_UP_S)
     except FlushTimedOut:
         return  # the failure that led here is the one to tell about
+
+
+def header_of(text: str) -> tuple[str, bytes]:
+    """`NAME=VALUE` of the command line; UsageError unless the name is UTF-8 (a value may be any bytes)."""
+    name, value = key_value(text, "--header")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"--header '{text}': the name is not UTF-8; only a value may be any bytes") from None
+    return name, value.encode("utf-8", "surrogateescape")
+
+
+def require_partition(producer: Producer, topic: str, partition: int) -> None:
+    """UsageError, before any input is read, for a partition that the topic does not have."""
+    known = producer.partitions_for(topic)
+    if partition not in known:
+        raise click.UsageError(f"topic '{topic}' has no partition {partition}; it has {known[0]} to {known[-1]}")
 
 
 def _encoded(text: str | None) -> bytes | None:

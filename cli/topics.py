@@ -272,12 +272,13 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> Iterable[str]:
-    """Kafka's lines, verbatim: tabs, `none` for a missing leader, ids joined by commas."""
+    """Kafka's lines: tabs, `none` for a missing leader, ids joined by commas. Its last field, `Configs:`, is left out:
+    brokers do not tell a topic's configs, and an empty field would say that there are none."""
     if headline:
         replication = max((len(each.replicas) for each in topic.partitions.values()), default=0)
         yield (
             f"Topic: {topic.name}\tTopicId: {topic_id_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
-            f"\tReplicationFactor: {replication}\tConfigs: "
+            f"\tReplicationFactor: {replication}"
         )
     for number, each in partitions:
         leader = str(each.leader) if each.leader >= 0 else "none"

@@ -52,6 +52,8 @@ class FakeCluster:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     topics: dict[str, TopicView] = field(default_factory=dict)
     produced: list[tuple[str, bytes | None, bytes | None, int | None, tuple[Any, ...]]] = field(default_factory=list)
+    partitions_count: int = 3
+    """What a producer is told of every topic."""
     fail_after: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     bootstrap: str = ""
@@ -92,6 +94,9 @@ class FakeProducer(FakeClient):
         self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
         future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
         return future
+
+    def partitions_for(self, topic: str) -> list[int]:
+        return list(range(self.cluster.partitions_count))
 
     def flush(self) -> None:
         return None

@@ -43,6 +43,18 @@ def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_
     assert shell.cluster.settings == {**given, "closed_within_s": None}
 
 
+def test_a_partition_that_the_topic_lacks_is_refused_before_anything_is_read(shell: Any, tmp_path: Path) -> None:
+    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"), "-p", "99")
+    assert (ran.code, shell.cluster.produced) == (2, [])
+    assert "topic 't' has no partition 99; it has 0 to 2" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_header_is_sent_as_the_bytes_that_were_typed(shell: Any, tmp_path: Path) -> None:
+    shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"), "-H", "h=\udcff")
+    assert shell.cluster.produced[0][4] == (("h", b"\xff"),)
+
+
 def test_verbose_prints_partition_and_offset_and_json_one_object_each(shell: Any, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in", b"a\nb\n")
     assert shell("produce", "-t", "t", "-f", source, "-v").out == "0@0\n0@1\n"
@@ -145,7 +157,7 @@ def described(shell: Any) -> None:
 def test_describe_prints_kafkas_lines(shell: Any) -> None:
     described(shell)
     expected = (
-        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: \n"
+        "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 2\n"
         "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1,2\n"
         "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 2\n"
     )
@@ -224,8 +236,10 @@ def test_list_prints_one_name_a_line(shell: Any) -> None:
         ["produce", "-t", "t", "-b", "nohost"],
         ["produce", "-t", "t", "-b", "host:99999"],
         ["produce", "-t", "t", "-H", "novalue"],
+        ["produce", "-t", "t", "-H", "\udcff=value"],
         ["produce", "-t", "t", "-X", "novalue"],
         ["consume", "-t", "t", "-o", "x"],
+        ["consume", "-t", "t", "-o", "5:3"],
         ["consume", "-t", "t", "-o", "1", "--from-beginning"],
         ["consume", "-t", "t", "-o", "1:2", "-e"],
         ["consume", "-t", "t", "-f", "%q"],
@@ -294,6 +308,15 @@ def test_help_imports_neither_trio_nor_rich_nor_the_clients() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_before_the_start_is_no_fault(closed: str) -> None:
+    program = "from strandline.cli.main import main; main(['consume', '--help'])"
+    ran = subprocess.run(
+        ["bash", "-c", f'"$0" -c "{program}" {closed}', sys.executable], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_closed_pipe_ends_the_command_quietly() -> None:
