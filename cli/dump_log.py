@@ -58,6 +58,8 @@ def dump_log(
     )
     damaged = False
     for path in files:
+        if not os.path.lexists(path):  # first: what is wrong with it is not its name
+            raise click.ClickException(f"{path} does not exist; name a file of a partition's folder, or that folder")
         try:
             for entry in dump_file(PosixDisk(), str(Path(path).absolute()), options):
                 damaged = damaged or entry.is_damage
@@ -67,7 +69,9 @@ def dump_log(
         except BrokenPipeError:
             raise  # the reader of our output has left: no fault of this file
         except OSError as error:
-            raise click.ClickException(f"{path}: {error.strerror or os.strerror(error.errno or 0)}") from None
+            raise click.ClickException(
+                f"{error.filename or path}: {error.strerror or os.strerror(error.errno or 0)}"
+            ) from None
     return 1 if damaged else 0
 
 

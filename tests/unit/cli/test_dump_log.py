@@ -49,7 +49,13 @@ def test_files_that_are_missing_or_of_another_kind_are_named(shell: Any, tmp_pat
     ran = shell("dump-log", str(tmp_path / "00000000000000000007.index"))
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert "00000000000000000007" in ran.err
-    assert "No such file" in ran.err
+    assert "does not exist" in ran.err
+    ran = shell("dump-log", str(tmp_path / "nosuch.log"))
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "nosuch.log does not exist" in ran.err
+    index = tmp_path / "00000000000000000007.index"
+    index.touch()
+    assert "00000000000000000007.log: No such file" in shell("dump-log", str(index)).err
     ran = shell("dump-log", "/etc/passwd")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert shell("dump-log").code == 2
