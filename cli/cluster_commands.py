@@ -145,13 +145,22 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
 
 def verdict(report: dict[str, Any]) -> str:
     """One line: fine, or what is wrong and what to do."""
-    down_members = [
-        f"broker {broker['id']} is {broker['state']}" for broker in report["brokers"] if broker["state"] != "up"
+    amiss = [
+        (f"broker {broker['id']}", broker["state"], broker["pid"])
+        for broker in report["brokers"]
+        if broker["state"] != "up"
     ]
     if report["zookeeper"]["state"] != "up":
-        down_members.append("ZooKeeper is dead")
-    if down_members:
-        return f"{', '.join(down_members)}; strandline up starts what is dead, the logs say why"
+        amiss.append(("ZooKeeper", "dead", None))
+    if amiss:
+        remedies = []
+        if any(state == "dead" for _, state, _ in amiss):
+            remedies.append("strandline up starts what is dead")
+        if silent := [str(pid) for _, state, pid in amiss if state == "silent"]:
+            # It runs, so `up` has nothing to start.
+            remedies.append(f"a silent one runs without answering: if it is paused, kill -CONT {' '.join(silent)}")
+        members = ", ".join(f"{name} is {state}" for name, state, _ in amiss)
+        return f"{members}; {'; '.join(remedies)}; the logs say why"
     if report["without_leader"] or report["under_replicated"]:
         return (
             f"{report['without_leader']} partitions without a leader, {report['under_replicated']} under-replicated "

@@ -1,0 +1,29 @@
+"""What `strandline status` advises fits what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.cli.cluster_commands import verdict
+
+
+def report_of(*states: str, zookeeper: str = "up") -> dict[str, Any]:
+    brokers = [{"id": number, "state": state, "pid": 100 + number} for number, state in enumerate(states, start=1)]
+    return {"brokers": brokers, "zookeeper": {"state": zookeeper}}
+
+
+def test_a_dead_member_is_started_by_up() -> None:
+    text = verdict(report_of("up", "dead", zookeeper="dead"))
+    assert text == "broker 2 is dead, ZooKeeper is dead; strandline up starts what is dead; the logs say why"
+
+
+def test_a_silent_broker_runs_so_up_is_no_remedy() -> None:
+    text = verdict(report_of("up", "silent", "silent"))
+    assert "strandline up" not in text
+    assert "kill -CONT 102 103" in text
+
+
+def test_one_of_each_gets_both_remedies() -> None:
+    text = verdict(report_of("silent", "dead"))
+    assert "strandline up starts what is dead" in text
+    assert "kill -CONT 101;" in text
