@@ -222,14 +222,14 @@ class SocketNetwork:
             candidates = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             cause = _cause(error) if isinstance(error, OSError) else "not a host name"
-            raise CannotConnect(f"cannot connect to {address}: {cause}; check host and port") from None
+            raise CannotConnect(f"cannot connect to {address}: {cause}") from None
         last = "the name has no address"
         for family, kind, protocol, _, name in candidates:
             try:
                 return await self._connect_to(family, kind, protocol, cast(SocketName, name))
             except OSError as error:
                 last = _cause(error)
-        raise CannotConnect(f"cannot connect to {address}: {last}; check that it runs and listens there")
+        raise CannotConnect(f"cannot connect to {address}: {last}")
 
     async def _connect_to(self, family: int, kind: int, protocol: int, name: SocketName) -> SocketTransport:
         sock = socket.socket(family, kind, protocol)

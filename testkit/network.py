@@ -200,7 +200,7 @@ class MemoryNetwork:
             await trio.sleep(round_trip_s)
         listener = self._find_listener(node, address)
         if listener is None or len(listener.pending) >= listener.backlog:
-            raise CannotConnect(f"cannot connect to {address}: refused; check that it runs and listens there")
+            raise CannotConnect(f"cannot connect to {address}: refused")
         return self._join(node, address, listener)
 
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:
