@@ -229,6 +229,9 @@ class FetchHandler:
                     region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
         elif wanted.fetch_offset > log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif not is_follower and high_watermark < leadership.leading_since_offset:
+            # Its predecessor may have shown more: this leader's HW would seem to go back (8).
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
         size = -1 if region is None else region.length
         return FetchPartitionData(index, code, high_watermark, size, log.log_start_offset, high_watermark), region
 

@@ -71,6 +71,9 @@ class Followers:
         self.incarnation = -1
         """Version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
         self.addresses: dict[int, Address] = {}
+        self.leaving = False
+        """This broker is shutting down: what it led until now it does not follow any more, or the new leaders would
+        take it back into the ISRs that it has just been taken out of (38)."""
         self.replicas: ReplicaManager | None = None
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._nursery: trio.Nursery | None = None
@@ -103,7 +106,8 @@ class Followers:
                 if other_key != key:
                     fetcher.remove(partition)
             if partition.leadership is None and partition.leader_id >= 0 and not partition.failed:
-                self._fetcher(key).add(partition)
+                if not self.leaving:
+                    self._fetcher(key).add(partition)
             elif key in self._fetchers:
                 self._fetchers[key].remove(partition)
         self._drop_idle()
@@ -111,6 +115,12 @@ class Followers:
     def stop(self, partition: Partition) -> None:
         for fetcher in self._fetchers.values():
             fetcher.remove(partition)
+        self._drop_idle()
+
+    def stop_all(self) -> None:
+        """Follow nothing any more."""
+        for fetcher in self._fetchers.values():
+            fetcher.partitions.clear()
         self._drop_idle()
 
     def _key(self, partition: Partition) -> FetcherKey:
@@ -206,8 +216,9 @@ class Fetcher:
             client_id=self._client_id,
             broker_id=self._leader_id,
             timeout_ms=self._config.replica_socket_timeout_ms,
+            # A first batch is sent whole, however large its topic lets it be: a request could bring it to the leader.
             max_frame_bytes=self._config.replica_fetch_response_max_bytes
-            + self._config.message_max_bytes
+            + self._config.socket_request_max_bytes
             + HEAD_ROOM_BYTES,
         )
 
@@ -218,6 +229,9 @@ class Fetcher:
             await self._wait_for_work(now)
             return
         request, epochs = self._request(asked, now)
+        first = next(iter(self.partitions))  # comes last next time: nobody starves behind a full or failed answer
+        del self.partitions[first]
+        self.partitions[first] = None
         self._polling = connection
         self._answer_due_at = now + (self._config.replica_socket_timeout_ms + request.max_wait_ms) / 1000
         try:
@@ -230,10 +244,6 @@ class Fetcher:
                 f"broker {self._leader_id} refuses fetches: {ErrorCode(response.error_code).name}"
             )
         self._process(response, attachments, epochs)
-        first = next(iter(self.partitions), None)
-        if first is not None:  # whoever was first comes last: no partition starves behind a full answer
-            del self.partitions[first]
-            self.partitions[first] = None
 
     async def _wait_for_work(self, now: float) -> None:
         """Every partition backs off (or there is none): wait for the first of them, or for a new one."""

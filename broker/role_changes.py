@@ -138,6 +138,11 @@ class RoleChanges:
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR, None
+        except Exception as error:  # a bug or a state that cannot be: it must not block the other partitions' orders
+            self._state_change_log.exception("role change failed", partition=str(topic_partition))
+            if partition is not None:
+                self._replicas.partition_failed(partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR, None
         self._replicas.wake(partition)
         self._state_change_log.info(
             "became leader" if state.leader == self._replicas.broker_id else "became follower",

@@ -303,9 +303,11 @@ class Broker:
         """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 answers that are due leave;
         4 the rest ends; the logs are closed and the clean marker written by the caller, last."""
         # 1
+        self.followers.leaving = True
         if self.config.controlled_shutdown_enable:
             with trio.move_on_after(self.config.controller_socket_timeout_ms / 1000):
                 await self.control.leave_cluster()
+        self.followers.stop_all()
         # 2
         for acceptor in self.acceptors:
             acceptor.close()

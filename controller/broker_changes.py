@@ -45,11 +45,13 @@ class BrokerChanges:
             context.remove_broker(known.broker_id)
             self._term.outbox.close(known.broker_id)
             self._term.topic_changes.deletion.broker_failed(known.broker_id)
+            self._term.events.put(Trigger.DELETION_PROGRESS)
         lossy = [broker for broker in new if broker.lossy_start]
         moved: list[TopicPartition] = []
         if lossy:
             # They have left ISRs by themselves: nobody else will tell those leaders.
             moved = await self._term.refresh([tp for b in lossy for tp in context.partitions_on(b.broker_id)])
+            self._term.unannounced.update((tp, self._term.unannounced.get(tp, False)) for tp in moved)
             context.suspects |= find_suspects(context, lossy)
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
@@ -63,8 +65,6 @@ class BrokerChanges:
         self._lost_replicas, self._brokers_changed = {}, False
         if new:
             await self._on_new_brokers(new)
-        if gone or new:
-            self._term.events.put(Trigger.DELETION_PROGRESS)
 
     async def _on_new_brokers(self, new: Sequence[LiveBroker]) -> None:
         context = self._term.context
@@ -73,6 +73,7 @@ class BrokerChanges:
             context.brokers[broker.broker_id] = broker
             self._term.outbox.open(broker)
             self._term.topic_changes.deletion.retry(broker.broker_id)
+            self._term.events.put(Trigger.DELETION_PROGRESS)
         builder = BatchBuilder(context)
         builder.live_brokers()
         returned: dict[TopicPartition, None] = {}

@@ -83,6 +83,8 @@ class Term:
         self.over: str | None = None
         """Why the term ended; None while it lasts."""
         self.failed_events = 0
+        self.unannounced: dict[TopicPartition, bool] = {}
+        """Settled in ZooKeeper and not announced yet (partition → is it new): survives an event that broke off."""
         self.elections = 0
         self.unclean_elections = 0
         self._state_change_log = state_change_log.bind(controller=broker_id, controller_epoch=won.epoch)
@@ -288,10 +290,12 @@ class Term:
                 if tp in result.written:
                     self.context.states[tp] = result.written[tp]
                     changed[tp] = change.before is None or changed.get(tp, False)
+                    self.unannounced[tp] = changed[tp] or self.unannounced.get(tp, False)
                     self._report(change, detailed=len(changes) <= DETAILED_CHANGES)
             for tp, state in result.moved.items():
                 self.adopt(tp, state)
                 changed.setdefault(tp, False)
+                self.unannounced.setdefault(tp, False)
             partitions = list(result.moved)
         return changed
 
@@ -305,8 +309,12 @@ class Term:
         self.context.states[topic_partition] = state
 
     def announce(self, changed: Mapping[TopicPartition, bool], builder: BatchBuilder | None = None) -> None:
-        """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it."""
+        """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it.
+
+        What an earlier event settled and could not announce any more (its connection broke in between) goes with it."""
         builder = builder or BatchBuilder(self.context)
+        changed = {tp: is_new for tp, is_new in {**self.unannounced, **changed}.items() if tp in self.context.states}
+        self.unannounced = {}
         builder.leadership(changed, new=changed)
         builder.metadata(changed)
         self.outbox.send(builder)

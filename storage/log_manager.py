@@ -170,6 +170,8 @@ class LogManager:
         directory = self._directories[min(counts, key=lambda place: counts[place])]
         folder = self._folder(directory, tp)
         try:
+            if self._disk.is_dir(folder):  # not one of ours any more: its records must not become the new topic's
+                self._put_aside(directory, tp)
             self._forget_former_life(tp)
             self._disk.makedirs(folder)
             if topic_id != NO_TOPIC_ID:
@@ -220,16 +222,23 @@ class LogManager:
     def delete(self, tp: TopicPartition) -> Callable[[], None]:
         """Take a log out of service: it is closed and its folder renamed, so a new one of that name may be created at
         once. Returns the blocking function that removes the files. KeyError: no such log; LogStorageError."""
-        log = self.logs.pop(tp)
-        directory = self._directory_of.pop(tp)
+        directory = self._directory_of[tp]
+        self.logs[tp].close()
+        target = self._put_aside(
+            directory, tp
+        )  # first: a log that is forgotten while its folder stands would come back
+        del self.logs[tp], self._directory_of[tp]
         self.high_watermarks.pop(tp, None)
-        log.close()
+        return self._removal(target)
+
+    def _put_aside(self, directory: LogDirectory, tp: TopicPartition) -> str:
+        """Rename a partition's folder to one that is removed now or at the next start; returns its path."""
         target = f"{directory.path}/{delete_folder_name(tp, self._random.randbytes(16).hex())}"
         try:
             self._disk.rename(self._folder(directory, tp), target)
         except OSError as error:
             raise LogStorageError(str(tp), "renaming its folder for deletion failed", error) from error
-        return self._removal(target)
+        return target
 
     def _removal(self, path: str) -> Callable[[], None]:
         def remove() -> None:
