@@ -95,7 +95,7 @@ def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
     assert topic.encode() in shell("topics", "--list").stdout.splitlines()
     lines = shell("topics", "--describe", "--topic", topic).stdout.decode().splitlines()
     assert lines[0].startswith(f"Topic: {topic}\tTopicId: ")
-    assert "\tPartitionCount: 2\tReplicationFactor: 3\t" in lines[0]
+    assert "\tPartitionCount: 2\tReplicationFactor: 3" in lines[0]
     assert [line.split("\t")[2] for line in lines[1:]] == ["Partition: 0", "Partition: 1"]
     assert shell("topics", "--describe", "--under-replicated-partitions").stdout == b""
     assert shell("topics", "--create", "--topic", topic).returncode == 1

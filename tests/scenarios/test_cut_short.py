@@ -1,0 +1,148 @@
+"""What must come right although a step in the middle failed once: a broken connection, a disk error, a slow client."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.processor import Processor
+from strandline.client.errors import ClientError
+from strandline.controller.store import ClusterStore
+from strandline.controller.term import Term
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.coordination import ConnectionLost
+from strandline.testkit.inspection import read_all
+from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+
+U0 = TopicPartition("u", 0)
+
+
+async def test_what_was_settled_is_announced_although_the_event_broke_off(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 3 takes itself out of an ISR after a power loss; the controller's connection breaks before it told the
+    leader, which would then be frozen for ever."""
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 3))
+        async with cluster.admin() as admin:
+            await admin.create_topic("u", assignments={0: [3, 1, 2]})
+        await cluster.until(lambda: cluster.hosts(3, U0), "the second topic")
+        moved_seen: list[bool] = []
+        refresh, write_states = Term.refresh, ClusterStore.write_states
+
+        async def note_moved(self: Term, partitions: Any) -> list[TopicPartition]:
+            moved = await refresh(self, partitions)
+            if moved and not moved_seen:
+                moved_seen.append(True)
+            return moved
+
+        async def break_once(self: ClusterStore, changes: Any) -> Any:
+            if moved_seen == [True]:
+                moved_seen.append(False)
+                raise ConnectionLost("the connection broke")
+            return await write_states(self, changes)
+
+        monkeypatch.setattr(Term, "refresh", note_moved)
+        monkeypatch.setattr(ClusterStore, "write_states", break_once)
+        cluster.lose_power(3)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: sorted(cluster.isr(T0)) == [1, 2, 3], "the ISR whole again")
+        assert moved_seen == [True, False], "the connection never broke: nothing was tested"
+        await ledger.produce(producer, T0, numbered("after", 3))
+        assert not ledger.unknown
+
+
+async def test_a_deletion_goes_on_although_the_event_of_a_returning_broker_broke_off(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
+        cluster.crash(3)
+        await trio.sleep(20)
+        async with cluster.admin() as admin:
+            with pytest.raises(ClientError):  # it waits for the dead broker; the deletion itself goes on
+                await admin.delete_topic("t", timeout_ms=2000)
+        broken: list[bool] = []
+        settle_and_announce = Term.settle_and_announce
+
+        async def break_once(self: Term, partitions: Sequence[TopicPartition], planner: Any = None) -> None:
+            if not broken and 3 in cluster.registered():
+                broken.append(True)
+                raise ConnectionLost("the connection broke")
+            await settle_and_announce(self, partitions, planner)
+
+        monkeypatch.setattr(Term, "settle_and_announce", break_once)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.zookeeper.tree.exists("/brokers/topics/t") is None, "the topic gone")
+        assert broken
+
+
+async def test_a_topic_created_again_is_empty_although_a_folder_could_not_be_renamed(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("old", 3))
+        cluster.nodes[2].disk.fail("rename", "/data/t-0*", errno.EIO, times=1)
+        async with cluster.admin() as admin:
+            await admin.delete_topic("t", timeout_ms=20_000)
+            await admin.create_topic("t", assignments={0: [2, 3, 1]}, timeout_ms=20_000)
+        await cluster.until(lambda: all(cluster.hosts(broker, T0) for broker in (1, 2, 3)), "hosted again")
+        async with cluster.consumer() as consumer:
+            assert not await read_all(consumer, T0)
+
+
+async def test_a_partition_whose_role_cannot_change_does_not_block_the_orders_for_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 3))
+        log = cluster.partition(2, T0).log
+        log.epochs.assign(99, log.log_end_offset)  # above anything that ZooKeeper will say
+        cluster.crash(3)
+        await trio.sleep(20)
+        async with cluster.admin() as admin:
+            await admin.create_topic("u", assignments={0: [2]}, timeout_ms=20_000)
+        await cluster.until(lambda: cluster.leads(2, U0), "the other topic led by that broker")
+
+
+async def test_a_broker_that_is_leaving_is_not_taken_back_into_an_isr(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Processor.stop
+
+    async def stop_slowly(self: Processor, deadline_s: float) -> None:
+        await trio.sleep(2)  # clients that are slow to take their last answers
+        await stop(self, deadline_s)
+
+    monkeypatch.setattr(Processor, "stop", stop_slowly)
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 3))
+        seen: list[tuple[int, tuple[int, ...]]] = []
+
+        async def watch() -> None:
+            while True:
+                state = (cluster.leader(T0), tuple(cluster.isr(T0)))
+                if not seen or seen[-1] != state:
+                    seen.append(state)
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await cluster.stop(2)
+            nursery.cancel_scope.cancel()
+        assert seen[-1][0] != 2
+        assert all(2 not in isr for leader, isr in seen if leader != 2)
+
+
+async def test_a_batch_larger_than_the_brokers_own_limit_replicates_where_the_topic_allows_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([2, 1, 3], configs={"max.message.bytes": "30000000"}) as (cluster, _, _):
+        settings = {"linger_ms": 0, "max_request_size": 40_000_000, "delivery_timeout_ms": 60_000}
+        async with cluster.producer(**settings) as producer:
+            await (await producer.send("t", b"x" * 14_000_000, partition=0)).wait()
+        assert {cluster.partition(broker, T0).log.log_end_offset for broker in (1, 2, 3)} == {1}
