@@ -222,7 +222,7 @@ class FetchHandler:
                     region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
                 except OffsetOutOfRange:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
-                except LogStorageError as error:
+                except (LogStorageError, OSError) as error:
                     self._replicas.partition_failed(partition, error)
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 if region is not None and not is_first and region.length > max_bytes:

@@ -24,6 +24,7 @@ from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     InvalidZnode,
     IsrChangeNotificationZnode,
+    LogDirEventNotificationZnode,
     PartitionStateZnode,
 )
 from strandline.runtime.coordination import (
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 RETRY_DELAY_S = 0.1
 """Between two attempts while ZooKeeper does not answer."""
+MAX_ANNOUNCED = 2000
+"""Partitions in one announcement: with the longest names it stays within a znode's megabyte."""
 ANNOUNCE_DELAY_S = 0.2
 """ISR changes are gathered this long before the controller is told (one znode for all of them)."""
 
@@ -67,6 +70,7 @@ class IsrUpdates:
         self._broker_id = broker_id
         self._coordination = coordination
         self._log = log
+        self._logs_failed = False
         self._limited = RateLimited(log, interval_s=10.0)
         self._pending: dict[Partition, IsrProposal] = {}
         self._changed: dict[TopicPartition, None] = {}
@@ -84,6 +88,11 @@ class IsrUpdates:
 
     def forget(self, partition: Partition) -> None:
         self._pending.pop(partition, None)
+
+    def announce_failed_logs(self) -> None:
+        """A log of this broker failed: the controller shall hear of it and move leadership away."""
+        self._logs_failed = True
+        self._announce.set()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -187,17 +196,26 @@ class IsrUpdates:
         return IsrOutcome(frozen=True)
 
     async def _run_announcements(self) -> None:
-        """Tell the controller which partitions changed, so that all brokers' metadata follow."""
+        """Tell the controller which partitions changed, so that all brokers' metadata follow; and whose logs failed."""
         while True:
             await self._announce.wait()
             await trio.sleep(ANNOUNCE_DELAY_S)
             self._announce = trio.Event()
-            changed, self._changed = self._changed, {}
-            znode = IsrChangeNotificationZnode(partitions=list(changed))
+            changed = dict.fromkeys(list(self._changed)[:MAX_ANNOUNCED])
+            self._changed = dict.fromkeys(tp for tp in self._changed if tp not in changed)
+            failed, self._logs_failed = self._logs_failed, False
+            if self._changed:
+                self._announce.set()
             try:
-                await self._coordination.create(IsrChangeNotificationZnode.SEQUENCE_PATH, znode.encode(), sequence=True)
+                if changed:
+                    isr = IsrChangeNotificationZnode(partitions=list(changed))
+                    await self._coordination.create(isr.SEQUENCE_PATH, isr.encode(), sequence=True)
+                if failed:
+                    logs = LogDirEventNotificationZnode(self._broker_id)
+                    await self._coordination.create(logs.SEQUENCE_PATH, logs.encode(), sequence=True)
             except CoordinationError:
                 self._changed = {**changed, **self._changed}  # a second announcement does no harm
+                self._logs_failed = failed or self._logs_failed
                 await trio.sleep(RETRY_DELAY_S)
                 self._announce.set()
 

@@ -11,7 +11,7 @@ import trio
 
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.storage.log_manager import LogManager
 
 CHECK_INTERVAL_S = 1.0
@@ -43,10 +43,17 @@ class Leftovers:
             except OSError as error:  # tried again at the next start
                 self._log.warning("leftover not removed", error=str(error))
 
+    def _is_decided(self, topic_partition: TopicPartition) -> bool:
+        """Somebody leads it, or its topic is gone."""
+        partition = self._replicas.partitions.get(topic_partition)
+        if partition is not None:
+            return partition.leader_id != NO_BROKER
+        metadata = self._replicas.metadata
+        return metadata.version > 0 and topic_partition.topic not in metadata.topics
+
     async def _settle_loss(self) -> None:
         undecided = self._registration.undecided
         while undecided:
             await trio.sleep(CHECK_INTERVAL_S)
-            partitions = self._replicas.partitions
-            undecided = [tp for tp in undecided if tp not in partitions or partitions[tp].leader_id == NO_BROKER]
+            undecided = [tp for tp in undecided if not self._is_decided(tp)]
         await self._replicas.run_blocking(self._logs.mark_loss_handled)

@@ -153,6 +153,7 @@ class ReplicaManager:
         self._followers.stop(partition)
         partition.resign()
         self._isr_updates.forget(partition)
+        self._isr_updates.announce_failed_logs()
         self.wake(partition)
         self._state_change_log.error("replica failed", partition=str(partition.topic_partition), error=str(error))
 

@@ -100,6 +100,18 @@ class BrokerChanges:
             self._term.progress.poke()
         await self._term.store.delete_all([f"{Trigger.ISR_CHANGES.value}/{name}" for name in names])
 
+    async def on_log_dir_events(self) -> None:
+        """Logs of a broker failed: tell it its roles again. What it cannot play any more it answers with
+        KAFKA_STORAGE_ERROR, which moves leadership away (24)."""
+        path = Trigger.LOG_DIR_EVENTS.value
+        names = await self._term.store.children(path, self._term.watch(Trigger.LOG_DIR_EVENTS))
+        for broker_id in await self._term.store.log_dir_events(names):
+            broker = self._term.context.brokers.get(broker_id)
+            if broker is not None:
+                self._term.log.warning("logs of a broker failed", broker=broker_id)
+                await self._tell_again(broker, self._term.context.partitions_on(broker_id))
+        await self._term.store.delete_all([f"{path}/{name}" for name in names])
+
     async def on_leadership_errors(self, broker: LiveBroker, errors: Sequence[PartitionError]) -> None:
         """A broker could not become leader or follower of some partitions: a broken log moves leadership away;
         anything else is said again after a while (safety.md 32), from what ZooKeeper says then."""

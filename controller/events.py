@@ -21,6 +21,7 @@ class Trigger(enum.Enum):
     TOPICS = "/brokers/topics"
     DELETE_TOPICS = "/admin/delete_topics"
     ISR_CHANGES = "/isr_change_notification"
+    LOG_DIR_EVENTS = "/log_dir_event_notification"
     REASSIGN_PARTITIONS = "/admin/reassign_partitions"
     PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
     DELETION_PROGRESS = "deletion progress"

@@ -10,8 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -37,6 +38,8 @@ from strandline.runtime.coordination import (
     ZnodeStat,
 )
 from strandline.runtime.network import Address
+
+N = TypeVar("N")
 
 TRANSACTION_PARTITIONS = 100
 """Partitions per transaction: 9–12 µs each in a multi of 100 (performance.md)."""
@@ -197,16 +200,25 @@ class ClusterStore:
 
     async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition]:
         """Partitions named by ISR change notifications."""
-        paths = [f"{znodes.ISR_CHANGE_NOTIFICATION_PATH}/{name}" for name in names]
-        changed: dict[TopicPartition, None] = {}
+        folder, decode = znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.IsrChangeNotificationZnode.decode
+        found = await self._notifications(folder, names, decode)
+        return list(dict.fromkeys(partition for znode in found for partition in znode.partitions))
+
+    async def log_dir_events(self, names: Sequence[str]) -> list[int]:
+        """Brokers named by log dir notifications."""
+        folder, decode = znodes.LOG_DIR_EVENT_NOTIFICATION_PATH, znodes.LogDirEventNotificationZnode.decode
+        return list(dict.fromkeys(z.broker_id for z in await self._notifications(folder, names, decode)))
+
+    async def _notifications(self, folder: str, names: Sequence[str], decode: Callable[[str, bytes], N]) -> list[N]:
+        paths = [f"{folder}/{name}" for name in names]
+        found = []
         for path, znode in zip(paths, await self._coordination.get_many(paths), strict=True):
-            if znode is None:
-                continue
             try:
-                changed.update(dict.fromkeys(znodes.IsrChangeNotificationZnode.decode(path, znode.data).partitions))
+                if znode is not None:
+                    found.append(decode(path, znode.data))
             except znodes.InvalidZnode as error:
-                self._log.error("ISR change notification cannot be read, dropped", path=path, cause=str(error))
-        return list(changed)
+                self._log.error("notification cannot be read, dropped", path=path, cause=str(error))
+        return found
 
     # --- Writing -----------------------------------------------------------------------------------------------
 

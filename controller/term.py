@@ -101,6 +101,7 @@ class Term:
             Trigger.TOPICS: self.topic_changes.on_topics,
             Trigger.DELETE_TOPICS: self.topic_changes.on_delete_topics,
             Trigger.ISR_CHANGES: self.broker_changes.on_isr_changes,
+            Trigger.LOG_DIR_EVENTS: self.broker_changes.on_log_dir_events,
             Trigger.REASSIGN_PARTITIONS: partial(self._not_served, Trigger.REASSIGN_PARTITIONS),
             Trigger.PREFERRED_REPLICA_ELECTION: partial(self._not_served, Trigger.PREFERRED_REPLICA_ELECTION),
             Trigger.DELETION_PROGRESS: self.topic_changes.on_deletion_progress,
@@ -250,6 +251,7 @@ class Term:
         self.events.put(Trigger.DELETE_TOPICS)
         self.events.put(Trigger.TOPICS)  # ids for topics that have none
         self.events.put(Trigger.ISR_CHANGES)
+        self.events.put(Trigger.LOG_DIR_EVENTS)
 
     # --- Planning and doing ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 | /admin/reassign_partitions                | ReassignPartitionsZnode              | while asked for          |
 | /admin/preferred_replica_election         | PreferredReplicaElectionZnode        | while asked for          |
 | /isr_change_notification/isr_change_<seq> | IsrChangeNotificationZnode           | which partitions changed |
+| /log_dir_event_notification/log_dir_event_<seq> | LogDirEventNotificationZnode   | whose logs failed |
 | /config/<type>/<name>                     | ConfigZnode                          | overrides                |
 | /config/changes/config_change_<seq>       | ConfigChangeZnode                    | which overrides changed  |
 | /cluster/id                               | ClusterIdZnode                       | drawn once               |
@@ -59,6 +60,7 @@ from strandline.protocol.znodes_control import (
     ControllerEpochZnode,
     ControllerZnode,
     IsrChangeNotificationZnode,
+    LogDirEventNotificationZnode,
     PreferredReplicaElectionZnode,
     ReassignPartitionsZnode,
 )
@@ -92,6 +94,7 @@ __all__ = [
     "DeleteTopicZnode",
     "InvalidZnode",
     "IsrChangeNotificationZnode",
+    "LogDirEventNotificationZnode",
     "PartitionStateZnode",
     "PreferredReplicaElectionZnode",
     "ReassignPartitionsZnode",

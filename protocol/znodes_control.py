@@ -19,6 +19,7 @@ from strandline.protocol.znode_base import (
     CONTROLLER_EPOCH_PATH,
     CONTROLLER_PATH,
     ISR_CHANGE_NOTIFICATION_PATH,
+    LOG_DIR_EVENT_NOTIFICATION_PATH,
     PREFERRED_REPLICA_ELECTION_PATH,
     REASSIGN_PARTITIONS_PATH,
     InvalidZnode,
@@ -107,6 +108,30 @@ class _PartitionListZnode(msgspec.Struct, frozen=True):
 
 
 P = TypeVar("P", bound=_PartitionListZnode)
+
+
+class _LogDirEventJson(msgspec.Struct):
+    broker: Int32
+    event: Int32 = 1
+    version: int = 1
+
+
+class LogDirEventNotificationZnode(msgspec.Struct, frozen=True):
+    """A broker tells the controller that logs of it failed. Sequential: create it at `SEQUENCE_PATH`."""
+
+    broker_id: int
+
+    SEQUENCE_PATH: ClassVar[str] = f"{LOG_DIR_EVENT_NOTIFICATION_PATH}/log_dir_event_"
+    VERSION: ClassVar[int] = 1
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(_LogDirEventJson(self.broker_id, version=self.VERSION))
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> LogDirEventNotificationZnode:
+        json = read_json(path, data, _LogDirEventJson)
+        check_version(path, json.version, cls.VERSION)
+        return cls(json.broker)
 
 
 class IsrChangeNotificationZnode(_PartitionListZnode, frozen=True):

@@ -146,3 +146,13 @@ async def test_a_batch_larger_than_the_brokers_own_limit_replicates_where_the_to
         async with cluster.producer(**settings) as producer:
             await (await producer.send("t", b"x" * 14_000_000, partition=0)).wait()
         assert {cluster.partition(broker, T0).log.log_end_offset for broker in (1, 2, 3)} == {1}
+
+
+async def test_leadership_moves_away_from_a_broker_whose_log_failed(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 3))
+        cluster.nodes[2].disk.fail("pwritev", "*.log", errno.EIO, times=1)
+        await ledger.produce(producer, T0, numbered("after", 3))
+        await cluster.until(lambda: cluster.leader(T0) in (1, 3), "another leader")
+        await cluster.until(lambda: 2 not in cluster.isr(T0), "the broken replica out of the ISR")
+        assert not ledger.unknown
