@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import trio
 
 from strandline.client import TrioConsumer, TrioProducer
+from strandline.client.delivery import RecordMetadata
 from strandline.client.errors import ClientError, DeliveryFailed
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -95,7 +96,7 @@ class VerifyingLoad:
             await producer.flush()
 
     async def _send(self, producer: TrioProducer, partition: int, number: int) -> None:
-        def settled(metadata: object, error: Exception | None) -> None:
+        def settled(metadata: RecordMetadata | None, error: Exception | None) -> None:
             self._note(partition, number, metadata, error)
 
         try:
@@ -104,16 +105,16 @@ class VerifyingLoad:
             self.outcomes[partition].failed.add(number)
             self.errors.append(error)
 
-    def _note(self, partition: int, number: int, metadata: object, error: Exception | None) -> None:
+    def _note(self, partition: int, number: int, metadata: RecordMetadata | None, error: Exception | None) -> None:
         outcomes = self.outcomes[partition]
-        if error is None:
-            outcomes.acked[number] = metadata.offset  # type: ignore[attr-defined]
-            if metadata.retried:  # type: ignore[attr-defined]
+        if metadata is not None:
+            outcomes.acked[number] = metadata.offset
+            if metadata.retried:
                 outcomes.retried.add(number)
         elif isinstance(error, DeliveryFailed) and error.outcome_unknown:
             outcomes.unknown.add(number)
             self.errors.append(error)
-        else:
+        elif error is not None:
             outcomes.failed.add(number)
             self.errors.append(error)
         self._progress.set()
