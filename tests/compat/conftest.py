@@ -62,8 +62,8 @@ def run_kafka() -> RunKafka:
         command = [java, "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{JARS}/*", main_class, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         # Newer Java runtimes warn of what Kafka's libraries do; that is no complaint about our files.
-        complaints = [line for line in result.stderr.splitlines(keepends=True) if not line.startswith("WARNING: ")]
-        output = result.stdout + "".join(complaints)
+        complaints = [line for line in result.stderr.splitlines(keepends=True) if not line.startswith("WARNING:")]
+        output = result.stdout + "".join(line for line in complaints if line.strip())
         assert result.returncode == 0, f"{main_class} {' '.join(arguments)} ended with {result.returncode}:\n{output}"
         return output
 
