@@ -1,7 +1,7 @@
 """Making a log durable without holding its owner up: what is due, what is to be synced, what is durable then.
 
-The log says on the event loop *that* and *what* is to be synced (`Log.flush_plan`: index tails are written, files
-named, epoch entries captured); the plan is called elsewhere and only syncs; `Log.flushed` moves the recovery point. The
+The log says on the event loop *that* and *what* is to be synced (`Flushes.plan`: index tails are written, files named,
+epoch entries captured); the plan is called elsewhere and only syncs; `Flushes.completed` moves the recovery point. The
 epoch file is part of it: it covers everything below the recovery point.
 """
 
@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, write_atomically
-from strandline.storage.context import LogConfig
+from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.errors import LogStorageError
-from strandline.storage.leader_epochs import EpochEntry
+from strandline.storage.health import LogHealth
+from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.segment_list import SegmentList
 
 
 @dataclass(slots=True)
 class FlushPlan:
-    """Call it off the event loop; hand what it returns to `Log.flushed`.
+    """Call it off the event loop; hand what it returns to `Flushes.completed`.
 
     LogStorageError when the disk failed: the log is told by itself (one attribute is set, which is all that a thread
     may do to it) and takes no more appends; the plan is not to be tried again.
@@ -58,7 +60,7 @@ class FlushPlan:
     def _sync(self, path: str) -> None:
         try:
             file = self.disk.open(path)
-        except FileNotFoundError:  # truncated away or deleted meanwhile: `flushed` knows
+        except FileNotFoundError:  # truncated away or deleted meanwhile: `completed` knows
             return
         try:
             file.fsync()
@@ -69,20 +71,49 @@ class FlushPlan:
 _PLANS_MAX = 8
 
 
-class FlushSchedule:
-    """When a log is to be flushed, and what the plans under way are worth once they returned."""
+class Flushes:
+    """The flushes of one log: when they are due, what they do, and what the plans under way are worth once they
+    returned. Owns the recovery point."""
 
-    __slots__ = ("_last_ms", "_plans", "_sealed", "epochs_version")
+    __slots__ = (
+        "_context",
+        "_epochs",
+        "_epochs_version",
+        "_health",
+        "_last_ms",
+        "_log",
+        "_plans",
+        "_sealed",
+        "_segments",
+        "recovery_point",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        context: StorageContext,
+        health: LogHealth,
+        log: str,
+        segments: SegmentList,
+        epochs: LeaderEpochCache,
+        recovery_point: int,
+    ) -> None:
+        """`log`: its name, for texts."""
+        self.recovery_point = recovery_point
+        """First offset not known to be durable; never above the log end offset."""
+        self._context = context
+        self._health = health
+        self._log = log
+        self._segments = segments
+        self._epochs = epochs
+        self._epochs_version = 0  # of the epoch cache as `leader-epoch-checkpoint` has it
         self._sealed = False  # a segment was sealed since the last plan: it is synced soon (Kafka's roll does the same)
         self._last_ms: int | None = None
         self._plans: list[FlushPlan] = []
-        self.epochs_version = 0
-        """Of the epoch cache as `leader-epoch-checkpoint` has it."""
 
-    def is_due(self, now_ms: int, unflushed: int, config: LogConfig) -> bool:
-        """unflushed: offsets between recovery point and log end."""
+    def is_due(self, now_ms: int, log_end_offset: int, config: LogConfig) -> bool:
+        """Whether `plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any clock
+        that does not go back)."""
+        unflushed = log_end_offset - self.recovery_point
         if self._last_ms is None or unflushed <= 0:
             self._last_ms = now_ms
         if unflushed <= 0:
@@ -98,21 +129,50 @@ class FlushSchedule:
     def rolled(self) -> None:
         self._sealed = True
 
-    def planned(self, plan: FlushPlan) -> None:
-        """`plan` is about to be run (or dropped: then it counts for nothing)."""
+    def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
+        """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
+        counts for nothing.) final: no append follows, so the last time entry is written. LogStorageError."""
+        self._health.check()
+        active = self._segments.active
+        try:
+            if final:
+                active.note_final_timestamp()
+            active.indexes.flush()
+        except OSError as error:
+            raise self._health.fail("writing an index failed", error) from error
+        folder = self._segments.folder
+        plan = FlushPlan(
+            self._log,
+            self._context.disk,
+            folder,
+            log_end_offset,
+            self._health.take,
+            # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
+            self._segments.file_paths(self.recovery_point - 1),
+            self._epochs.entries if self._epochs.version != self._epochs_version else None,
+            (folder, folder.rpartition("/")[0]),
+            self._epochs.version,
+        )
         self._sealed = False
         self._plans = [*self._plans[-_PLANS_MAX:], plan]
+        return plan
 
-    def cut(self, offset: int) -> None:
-        """What stands from `offset` on was dropped: plans under way do not vouch for what is written there next."""
+    def cut(self, offset: int) -> bool:
+        """What stands from `offset` on is about to be dropped: plans under way do not vouch for what is written there
+        next. Returns whether the recovery point was above, so that what the disk says of it is wrong now."""
         for plan in self._plans:
             plan.offset = min(plan.offset, offset)
+        if offset >= self.recovery_point:
+            return False
+        self.recovery_point = offset
+        return True
 
-    def completed(self, offset: int) -> int:
-        """A plan returned `offset`; the offset below which everything is durable now, 0 where nothing is known."""
+    def completed(self, offset: int, log_end_offset: int) -> None:
+        """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
         done = [plan for plan in self._plans if plan.is_done]
         self._plans = [plan for plan in self._plans if not plan.is_done]
         if not done:
-            return 0
-        self.epochs_version = max(self.epochs_version, *(plan.epochs_version for plan in done))
-        return min(offset, max(plan.offset for plan in done))
+            return
+        self._epochs_version = max(self._epochs_version, *(plan.epochs_version for plan in done))
+        durable = min(offset, max(plan.offset for plan in done), log_end_offset)
+        self.recovery_point = max(self.recovery_point, durable)

@@ -26,8 +26,9 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage import reading
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.errors import CorruptLog, LogClosed, LogStorageError, OffsetOutOfRange
-from strandline.storage.flush import FlushPlan, FlushSchedule
+from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
+from strandline.storage.flush import Flushes, FlushPlan
+from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.roll import RollLimits, must_roll, roll_limits
 from strandline.storage.segment_list import SegmentList
@@ -61,17 +62,14 @@ class Log:
         self.segments = segments
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
-        """First offset not known to be durable; never above the log end offset."""
         self.epochs = epochs
-        self.failure: LogStorageError | None = None
-        """Why the log is offline; it stays so until the broker starts again."""
+        self.health = LogHealth(str(topic_partition), context.report)
         self._context = context
         self._config = config
         self._checkpoint_now = checkpoint_now
         self._boundaries = Boundaries()
         self._active = segments.active
-        self._flushes = FlushSchedule()
+        self._flushes = Flushes(context, self.health, str(self), segments, epochs, recovery_point)
         self._limits: RollLimits = roll_limits(self._active, config)
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -84,6 +82,16 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._limits = roll_limits(self._active, config)
+
+    @property
+    def failure(self) -> LogStorageError | None:
+        """Why the log is offline; it stays so until the broker starts again."""
+        return self.health.failure
+
+    @property
+    def recovery_point(self) -> int:
+        """First offset not known to be durable; never above the log end offset."""
+        return self._flushes.recovery_point
 
     @property
     def size_bytes(self) -> int:
@@ -110,7 +118,7 @@ class Log:
 
         Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
         fell into the wave, what stands before it may have been appended)."""
-        self._check_online()
+        self.health.check()
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = offset = self.log_end_offset
@@ -150,7 +158,7 @@ class Log:
         whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new log end offset.
 
         InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
-        self._check_online()
+        self.health.check()
         headers = validate_fetched(records, self.log_end_offset, max_epoch)
         if headers and headers[0].partition_leader_epoch < self.epochs.latest_epoch:
             raise InvalidBatch(
@@ -236,7 +244,7 @@ class Log:
     def roll(self, first_timestamp_ms: int = -1) -> None:
         """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its
         name would be the same). first_timestamp_ms: of the batch that comes next. LogStorageError from the disk."""
-        self._check_online()
+        self.health.check()
         if self._active.base_offset == self.log_end_offset:
             return
         try:
@@ -289,7 +297,7 @@ class Log:
         """Drop the tail from `offset` on; a batch that holds `offset` goes whole, so the log may end before it. At or
         above the log end only epochs without records are dropped. Below the log start everything goes, and the log
         starts anew at `offset`. Regions that were read before become stale. LogStorageError from the disk."""
-        self._check_online()
+        self.health.check()
         if offset >= self.log_end_offset:
             self.epochs.truncate_to(self.log_end_offset)
             return
@@ -306,7 +314,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
-        self._check_online()
+        self.health.check()
         try:
             self.log_start_offset = offset
             self._before_cutting(min(offset, self.recovery_point), always=True)
@@ -319,9 +327,7 @@ class Log:
 
     def _before_cutting(self, offset: int, always: bool = False) -> None:
         """What the disk says of recovery point and log start must be true of what will be left."""
-        self._flushes.cut(offset)
-        if offset < self.recovery_point or always:
-            self.recovery_point = min(offset, self.recovery_point)
+        if self._flushes.cut(offset) or always:
             self._checkpoint_now(self)
 
     def _after_cutting(self) -> None:
@@ -335,38 +341,16 @@ class Log:
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any
         clock that does not go back)."""
-        return self._flushes.is_due(now_ms, self.log_end_offset - self.recovery_point, self._config)
+        return self._flushes.is_due(now_ms, self.log_end_offset, self._config)
 
     def flush_plan(self, *, final: bool = False) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop; `flushed` takes its result.
         final: no append follows, so the last time entry is written. LogStorageError, here and from the plan."""
-        self._check_online()
-        try:
-            if final:
-                self._active.note_final_timestamp()
-            self._active.indexes.flush()
-        except OSError as error:
-            raise self.fail("writing an index failed", error) from error
-        folder = self.segments.folder
-        plan = FlushPlan(
-            str(self),
-            self._context.disk,
-            folder,
-            self.log_end_offset,
-            self._set_failure,
-            # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
-            self.segments.file_paths(self.recovery_point - 1),
-            self.epochs.entries if self.epochs.version != self._flushes.epochs_version else None,
-            (folder, folder.rpartition("/")[0]),
-            self.epochs.version,
-        )
-        self._flushes.planned(plan)
-        return plan
+        return self._flushes.plan(self.log_end_offset, final=final)
 
     def flushed(self, offset: int) -> None:
         """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
-        durable = min(self._flushes.completed(offset), self.log_end_offset)
-        self.recovery_point = max(self.recovery_point, durable)
+        self._flushes.completed(offset, self.log_end_offset)
 
     def close(self) -> None:
         """Write index tails (not synced) and release descriptors and memory. Idempotent; OSError is reported only,
@@ -377,22 +361,10 @@ class Log:
                 self._active.indexes.flush()
         except OSError as error:
             self.fail("writing an index failed", error)
-        self.failure = LogClosed(str(self))
+        self.health.close()
         self.segments.release()
         self._boundaries.forget()
 
-    def _check_online(self) -> None:
-        if self.failure is not None:
-            raise LogStorageError(str(self), str(self.failure))
-
     def fail(self, what: str, cause: BaseException) -> LogStorageError:
         """The disk failed under this log: it goes offline; returns the error to raise."""
-        failure = LogStorageError(str(self), what, cause)
-        self._set_failure(failure)
-        return failure
-
-    def _set_failure(self, failure: LogStorageError) -> None:
-        """The first reason stays. Also called from a flush plan's thread: one attribute, set once."""
-        if self.failure is None:
-            self.failure = failure
-            self._context.report("log-offline", log=str(self), why=str(failure))
+        return self.health.fail(what, cause)
