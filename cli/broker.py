@@ -1,11 +1,13 @@
 """`strandline broker`: runs one broker in the foreground until SIGTERM or Ctrl-C.
 
-The file is Java properties with Kafka's keys; what a key that is unknown or not honoured means is said on stderr
-before the broker starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a configuration in error.
+The file is Java properties with Kafka's keys; environment variables can stand for keys, too
+(`runtime.config_environment`). What a key that is unknown or not honoured means is said on stderr before the broker
+starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a configuration in error.
 """
 
 from __future__ import annotations
 
+import os
 from typing import IO
 
 import click
@@ -20,14 +22,22 @@ from strandline.cli.options import key_value
 @click.option(
     "-c", "--config", "source", type=click.File("rb"), metavar="FILE", help="server.properties, with Kafka's keys."
 )
-@click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file.")
+@click.option(
+    "-e",
+    "--from-environment",
+    is_flag=True,
+    help="Read keys from variables, too: STRANDLINE_LOG_DIRS is log.dirs (KAFKA_LOG_DIRS works as well). They win over "
+    "the file.",
+)
+@click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over everything.")
 @click.pass_context
-def broker(ctx: click.Context, source: IO[bytes] | None, overrides: tuple[str, ...]) -> int:
+def broker(ctx: click.Context, source: IO[bytes] | None, from_environment: bool, overrides: tuple[str, ...]) -> int:
     """Run one broker in the foreground."""
-    if source is None and not overrides:
-        raise click.UsageError("give --config FILE, or the keys as --override KEY=VALUE", ctx)
+    if source is None and not overrides and not from_environment:
+        raise click.UsageError("give --config FILE, --from-environment, or the keys as --override KEY=VALUE", ctx)
     override_pairs = [key_value(text, "--override") for text in overrides]
     from strandline.runtime.config import InvalidConfig, load_broker_config, parse_properties
+    from strandline.runtime.config_environment import properties_from_environment
 
     given: dict[str, str] = {}
     if source is not None:
@@ -35,6 +45,8 @@ def broker(ctx: click.Context, source: IO[bytes] | None, overrides: tuple[str, .
             given.update(parse_properties(source.read().decode()))
         except UnicodeDecodeError as error:
             raise click.UsageError(f"{source.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    if from_environment:
+        given.update(properties_from_environment(os.environ))
     given.update(override_pairs)
     try:
         config = load_broker_config(given)

@@ -63,3 +63,24 @@ def test_a_wrong_configuration_starts_nothing(
     assert named in ran.err
     assert ran.err.count("\n") == 1
     assert not started
+
+
+def test_variables_win_over_the_file_and_overrides_over_both(
+    shell: Any, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_BROKER_ID", "5")
+    monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "variable"))
+    ran = shell(
+        "broker", "--from-environment", "--config", properties(tmp_path), "-o", f"log.dirs={tmp_path / 'override'}"
+    )
+    assert ran.code == 0
+    (config,) = started
+    assert (config.broker_id, config.log_dirs) == (5, (str(tmp_path / "override"),))
+
+
+def test_variables_are_left_alone_unless_asked_for(
+    shell: Any, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_BROKER_ID", "5")
+    assert shell("broker", "--config", properties(tmp_path), "-o", f"log.dirs={tmp_path}").code == 0
+    assert started[0].broker_id == 4

@@ -1,0 +1,68 @@
+"""A configuration that comes from environment variables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.runtime.config import BROKER_KEYS, load_broker_config
+from strandline.runtime.config_environment import properties_from_environment
+
+_REQUIRED = {"STRANDLINE_BROKER_ID": "1", "STRANDLINE_ZOOKEEPER_CONNECT": "zookeeper:2181"}
+
+
+@pytest.mark.parametrize("prefix", ["STRANDLINE_", "KAFKA_CFG_", "KAFKA_"])
+@pytest.mark.parametrize("key", [key.name for key in BROKER_KEYS])
+def test_every_key_has_a_variable(prefix: str, key: str) -> None:
+    name = prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
+    assert properties_from_environment({name: "x"})[key] == "x"
+
+
+@given(st.from_regex(r"[a-z]+([._-][a-z]+){0,4}", fullmatch=True))
+def test_a_name_that_was_made_by_the_rule_is_read_back(key: str) -> None:
+    name = "KAFKA_" + key.upper().replace("_", "\0").replace("-", "___").replace(".", "_").replace("\0", "__")
+    if key.split(".")[0] in {"opts", "home", "version", "debug", "mode", "jmx", "log4j", "kraft", "cfg"}:
+        return  # an image's own
+    assert list(properties_from_environment({name: "x"})) == [key]
+
+
+def test_our_own_prefix_wins_over_those_of_other_images() -> None:
+    variables = {"KAFKA_BROKER_ID": "1", "KAFKA_CFG_BROKER_ID": "2", "STRANDLINE_BROKER_ID": "3"}
+    assert properties_from_environment(variables) == {"broker.id": "3"}
+    del variables["STRANDLINE_BROKER_ID"]
+    assert properties_from_environment(variables) == {"broker.id": "2"}
+
+
+def test_what_is_meant_for_a_jvm_an_image_or_the_command_is_no_key() -> None:
+    names = "KAFKA_HEAP_OPTS KAFKA_OPTS KAFKA_JMX_PORT KAFKA_LOG4J_ROOT_LOGLEVEL STRANDLINE_DATA KAFKA_VERSION PATH"
+    assert properties_from_environment(dict.fromkeys(names.split(), "x")) == {}
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert properties_from_environment({"STRANDLINE_BROKER_RACK": " "}) == {}
+
+
+def test_listeners_follow_from_what_is_advertised() -> None:
+    told = "INSIDE://broker-1:19092,HOST://localhost:9092"
+    config = load_broker_config(
+        properties_from_environment(
+            _REQUIRED
+            | {
+                "KAFKA_ADVERTISED_LISTENERS": told,
+                "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "INSIDE:PLAINTEXT,HOST:PLAINTEXT",
+            }
+        )
+    )
+    assert [str(listener) for listener in config.listeners] == ["INSIDE://0.0.0.0:19092", "HOST://0.0.0.0:9092"]
+    assert [str(listener) for listener in config.advertised_listeners] == told.split(",")
+
+
+def test_listeners_that_are_given_stay() -> None:
+    variables = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1", "KAFKA_LISTENERS": "A://127.0.0.1:5"}
+    assert properties_from_environment(variables)["listeners"] == "A://127.0.0.1:5"
+
+
+def test_a_key_that_nobody_knows_is_warned_about() -> None:
+    config = load_broker_config(properties_from_environment(_REQUIRED | {"KAFKA_NUM_PARTITION": "3"}))
+    assert "unknown key num.partition is ignored; did you mean num.partitions?" in config.warnings
