@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -86,6 +86,16 @@ class DiskSpace:
     free_bytes: int
 
 
+class FolderEntry(NamedTuple):
+    """A name in a folder. Symbolic links are not followed: they are no folders, and have the size of their text."""
+
+    name: str
+    is_dir: bool
+    size_bytes: int
+    mtime_ms: int
+    """Last modification, wall clock."""
+
+
 class FileLock(Protocol):
     """An exclusive advisory lock on a file, held until released or until the process ends."""
 
@@ -105,6 +115,9 @@ class Disk(Protocol):
 
     def listdir(self, path: str) -> list[str]:
         """Names in a folder, sorted."""
+
+    def scandir(self, path: str) -> list[FolderEntry]:
+        """What is in a folder, sorted by name, with sizes: one pass, no file is opened."""
 
     def makedirs(self, path: str) -> None:
         """Create the folder and its parents (mode 0700); no error where it exists."""

@@ -10,9 +10,10 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
 
-from strandline.runtime.disk import Buffer, DiskSpace
+from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
 
 _IOV_MAX = 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -140,6 +141,18 @@ class PosixDisk:
 
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+    def scandir(self, path: str) -> list[FolderEntry]:
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    said = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed since the folder was read
+                    continue
+                is_dir = stat.S_ISDIR(said.st_mode)
+                found.append(FolderEntry(entry.name, is_dir, said.st_size, said.st_mtime_ns // 1_000_000))
+        return sorted(found)
 
     def makedirs(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from strandline.runtime.disk import Buffer, DiskSpace
+from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
 from strandline.testkit.disk_model import Change, Choose, Folder, Inode, Journal, folders, lose_everything
 
 UNLIMITED_BYTES = 2**40
@@ -261,6 +261,15 @@ class MemoryDisk:
     def listdir(self, path: str) -> list[str]:
         self.enter("listdir", path)
         return sorted(self._folder(path).names)
+
+    def scandir(self, path: str) -> list[FolderEntry]:
+        self.enter("scandir", path)
+        return [
+            FolderEntry(name, False, len(node.data), node.mtime_ms)
+            if isinstance(node, Inode)
+            else FolderEntry(name, True, 0, 0)
+            for name, node in sorted(self._folder(path).names.items())
+        ]
 
     def makedirs(self, path: str) -> None:
         self.enter("makedirs", path)

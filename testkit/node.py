@@ -25,8 +25,8 @@ from strandline.runtime.coordination import (
     Znode,
     ZnodeStat,
 )
-from strandline.runtime.disk import DiskSpace, File, FileLock
-from strandline.runtime.environment import Blocking
+from strandline.runtime.disk import DiskSpace, File, FileLock, FolderEntry
+from strandline.runtime.environment import Blocking, Computing, ComputingFailed
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
@@ -67,6 +67,22 @@ class NodeBlocking:
         return await self._inner.run(call)
 
 
+class NodeComputing:
+    """`Computing` of one life, with its disk: what had not begun when it ended never does."""
+
+    def __init__(self, life: Life, inner: Computing) -> None:
+        self._life = life
+        self._inner = inner
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        self._life.check()
+        try:
+            return await self._inner.run(job, *args)
+        except ComputingFailed:
+            self._life.check()
+            raise
+
+
 class NodeDisk:
     """`Disk` of one life. Files that it had open die by themselves (`MemoryDisk.kill`)."""
 
@@ -90,6 +106,9 @@ class NodeDisk:
 
     def listdir(self, path: str) -> list[str]:
         return self._disk.listdir(path)
+
+    def scandir(self, path: str) -> list[FolderEntry]:
+        return self._disk.scandir(path)
 
     def makedirs(self, path: str) -> None:
         self._disk.makedirs(path)

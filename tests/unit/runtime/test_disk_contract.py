@@ -157,6 +157,16 @@ def test_folders_are_made_with_their_parents_listed_sorted_and_removed_when_empt
     assert place.disk.listdir(place.root) == ["a"]
 
 
+def test_a_folder_is_read_with_sizes_and_times_without_opening_anything(place: Place) -> None:
+    place.write("b", b"12345")
+    place.disk.makedirs(place.path("a/x"))
+    place.write("c", b"")
+    found = place.disk.scandir(place.root)
+    assert [(entry.name, entry.is_dir) for entry in found] == [("a", True), ("b", False), ("c", False)]
+    assert [entry.size_bytes for entry in found[1:]] == [5, 0]
+    assert [entry.mtime_ms for entry in found[1:]] == [place.disk.stat_mtime_ms(place.path(n)) for n in "bc"]
+
+
 def test_renaming_replaces_and_open_files_follow(place: Place) -> None:
     file = place.disk.open(place.write("new", b"new"))
     place.write("old", b"old")
@@ -180,6 +190,7 @@ def test_a_folder_is_renamed_with_what_is_in_it(place: Place) -> None:
         (lambda disk, path: disk.unlink(path), errno.ENOENT),
         (lambda disk, path: disk.rename(path, path + "2"), errno.ENOENT),
         (lambda disk, path: disk.listdir(path), errno.ENOENT),
+        (lambda disk, path: disk.scandir(path), errno.ENOENT),
         (lambda disk, path: disk.rmdir(path), errno.ENOENT),
         (lambda disk, path: disk.stat_mtime_ms(path), errno.ENOENT),
         (lambda disk, path: disk.fsync_dir(path), errno.ENOENT),
