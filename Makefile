@@ -7,7 +7,7 @@ BROKERS ?= 3
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo up status down bench compat clean
+.PHONY: help setup check format docs test demo up status down bench compat clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,6 +24,11 @@ check: setup ## format, lint, types, house rules
 format: setup ## bring the code into shape
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: setup ## write docs/configuration.md from the table of keys
+	@mkdir -p docs
+	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
+	@mv docs/.configuration.md docs/configuration.md
 
 test: setup ## run every test
 	$(PYTHON) -m pytest $(TESTS)

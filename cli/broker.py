@@ -30,9 +30,17 @@ from strandline.cli.options import key_value
     "the file.",
 )
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over everything.")
+@click.option("--reference", is_flag=True, help="Print every key as a page in Markdown, and start nothing.")
 @click.pass_context
-def broker(ctx: click.Context, source: IO[bytes] | None, from_environment: bool, overrides: tuple[str, ...]) -> int:
+def broker(
+    ctx: click.Context, source: IO[bytes] | None, from_environment: bool, overrides: tuple[str, ...], reference: bool
+) -> int:
     """Run one broker in the foreground."""
+    if reference:
+        from strandline.runtime import config_reference
+
+        click.echo(config_reference.reference(), nl=False)
+        return 0
     if source is None and not overrides and not from_environment:
         raise click.UsageError("give --config FILE, --from-environment, or the keys as --override KEY=VALUE", ctx)
     override_pairs = [key_value(text, "--override") for text in overrides]

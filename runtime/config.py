@@ -3,6 +3,7 @@
 * `config_table`, `config_table_logs`  the table: one row per key
 * `config_broker`, `config_topic`      the resolved values as typed attributes
 * `config_values`, `config_listeners`  kinds, validators, listeners
+* `config_reference`                   the page `docs/configuration.md`, made from the table
 
 Rules: a value that is not allowed raises `InvalidConfig`, naming key, value and what is allowed. A key that nobody
 knows is a warning that names the nearest known one; a key that this build does not act on is a warning, too, since
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from strandline.runtime.config_broker import BrokerConfig
 from strandline.runtime.config_listeners import Listener, advertised, parse_listeners, parse_protocol_map
+from strandline.runtime.config_reference import reference
 from strandline.runtime.config_table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
 from strandline.runtime.config_topic import TOPIC_KEYS, TopicConfig, not_honoured_yet, topic_config
 from strandline.runtime.config_values import ConfigKey, InvalidConfig, Value
@@ -223,26 +225,3 @@ def _unescape(text: str, number: int) -> str:
         return chr(int(escape[1:], 16))
 
     return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", replace, text, flags=re.DOTALL)
-
-
-# --- the reference page ------------------------------------------------------------------------------------------
-
-
-def reference() -> str:
-    """All keys as a page in Markdown, made from the table."""
-    lines = ["# Configuration", "", "## Broker", "", *_table(BROKER_KEYS), "", "## Topic", ""]
-    lines += ["Where a topic does not say, the value of the broker counts.", ""]
-    lines += _table(tuple(row.key for row in TOPIC_KEYS))
-    return "\n".join(lines) + "\n"
-
-
-def _table(keys: tuple[ConfigKey, ...]) -> list[str]:
-    lines = [
-        "| key | type | default | unit | allowed | changes at run time | meaning |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for key in keys:
-        meaning = key.doc if key.honoured else f"{key.doc} *Not honoured yet.*"
-        cells = (f"`{key.name}`", key.kind, key.default_text, key.unit, key.allowed.text, "yes" if key.dynamic else "")
-        lines.append("| " + " | ".join((*cells, meaning)) + " |")
-    return lines

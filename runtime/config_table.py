@@ -2,8 +2,8 @@
 
 One row per key: name, kind, default, unit, allowed, documentation, dynamic, honoured. Names, units and defaults are
 Kafka's (1.0, with 3.9's for replica.lag.time.max.ms, zookeeper.session.timeout.ms and offsets.retention.minutes); keys
-that Kafka does not have say so. Part 2, the logs and everything else, is `config_table_logs`; `config.reference` prints
-both as a page.
+that Kafka does not have say so. Part 2, the logs and everything else, is `config_table_logs`; `config_reference` makes
+`docs/configuration.md` of both (`make docs`). A default that is not Kafka 3.9's says in its row what Kafka has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IDENTITY = (
 _LISTENERS = (
     K("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "", NOT_EMPTY,
       "Addresses to bind, NAME://host:port. An empty host is 127.0.0.1; 0.0.0.0 is every interface. Port 0: "
-      "any free one."),
+      "any free one. (Kafka: all of them.)"),
     K("advertised.listeners", "list", None, "", NOT_EMPTY,
       "Addresses that clients and brokers are told, one per listener; those of listeners where left out.", True),
     K("listener.security.protocol.map", "list",
@@ -60,7 +60,8 @@ _NETWORK = (
       "Threads for deletion and other background work.", True, False),
     K("queued.max.requests", "int", 500, "", at_least(1), "Requests that wait for a handler; then reading stops."),
     K("queued.max.request.bytes", "long", 134217728, "bytes", at_least(-1),
-      "Bytes of requests that wait or are being received beyond the shared buffers; never unlimited: -1 is 256 MiB."),
+      "Bytes of requests that wait or are being received beyond the shared buffers; never unlimited: -1 is 256 MiB. "
+      "(Kafka: -1.)"),
     K("socket.send.buffer.bytes", "int", 102400, "bytes", at_least(-1),
       "SO_SNDBUF; -1 leaves it to the system.", False, False),
     K("socket.receive.buffer.bytes", "int", 102400, "bytes", at_least(-1),
@@ -157,4 +158,11 @@ _REPLICATION = (
 
 # fmt: on
 
-CLUSTER_KEYS: tuple[ConfigKey, ...] = _IDENTITY + _LISTENERS + _NETWORK + _ZOOKEEPER + _CONTROLLER + _REPLICATION
+CLUSTER_SECTIONS: dict[str, tuple[ConfigKey, ...]] = {
+    "Identity": _IDENTITY,
+    "Listeners": _LISTENERS,
+    "Network": _NETWORK,
+    "ZooKeeper": _ZOOKEEPER,
+    "Topics and controller": _CONTROLLER,
+    "Replication": _REPLICATION,
+}

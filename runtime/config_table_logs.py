@@ -5,7 +5,7 @@ Rows as in `config_table`.
 
 from __future__ import annotations
 
-from strandline.runtime.config_table import CLUSTER_KEYS
+from strandline.runtime.config_table import CLUSTER_SECTIONS
 from strandline.runtime.config_values import (
     ANY,
     INT_MAX,
@@ -25,10 +25,12 @@ K = ConfigKey
 
 _LOGS = (
     K("log.dirs", "list", None, "", NOT_EMPTY, "Folders of the logs, comma separated; log.dir where left out."),
-    K("log.dir", "string", "/tmp/strandline-logs", "", NOT_EMPTY, "Folder of the logs where log.dirs is left out."),
+    K("log.dir", "string", "/tmp/strandline-logs", "", NOT_EMPTY,
+      "Folder of the logs where log.dirs is left out. (Kafka: /tmp/kafka-logs.)"),
     K("num.recovery.threads.per.data.dir", "int", 1, "", at_least(1),
-      "Logs recovered at once at start.", True, False),
-    K("message.max.bytes", "int", 1000012, "bytes", at_least(0), "Largest batch that producers may send.", True),
+      "Logs of one folder that are loaded at once at start.", True, False),
+    K("message.max.bytes", "int", 1000012, "bytes", at_least(0),
+      "Largest batch that producers may send. (Kafka 1.0's; Kafka 3.9: 1048588.)", True),
     K("max.decompressed.message.bytes", "long", 67108864, "bytes", at_least(1),
       "Largest batch when decompressed, where the broker has to decompress.", True, False),
     K("compression.type", "string", "producer", "", one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
@@ -50,26 +52,28 @@ _LOGS = (
     K("log.retention.check.interval.ms", "long", 300000, "ms", at_least(1),
       "How often retention is checked.", False, False),
     K("log.cleanup.policy", "list", ("delete",), "", all_of("delete", "compact"),
-      "What happens to old records.", True, False),
+      "What happens to old records: delete whole segments, compact to the newest record per key, or both.",
+      True, False),
     K("log.cleaner.enable", "bool", True, "", ANY, "Run the cleaner of compacted topics.", False, False),
-    K("log.cleaner.threads", "int", 1, "", at_least(0), "Cleaners at once.", True, False),
+    K("log.cleaner.threads", "int", 1, "", at_least(0), "Logs that are compacted at once.", True, False),
     K("log.cleaner.dedupe.buffer.size", "long", 134217728, "bytes", at_least(1),
-      "Memory of all cleaners.", True, False),
+      "Memory for the offset maps of all cleaners together, 24 bytes per key.", True, False),
     K("log.cleaner.io.buffer.load.factor", "double", 0.9, "", between(0.01, 1),
-      "How full that memory gets.", True, False),
-    K("log.cleaner.io.buffer.size", "int", 524288, "bytes", at_least(0), "Read and write buffers.", True, False),
+      "How full an offset map gets before a round ends.", True, False),
+    K("log.cleaner.io.buffer.size", "int", 524288, "bytes", at_least(0),
+      "Read and write buffers of all cleaners together.", True, False),
     K("log.cleaner.io.max.bytes.per.second", "double", 1.7976931348623157e+308, "bytes per second", at_least(0),
-      "Traffic of all cleaners.", True, False),
+      "Most that all cleaners together read and write.", True, False),
     K("log.cleaner.backoff.ms", "long", 15000, "ms", at_least(0),
-      "Pause when there is nothing to clean.", True, False),
+      "Pause of a cleaner that found nothing to do.", True, False),
     K("log.cleaner.min.cleanable.ratio", "double", 0.5, "", between(0, 1),
       "Share of dirty bytes that starts a cleaning.", True, False),
     K("log.cleaner.delete.retention.ms", "long", 86400000, "ms", at_least(0),
-      "How long tombstones stay.", True, False),
+      "How long tombstones of a compacted log stay.", True, False),
     K("log.cleaner.min.compaction.lag.ms", "long", 0, "ms", at_least(0),
-      "Younger records are not compacted.", True, False),
+      "Records younger than this are not compacted.", True, False),
     K("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, "ms", at_least(1),
-      "Older records are compacted.", True, False),
+      "Records that wait longer are compacted whatever the ratio says.", True, False),
     K("log.index.size.max.bytes", "int", 10485760, "bytes", at_least(4),
       "A segment is closed when its index is so long.", True),
     K("log.index.interval.bytes", "int", 4096, "bytes", at_least(0), "Bytes of log between two index entries.", True),
@@ -83,16 +87,16 @@ _LOGS = (
     K("log.flush.start.offset.checkpoint.interval.ms", "int", 60000, "ms", at_least(1),
       "How often log start offsets are written to disk.", False, False),
     K("log.segment.delete.delay.ms", "long", 60000, "ms", at_least(0),
-      "Deleted files stay for so long.", True, False),
+      "Files of deleted segments and logs stay for so long, renamed.", True, False),
     K("log.preallocate", "bool", False, "", ANY, "Reserve a segment's space when it is created.", True, False),
     K("log.message.timestamp.type", "string", "CreateTime", "", one_of("CreateTime", "LogAppendTime"),
       "Whose clock stamps records.", True, False),
     K("log.message.timestamp.difference.max.ms", "long", LONG_MAX, "ms", at_least(0),
-      "Largest distance of a timestamp from the broker's clock.", True, False),
+      "Largest distance of a timestamp from the broker's clock, both ways (Kafka's older key).", True, False),
     K("log.message.timestamp.before.max.ms", "long", LONG_MAX, "ms", at_least(0),
-      "The same, into the past.", True, False),
+      "Largest distance of a timestamp into the past.", True, False),
     K("log.message.timestamp.after.max.ms", "long", LONG_MAX, "ms", at_least(0),
-      "The same, into the future.", True, False),
+      "Largest distance of a timestamp into the future.", True, False),
     K("log.message.downconversion.enable", "bool", True, "", ANY, "Serve consumers of old formats.", True, False),
     K("log.message.format.version", "string", None, "", NOT_EMPTY, "Records are always in format 2.", False, False),
     K("inter.broker.protocol.version", "string", None, "", NOT_EMPTY,
@@ -110,7 +114,8 @@ def _later(name: str, kind: str, default: object, unit: str, lowest: int, doc: s
 # fmt: off
 _GROUPS = (
     _later("group.min.session.timeout.ms", "int", 6000, "ms", 1, "Shortest session of a group member."),
-    _later("group.max.session.timeout.ms", "int", 300000, "ms", 1, "Longest session of a group member."),
+    _later("group.max.session.timeout.ms", "int", 300000, "ms", 1,
+      "Longest session of a group member. (Kafka 1.0's; Kafka 3.9: 1800000.)"),
     _later("group.initial.rebalance.delay.ms", "int", 3000, "ms", 0, "A new group waits so long for members."),
     _later("group.max.size", "int", INT_MAX, "members", 1, "Most members of a group."),
     _later("group.consumer.session.timeout.ms", "int", 45000, "ms", 1, "Session of a member (KIP-848)."),
@@ -136,7 +141,7 @@ _TRANSACTIONS = (
     _later("transaction.max.timeout.ms", "int", 900000, "ms", 1, "Longest transaction."),
     _later("transactional.id.expiration.ms", "int", 604800000, "ms", 1, "An idle transactional id is forgotten."),
     _later("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", 60000, "ms", 1,
-      "Aborting late ones."),
+      "Aborting late ones. (Kafka 1.0's; Kafka 3.9: 10000.)"),
     _later("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3600000, "ms", 1, "Forgetting ids."),
     _later("producer.id.expiration.ms", "int", 86400000, "ms", 1, "An idle producer id is forgotten.", True),
     K("transaction.partition.verification.enable", "bool", True, "", ANY,
@@ -144,8 +149,10 @@ _TRANSACTIONS = (
 )
 
 _QUOTAS_AND_METRICS = (
-    _later("quota.producer.default", "long", LONG_MAX, "bytes per second", 1, "Of each client id that produces."),
-    _later("quota.consumer.default", "long", LONG_MAX, "bytes per second", 1, "Of each client id that consumes."),
+    _later("quota.producer.default", "long", LONG_MAX, "bytes per second", 1,
+      "Of each client id that produces. (Kafka 1.0's; gone in Kafka 3.9.)"),
+    _later("quota.consumer.default", "long", LONG_MAX, "bytes per second", 1,
+      "Of each client id that consumes. (Kafka 1.0's; gone in Kafka 3.9.)"),
     _later("quota.window.num", "int", 11, "", 1, "Samples of a quota."),
     _later("quota.window.size.seconds", "int", 1, "seconds", 1, "Length of a sample."),
     _later("replication.quota.window.num", "int", 11, "", 1, "Samples of a replication quota."),
@@ -157,7 +164,15 @@ _QUOTAS_AND_METRICS = (
 
 # fmt: on
 
-BROKER_KEYS: tuple[ConfigKey, ...] = CLUSTER_KEYS + _LOGS + _GROUPS + _TRANSACTIONS + _QUOTAS_AND_METRICS
+SECTIONS: dict[str, tuple[ConfigKey, ...]] = {
+    **CLUSTER_SECTIONS,
+    "Logs": _LOGS,
+    "Groups": _GROUPS,
+    "Transactions and producers": _TRANSACTIONS,
+    "Quotas and metrics": _QUOTAS_AND_METRICS,
+}
+"""In the order of the reference page."""
+BROKER_KEYS: tuple[ConfigKey, ...] = tuple(key for keys in SECTIONS.values() for key in keys)
 BROKER_KEY: dict[str, ConfigKey] = {key.name: key for key in BROKER_KEYS}
 
 REPLACED_KEYS = {

@@ -41,7 +41,7 @@ def between(lowest: float, highest: float) -> Allowed:
 
 
 def one_of(*names: str) -> Allowed:
-    return Allowed("one of " + ", ".join(names), lambda value: value in names)
+    return Allowed("one of " + ", ".join(name or "(empty)" for name in names), lambda value: value in names)
 
 
 def all_of(*names: str) -> Allowed:

@@ -84,3 +84,10 @@ def test_variables_are_left_alone_unless_asked_for(
     monkeypatch.setenv("STRANDLINE_BROKER_ID", "5")
     assert shell("broker", "--config", properties(tmp_path), "-o", f"log.dirs={tmp_path}").code == 0
     assert started[0].broker_id == 4
+
+
+def test_the_reference_page_is_printed_and_nothing_is_started(shell: Any, started: list[Any]) -> None:
+    from strandline.runtime.config import reference
+
+    assert shell("broker", "--reference") == (0, reference(), "")
+    assert started == []
