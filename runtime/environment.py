@@ -1,4 +1,4 @@
-"""What a node is given from outside: randomness, disk, network, blocking work, wall clock. Never global.
+"""What a node is given from outside: randomness, disk, network, waiting, computing, wall clock. Never global.
 
 `broker/server.py` builds the production environment, the test kit the simulated one. Monotonic time is
 `trio.current_time()` everywhere (virtual in tests); the wall clock stamps records and drives retention only.
@@ -26,6 +26,33 @@ class Blocking(Protocol):
         """Call `function(*args)` elsewhere and return its result or raise its exception."""
 
 
+class ComputingFailed(Exception):
+    """A job raised, or the process that ran it ended. Its effects on the disk are whatever it had done by then.
+
+    `kind` is the name of the exception's class (`OSError` for all of its family), `WORKER_DIED` where the process
+    ended; `errno` that of an OSError, else None."""
+
+    def __init__(self, job: str, kind: str, text: str, errno: int | None = None) -> None:
+        super().__init__(f"{job} failed: {kind}: {text}" if text else f"{job} failed: {kind}")
+        self.job = job
+        self.kind = kind
+        self.errno = errno
+
+
+WORKER_DIED = "worker process ended"
+
+
+class Computing(Protocol):
+    """Runs what computes (cleaning, recompression, recovery scans) off the event loop: a worker process in production,
+    inline in tests. A job is a module-level function of this package whose first parameter is the disk; the other
+    arguments and the result are values that msgpack knows (int, float, str, bytes, bool, None, lists and dicts of them;
+    a tuple arrives as a list). It gets paths and ranges of immutable files, never an object that the loop changes."""
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        """Call `job(disk, *args)` elsewhere and return its result. ComputingFailed for whatever it raised. Cancelled,
+        it stops at any point or goes on for a moment: what it writes must not matter then."""
+
+
 class WallClock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
@@ -38,6 +65,7 @@ class Environment:
     disk: Disk
     network: Network
     blocking: Blocking
+    computing: Computing
     wall_clock: WallClock
     random: Callable[[str], random.Random]
     """purpose → an independent stream, so that a new draw in one place does not shift the others."""

@@ -1,4 +1,4 @@
-"""The production seams, put together: real disk, sockets, threads, clock, ZooKeeper. For the broker's process only."""
+"""The production seams, put together: disk, sockets, threads, worker processes, clock, ZooKeeper. For the broker only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import Logger
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.randomness import system_random
+from strandline.runtime.workers import WorkerPool
 
 
 def production_environment() -> Environment:
@@ -21,6 +22,7 @@ def production_environment() -> Environment:
         disk=PosixDisk(),
         network=SocketNetwork(),
         blocking=ThreadBlocking(),
+        computing=WorkerPool(),
         wall_clock=SystemWallClock(),
         random=system_random,
     )

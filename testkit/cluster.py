@@ -35,10 +35,10 @@ from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.storage.log import Log
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import Choose, lose_everything
-from strandline.testkit.environment import InlineBlocking, SeededRandom, VirtualWallClock
+from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.node import Life, NodeBlocking, NodeCoordination, NodeDied, NodeDisk
+from strandline.testkit.node import Life, NodeBlocking, NodeComputing, NodeCoordination, NodeDied, NodeDisk
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
@@ -147,10 +147,12 @@ class MemoryCluster:
         node.life = Life(f"{node.name}, life {node.lives}")
         node.coordination = NodeCoordination(node.life, self.zookeeper.client(session_timeout_ms=SESSION_TIMEOUT_MS))
         node.scope, node.finished = trio.CancelScope(), trio.Event()
+        disk = NodeDisk(node.life, node.disk)
         environment = Environment(
-            disk=NodeDisk(node.life, node.disk),
+            disk=disk,
             network=self.network.node(node.name),
             blocking=NodeBlocking(node.life, InlineBlocking()),
+            computing=NodeComputing(node.life, InlineComputing(disk)),
             wall_clock=VirtualWallClock(),
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),
         )

@@ -1,4 +1,4 @@
-"""A node's seams for tests: blocking work inline, a wall clock that follows trio's, random streams from one seed.
+"""A node's seams for tests: waiting and computing inline, a wall clock that follows trio's, streams from one seed.
 
 With trio's `MockClock` the whole node is deterministic: the same seed gives the same history.
 """
@@ -12,8 +12,9 @@ from typing import TypeVar
 import trio
 
 from strandline.runtime.disk import Disk
-from strandline.runtime.environment import Environment
+from strandline.runtime.environment import ComputingFailed, Environment
 from strandline.runtime.network import Network
+from strandline.runtime.worker import describe, job_name, pack, unpack
 
 T = TypeVar("T")
 
@@ -34,6 +35,27 @@ class InlineBlocking:
         await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
         self.calls += 1
         return function(*args)
+
+
+class InlineComputing:
+    """`Computing` without processes: waits (virtual time), then calls with the node's own disk. What travels is packed
+    and unpacked as for a worker, so that a value which could not travel fails here, too."""
+
+    def __init__(self, disk: Disk, delay_s: float | Callable[[], float] = 0.0) -> None:
+        self._disk = disk
+        self._delay_s = delay_s
+        self.calls = 0
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        name = job_name(job)
+        arguments = unpack(pack(args))
+        await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
+        self.calls += 1
+        try:
+            result: T = unpack(pack(job(self._disk, *arguments)))
+        except Exception as error:
+            raise ComputingFailed(name, *describe(error)) from error
+        return result
 
 
 class VirtualWallClock:
@@ -76,6 +98,7 @@ def simulated_environment(
         disk=disk,
         network=network,
         blocking=InlineBlocking(blocking_delay_s),
+        computing=InlineComputing(disk, blocking_delay_s),
         wall_clock=VirtualWallClock(skew_ms=wall_skew_ms),
         random=SeededRandom(seed, node),
     )

@@ -1,0 +1,110 @@
+"""One worker process: runs jobs that its parent names, one after another, until its standard input ends.
+
+Format of both directions: frames of uint32 (big endian) length and so many bytes of msgpack.
+
+    request   [job, [argument, …]]            job: "module:function", a module-level function of this package
+    reply     [true, result]  or  [false, kind, text, errno or nil]
+
+Rules: the process belongs to its parent. It ends at once, in the middle of a job too, when its standard input ends: so
+a broker that was killed leaves nobody behind who writes to its folders. Ctrl-C of the terminal is the parent's
+business. It runs at low priority: what it computes can wait, the event loop cannot. Nothing but frames goes to standard
+output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import struct
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import msgpack
+
+from strandline.runtime.disk_posix import PosixDisk
+
+MAX_FRAME_BYTES = 2**30
+LENGTH = struct.Struct(">I")
+NICENESS = 10
+PACKAGE = "strandline."
+
+
+def pack(value: object) -> bytes:
+    """TypeError for what cannot travel."""
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    return msgpack.unpackb(data, strict_map_key=False, use_list=True)
+
+
+def frame(value: object) -> bytes:
+    body = pack(value)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"{len(body)} bytes are too much for one job: let it read them from the disk")
+    return LENGTH.pack(len(body)) + body
+
+
+def job_name(job: Callable[..., Any]) -> str:
+    """How a worker finds the function. ValueError: it is not a module's own, or not of this package."""
+    module, name = job.__module__, job.__qualname__
+    if not module.startswith(PACKAGE) or not name.isidentifier():
+        raise ValueError(f"{module}.{name} is no module-level function of {PACKAGE.rstrip('.')}")
+    return f"{module}:{name}"
+
+
+def find_job(text: str) -> Callable[..., Any]:
+    """The function of that name. ValueError, ImportError, AttributeError."""
+    module, _, name = text.partition(":")
+    if not module.startswith(PACKAGE):
+        raise ValueError(f"{text} is not of this package")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def describe(error: BaseException) -> tuple[str, str, int | None]:
+    """(kind, text, errno) as `ComputingFailed` takes them."""
+    if isinstance(error, OSError):
+        return "OSError", str(error), error.errno
+    return type(error).__name__, str(error), None
+
+
+def _read_requests(descriptor: int, requests: SimpleQueue[bytes]) -> None:
+    """A thread of its own, so that the end of the input ends a job, too."""
+    source = os.fdopen(descriptor, "rb")
+    while True:
+        prefix = source.read(LENGTH.size)
+        body = source.read(LENGTH.unpack(prefix)[0]) if len(prefix) == LENGTH.size else b""
+        if not body:
+            os._exit(0)
+        requests.put(body)
+
+
+def _answer(disk: PosixDisk, request: bytes) -> bytes:
+    try:
+        name, arguments = unpack(request)
+        return frame([True, find_job(name)(disk, *arguments)])
+    except Exception as error:
+        return frame([False, *describe(error)])
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    output = os.dup(1)
+    os.dup2(2, 1)  # a stray print must not become a frame
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read_requests, args=(os.dup(0), requests), daemon=True).start()
+    disk = PosixDisk()
+    while True:
+        reply = memoryview(_answer(disk, requests.get()))
+        while reply:
+            reply = reply[os.write(output, reply) :]
+
+
+if __name__ == "__main__":
+    main()
