@@ -15,10 +15,18 @@ from types import MappingProxyType
 import trio
 
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError, NoBrokerReachable, UnknownTopic, WrongBroker, error_for
+from strandline.client.errors import (
+    ClientError,
+    InvalidTopic,
+    NoBrokerReachable,
+    UnknownTopic,
+    WrongBroker,
+    error_for,
+)
 from strandline.client.settings import ClientSettings, parse_addresses
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address
@@ -165,7 +173,12 @@ class Metadata:
 
     async def topic(self, name: str, *, timeout_ms: float, setting: str) -> TopicView:
         """The topic, once the cluster knows it. UnknownTopic, NoBrokerReachable or what else was the last cause after
-        `timeout_ms` (the value of `setting`); at once where waiting cannot help."""
+        `timeout_ms` (the value of `setting`); at once where waiting cannot help, InvalidTopic before anything is asked:
+        a name that cannot even be encoded would spoil the questions about all other topics, too."""
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
         deadline = trio.current_time() + timeout_ms / 1000
         while True:
             self._topics[name] = None

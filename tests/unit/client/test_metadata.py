@@ -147,17 +147,33 @@ async def test_the_view_is_refreshed_when_it_is_old(autojump_clock: object) -> N
         nursery.cancel_scope.cancel()
 
 
-async def test_a_topic_name_that_can_never_be_is_refused_at_once(autojump_clock: object) -> None:
+@pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250, "caf\u00e9", "\ud800"], ids=ascii)
+async def test_a_topic_name_that_can_never_be_is_not_asked_about(name: str, autojump_clock: object) -> None:
+    cluster = FakeCluster(1)
+    cluster.topics["t"] = 1
+    cluster.leaders[TopicPartition("t", 0)] = (0, 0)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioProducer(cluster.bootstrap, environment=cluster.environment()) as client:
+            with pytest.raises(InvalidTopic):
+                await client.send(name, b"x")
+            assert trio.current_time() == 0
+            await client.partitions_for("t")
+        assert all(name not in (request.topics or ()) for request in cluster.brokers[0].seen(MetadataRequest))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_name_that_the_broker_refuses_is_refused_at_once(autojump_clock: object) -> None:
     cluster = FakeCluster(1)
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         cluster.brokers[0].stale_view = MetadataResponse(
-            [], [MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, "..", [])]
+            [], [MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, "a_b", [])]
         )
         known = metadata(cluster)
         nursery.start_soon(known.run)
         with pytest.raises(InvalidTopic):
-            await known.topic("..", timeout_ms=50_000, setting="x")
+            await known.topic("a_b", timeout_ms=50_000, setting="x")
         assert trio.current_time() < 5
         nursery.cancel_scope.cancel()
 
