@@ -1,4 +1,4 @@
-"""The production seams, put together: disk, sockets, threads, worker processes, clock, ZooKeeper. For the broker only."""
+"""The production seams, put together: disk, sockets, threads, workers, clock, ZooKeeper. For the broker only."""
 
 from __future__ import annotations
 
