@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,14 @@ class LogConfig(Protocol):
     def flush_messages(self) -> int: ...
     @property
     def flush_ms(self) -> int | None: ...
+    @property
+    def cleanup_policy(self) -> Sequence[str]: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def retention_bytes(self) -> int: ...
+    @property
+    def file_delete_delay_ms(self) -> int: ...
 
 
 class Evictable(Protocol):

@@ -32,6 +32,10 @@ class SmallLogConfig:
     index_interval_bytes: int = 200
     flush_messages: int = 2**63 - 1
     flush_ms: int | None = None
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
 
 
 class FixedClock:
