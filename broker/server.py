@@ -42,6 +42,7 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, topic_config
+from strandline.runtime.config_values import unusable_folder
 from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, open_logs
@@ -327,7 +328,11 @@ def run_broker(config: BrokerConfig) -> int:
     """Run one broker with the production seams until SIGTERM or SIGINT; returns the exit code.
 
     0 after a clean stop, 1 when it could not start or a fault ended it. A second signal ends it at once."""
-    logs = open_logs(directory=config.log_folder, broker_id=config.broker_id)
+    try:
+        logs = open_logs(directory=config.log_folder, broker_id=config.broker_id)
+    except OSError as error:
+        sys.stderr.write(f"strandline broker: {unusable_folder('log.folder', str(config.log_folder), error)}\n")
+        return 1
     try:
         return trio.run(_run_until_signalled, config, logs)
     finally:

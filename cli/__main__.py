@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.cli.main import main
+from strandline.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -94,10 +95,15 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of the `strandline` command: runs it and exits."""
-    open_missing_streams()
-    code = run(sys.argv[1:] if args is None else args)
+def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) -> NoReturn:
+    """Run the command and exit. answer_interrupts: let Ctrl-C raise KeyboardInterrupt from here on (`entry`)."""
+    try:
+        if answer_interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        open_missing_streams()
+        code = run(sys.argv[1:] if args is None else args)
+    except KeyboardInterrupt as error:
+        code = report(error)
     code = close_output(code)
     sys.exit(code)
 

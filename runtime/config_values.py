@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +21,29 @@ class InvalidConfig(ValueError):
         self.key = key
         self.value = value
         self.why = why
+
+
+_UNUSABLE_FOLDERS = {
+    errno.EEXIST: "it is a file, not a folder; name a folder",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; name a folder",
+    errno.ENOENT: "nothing can be created there; name a folder on a disk",
+    errno.EACCES: "this user may not use it; give the folder to the user that runs the broker (chown)",
+    errno.EPERM: "this user may not use it; give the folder to the user that runs the broker (chown)",
+    errno.EROFS: "the file system is read-only; mount it for writing or name another folder",
+    errno.ENOSPC: "the file system is full; free space or name another folder",
+    errno.EDQUOT: "this user's quota is used up; free space or name another folder",
+    errno.ELOOP: "it is a symbolic link where none is followed; name the folder itself",
+    errno.ENAMETOOLONG: "the path is too long; name a shorter one",
+    errno.EIO: "the disk fails (input/output error); replace it or name another folder",
+}
+
+
+def unusable_folder(key: str, path: str, error: OSError) -> InvalidConfig:
+    """What the operator should know where a folder that `key` names cannot be used."""
+    number = error.errno or 0
+    where = f"{error.filename}: " if error.filename and error.filename != path else ""
+    reason = _UNUSABLE_FOLDERS.get(number, f"{os.strerror(number) if number else error}; mend it or name another")
+    return InvalidConfig(key, path, where + reason)
 
 
 class Allowed(NamedTuple):

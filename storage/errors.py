@@ -6,6 +6,8 @@ a start (the operator must act) or is repaired by recovery and only reported.
 
 from __future__ import annotations
 
+from strandline.runtime.config_values import unusable_folder
+
 
 class StorageError(Exception):
     """Base class of everything below."""
@@ -68,8 +70,11 @@ class LogDirLocked(StorageError):
 class LogDirUnusable(StorageError):
     """The folder cannot be read or written, or stands twice in the list."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"log.dirs {path} cannot be used: {why}; correct log.dirs or the folder")
+    def __init__(self, path: str, why: str | OSError) -> None:
+        if isinstance(why, OSError):
+            super().__init__(str(unusable_folder("log.dirs", path, why)))
+        else:
+            super().__init__(f"log.dirs {path} cannot be used: {why}; correct log.dirs or the folder")
 
 
 class InconsistentMetaProperties(StorageError):

@@ -85,13 +85,13 @@ class LogDirectory:
         except BlockingIOError:
             raise LogDirLocked(self.path) from None
         except OSError as error:
-            raise LogDirUnusable(self.path, str(error)) from error
+            raise LogDirUnusable(self.path, error) from error
         try:
             self._remove_temporaries()
             self._read_identity(new_directory_id)
             self._take_marker()
         except OSError as error:
-            raise LogDirUnusable(self.path, str(error)) from error
+            raise LogDirUnusable(self.path, error) from error
         self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)

@@ -1,0 +1,49 @@
+"""Ctrl-C at any moment of a command's life: no traceback, and the exit code says what ended it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.argv = [{module!r}, "topics", "--help"]
+sys.meta_path.insert(0, Interrupt())
+from strandline.cli.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("strandline.cli.main", -signal.SIGINT, ""),
+        ("click", -signal.SIGINT, ""),
+        ("strandline.cli.topics", 130, "strandline: interrupted\n"),
+    ],
+)
+def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module: str, code: int, said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(module=module)], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.lstrip()) == (code, "", said)
+
+
+def test_a_shell_that_ignores_interrupts_for_its_background_jobs_is_obeyed() -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"trap '' INT; exec {sys.executable} -c \"$0\"", PROGRAM.format(module="click")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Usage:")
