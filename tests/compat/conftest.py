@@ -9,12 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from strandline.cli.java import find_java
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: their common modules lie here
+from real_kafka import Site
+from written import Written
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")
@@ -23,6 +28,7 @@ DONE = JARS / ".complete"
 """Holds the pom.xml that the jars were fetched for."""
 
 RunKafka = Callable[..., str]
+NewSite = Callable[..., Site]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,17 +55,28 @@ def fetch_jars() -> None:
 
 
 @pytest.fixture(scope="session")
-def run_kafka() -> RunKafka:
-    """run_kafka("kafka.tools.DumpLogSegments", "--files", …) → everything it printed; fails unless it exits with 0."""
+def kafka_class_path() -> str:
+    """The real Kafka's jars. Skips where they are not there and `make compat` was not asked for."""
     if not have_jars():
         if not os.environ.get("STRANDLINE_COMPAT"):
             pytest.skip("Kafka's jars are not in .cache/kafka-jars: run `make compat`")
         fetch_jars()
-    java = str(find_java().command)  # the machine's, or the one that the set-up brings
+    return f"{JARS}/*"
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    return str(find_java().command)  # the machine's, or the one that the set-up brings
+
+
+@pytest.fixture(scope="session")
+def run_kafka(kafka_class_path: str, java: str) -> RunKafka:
+    """run_kafka("kafka.tools.DumpLogSegments", "--files", …) → everything it printed; fails unless it exits with 0."""
 
     def run(main_class: str, *arguments: str) -> str:
         # The serial collector: nothing here is worth more threads than the machine has cores for.
-        command = [java, "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{JARS}/*", main_class, *arguments]
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        command = [java, *options, "-cp", kafka_class_path, main_class, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         # Newer Java runtimes warn of what Kafka's libraries do; that is no complaint about our files.
         complaints = [line for line in result.stderr.splitlines(keepends=True) if not line.startswith("WARNING:")]
@@ -68,3 +85,28 @@ def run_kafka() -> RunKafka:
         return output
 
     return run
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """What our storage wrote; to be copied, not changed."""
+    return Written(tmp_path_factory.mktemp("logs"))
+
+
+@pytest.fixture
+def new_site(tmp_path: Path, kafka_class_path: str, java: str) -> Iterator[NewSite]:
+    """new_site({"log.segment.bytes": "20000"}) → a data folder with a ZooKeeper that serves, for Kafka and for us.
+
+    The processes end with the test."""
+    made: list[Site] = []
+
+    def build(properties: Mapping[str, str] | None = None) -> Site:
+        folder = tmp_path / f"site-{len(made) + 1}"
+        folder.mkdir()
+        made.append(Site(folder, java=java, class_path=kafka_class_path, properties=properties))
+        made[-1].zookeeper.start()
+        return made[-1]
+
+    yield build
+    for site in made:
+        site.close()

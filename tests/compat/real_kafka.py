@@ -1,0 +1,301 @@
+"""One data folder and one ZooKeeper, on which a real Kafka broker (3.9, ZooKeeper mode) and ours take turns.
+
+Both are processes of their own on loopback, with bounded memory, started and stopped by process id. Nothing waits for a
+fixed time: every wait has a condition and a deadline. What a broker serves is read as bytes, batch by batch, over its
+own protocol, so that "the same" means the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiokafka.protocol.admin import CreateTopicsRequest_v3
+from aiokafka.protocol.api import RequestHeader_v1
+from aiokafka.protocol.fetch import FetchRequest_v10
+from kazoo.client import KazooClient
+
+from strandline.cli.process import Daemon
+from strandline.cli.zookeeper import EmbeddedZooKeeper
+from strandline.client.sync import Consumer
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.loopback import LOOPBACK, free_port
+
+BROKER_ID = 1
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+SESSION_TIMEOUT_MS = 4000
+"""A killed broker's registration stands this long in ZooKeeper, and keeps the next one out."""
+_POLL_S = 0.02
+_FETCH_BYTES = 2**20
+
+SERVER = f"""\
+broker.id={BROKER_ID}
+zookeeper.session.timeout.ms={SESSION_TIMEOUT_MS}
+controlled.shutdown.enable=false
+auto.create.topics.enable=false
+offsets.topic.num.partitions=2
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=200
+log.cleaner.dedupe.buffer.size=2000000
+log.retention.check.interval.ms=300
+"""
+LOG4J = """\
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Return as soon as `condition` holds; fails after `timeout_s`, saying what did not happen."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"within {timeout_s:.0f} s not: {what}"
+        time.sleep(_POLL_S)
+
+
+class Turn:
+    """What both kinds of broker have in common: a process on a port that serves one data folder."""
+
+    def __init__(self, site: Site, kind: str) -> None:
+        self.site = site
+        self.port = 0
+        self.process = Daemon(kind, site.folder / f"{kind}.log")
+        self._config = site.folder / f"{kind}.properties"
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def start(self, **overrides: str) -> None:
+        """Start on the site's folder and ZooKeeper and wait until it serves; overrides: `log_dirs` for `log.dirs`."""
+        self.site.wait_for_registration_gone()
+        self.port = free_port()
+        own = {key.replace("_", "."): value for key, value in overrides.items()}
+        config = {
+            "listeners": f"PLAINTEXT://{self.address}",
+            "zookeeper.connect": self.site.zookeeper.address,
+            "log.dirs": str(self.site.data),
+            **self.site.properties,
+            **own,
+        }
+        self._config.write_text(SERVER + "".join(f"{key}={value}\n" for key, value in config.items()))
+        self._seen = len(self.log())
+        self.process.start(self._command(), folder=self.site.folder)
+        wait_until(self._is_up, f"{self.process.name} serves (log: {self.process.log_path})")
+
+    def stop(self) -> None:
+        """SIGTERM: it leaves its folder and ZooKeeper in order."""
+        code = self.process.stop(STOP_TIMEOUT_S)
+        assert code in (0, 128 + 15), f"{self.process.name} ended with {code}: {self.process.last_log_line()}"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def log(self) -> str:
+        """What it printed, all lives together."""
+        return self.process.log_path.read_text(errors="replace") if self.process.log_path.exists() else ""
+
+    def log_of_this_life(self) -> str:
+        return self.log()[self._seen :]
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _is_up(self) -> bool:
+        self.process.require_alive()
+        try:
+            socket.create_connection((LOOPBACK, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return self._says_it_is_up()
+
+    def _says_it_is_up(self) -> bool:
+        raise NotImplementedError
+
+
+class Kafka(Turn):
+    """The real one."""
+
+    _numbers = itertools.count(1)
+
+    def _command(self) -> list[str]:
+        log4j = self.site.folder / "log4j.properties"
+        log4j.write_text(LOG4J)
+        return [
+            self.site.java,
+            "-Xmx256m",
+            # A short start and few threads, as for our ZooKeeper.
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xshare:auto",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Dlog4j.configuration=file:{log4j}",
+            "-cp",
+            self.site.class_path,
+            "kafka.Kafka",
+            str(self._config),
+        ]
+
+    def _says_it_is_up(self) -> bool:
+        return "started (kafka.server.KafkaServer)" in self.log_of_this_life()
+
+    def complaints(self) -> list[str]:
+        """Errors of this life, and warnings that concern a log or a checkpoint."""
+        warnings = re.compile(r"WARN .*(corrupt|index|checkpoint|recover|unclean|malformed|mismatch)", re.IGNORECASE)
+        lines = self.log_of_this_life().splitlines()
+        return [line for line in lines if re.match(r"\[[^]]*\] (ERROR|FATAL) ", line) or warnings.search(line)]
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> None:
+        """Configuration keys with underscores; nothing expires unless it says so."""
+        settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
+        request = CreateTopicsRequest_v3([(name, partitions, 1, [], list(settings.items()))], 30_000, False)
+        answers: list[tuple[str, int, str]] = []
+
+        def is_created() -> bool:
+            answers.append(self._ask(request).topic_errors[0])
+            return answers[-1][1] == 0
+
+        wait_until(is_created, f"{name} is created (the controller gets to know its broker): {answers}", 30)
+        wait_until(lambda: self._fetch(name, partitions - 1, 0)[0] == 0, f"{name} has a leader")
+
+    def raw(self, topic: str, partition: int = 0) -> bytes:
+        """Every batch that it serves, from the log start to the high watermark."""
+        wait_until(lambda: self._fetch(topic, partition, 0)[0] in (0, 1), f"{topic} has a leader")
+        start, end = self.bounds(topic, partition)
+        offset, parts = start, []
+        while offset < end:
+            code, _, _, batches = self._fetch(topic, partition, offset)
+            assert code == 0, f"fetching {topic}-{partition} from {offset}: error {code}"
+            assert batches, f"{topic}-{partition}: nothing at {offset}, high watermark {end}"
+            parts.append(whole_batches(batches))
+            offset = end_offset(parts[-1])
+        return b"".join(parts)
+
+    def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """Log start and high watermark."""
+        _, high_watermark, log_start, _ = self._fetch(topic, partition, 0)
+        if log_start < 0:  # out of range answers do not tell
+            _, high_watermark, log_start, _ = self._fetch(topic, partition, 2**62)
+        return log_start, high_watermark
+
+    def _fetch(self, topic: str, partition: int, offset: int) -> tuple[int, int, int, bytes]:
+        """(error code, high watermark, log start, batches)."""
+        partitions = [(partition, -1, offset, -1, _FETCH_BYTES)]
+        answer = self._ask(FetchRequest_v10(-1, 0, 0, _FETCH_BYTES, 0, 0, -1, [(topic, partitions)], []))
+        (_, code, high_watermark, _, log_start, _, batches) = answer.topics[0][1][0]
+        return code, high_watermark, log_start, batches or b""
+
+    def _ask(self, request: Any) -> Any:
+        """One request on a connection of its own."""
+        number = next(self._numbers)
+        body = RequestHeader_v1(request, number, "compat").encode() + request.encode()
+        with socket.create_connection((LOOPBACK, self.port), timeout=60) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            answer = connection.makefile("rb")
+            size, answered = struct.unpack(">ii", answer.read(8))
+            assert answered == number
+            return request.RESPONSE_TYPE.decode(answer.read(size - 4))
+
+
+class Ours(Turn):
+    """Our broker."""
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(self._config)]
+
+    def _says_it_is_up(self) -> bool:
+        return self.site.is_registered()
+
+    def raw(self, topic: str, partition: int = 0) -> bytes:
+        """Every batch that it serves, from the log start to the high watermark."""
+        tp = TopicPartition(topic, partition)
+        with Consumer(self.address) as consumer:
+            consumer.assign([tp])
+            consumer.seek_to_beginning(tp)
+            end = consumer.end_offsets([tp])[tp]
+            start = consumer.beginning_offsets([tp])[tp]
+            parts: list[bytes] = []
+            deadline = time.monotonic() + 60
+            while (end_offset(parts[-1]) if parts else start) < end:
+                assert time.monotonic() < deadline, f"{tp} is not served up to {end}"
+                parts += [bytes(fetched.records) for fetched in consumer.fetch_batches(timeout_ms=500)]
+        return b"".join(parts)
+
+
+class Site:
+    """A data folder, a ZooKeeper, and the two brokers that can be started on them, one at a time."""
+
+    def __init__(
+        self, folder: Path, *, java: str, class_path: str, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.java = java
+        self.class_path = class_path
+        self.properties = dict(properties or {})
+        self.zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
+        self.kafka = Kafka(self, "kafka")
+        self.ours = Ours(self, "ours")
+
+    @contextlib.contextmanager
+    def znodes(self) -> Iterator[KazooClient]:
+        """A connection to the ZooKeeper."""
+        client = KazooClient(hosts=self.zookeeper.address, timeout=30)
+        client.start(timeout=30)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def is_registered(self) -> bool:
+        with self.znodes() as client:
+            return client.exists(f"/brokers/ids/{BROKER_ID}") is not None
+
+    def wait_for_registration_gone(self) -> None:
+        """A killed broker is registered until its session expired."""
+        with self.znodes() as client:
+            path = f"/brokers/ids/{BROKER_ID}"
+            wait_until(lambda: client.exists(path) is None, "the broker before left ZooKeeper", 30)
+
+    def files(self, *suffixes: str, topic: str = "*") -> dict[str, bytes]:
+        """`<folder>/<name>` → content, of partition folders."""
+        paths = [path for path in self.data.glob(f"{topic}-*/*") if path.name.endswith(suffixes)]
+        return {str(path.relative_to(self.data)): path.read_bytes() for path in sorted(paths)}
+
+    def close(self) -> None:
+        for turn in (self.kafka, self.ours):
+            turn.process.stop(5.0)
+        self.zookeeper.stop()
+
+
+def whole_batches(data: bytes) -> bytes:
+    """Without the piece of a batch at the end of a fetch."""
+    end = 0
+    while len(data) - end >= 12 and len(data) - end >= 12 + struct.unpack_from(">i", data, end + 8)[0]:
+        end += 12 + struct.unpack_from(">i", data, end + 8)[0]
+    return data[:end]
+
+
+def end_offset(batches: bytes) -> int:
+    """The offset behind the last of these whole batches."""
+    at = last = 0
+    while at < len(batches):
+        last, at = at, at + 12 + struct.unpack_from(">i", batches, at + 8)[0]
+    return int(struct.unpack_from(">q", batches, last)[0] + struct.unpack_from(">i", batches, last + 23)[0] + 1)

@@ -1,0 +1,87 @@
+"""A real Kafka takes over partition folders that our storage wrote: recovered, served and left byte for byte the same.
+
+The folders come to Kafka as after a crash: no clean marker, no checkpoints, so that it checks every batch; and without
+our indexes, so that it builds its own, which have to equal ours.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from real_kafka import Site
+from written import CONFIG, Written
+
+from strandline.protocol.records import decode_records
+
+CHECKPOINTS = (".kafka_cleanshutdown", "*checkpoint")
+TOPIC = {
+    "segment_bytes": str(CONFIG.segment_bytes),
+    "index_interval_bytes": str(CONFIG.index_interval_bytes),
+    "segment_ms": str(CONFIG.segment_ms),
+    "segment_index_bytes": "4000",
+}
+LEADER_EPOCH = 20
+"""Above every epoch in the folders, as it would be had the cluster that wrote them gone on."""
+
+
+def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
+    """Create the topics in Kafka, stop it, and give it our folders in place of its own."""
+    topics = [path.name.removesuffix("-0") for path in written.folders()]
+    site.kafka.start()
+    for topic in topics:
+        site.kafka.create_topic(topic, **TOPIC)
+    site.kafka.stop()
+    for topic in topics:
+        theirs = site.data / f"{topic}-0"
+        metadata = (theirs / "partition.metadata").read_bytes()
+        shutil.rmtree(theirs)
+        shutil.copytree(written.path / theirs.name, theirs)
+        (theirs / "partition.metadata").write_bytes(metadata)  # same topic id as in ZooKeeper
+    for pattern in CHECKPOINTS:
+        for path in site.data.glob(pattern):
+            path.unlink()
+    if not with_indexes:
+        for path in site.data.glob("*/*index"):
+            path.unlink()
+    with site.znodes() as client:
+        for topic in topics:
+            path = f"/brokers/topics/{topic}/partitions/0/state"
+            state = json.loads(client.get(path)[0])
+            client.set(path, json.dumps({**state, "leader_epoch": LEADER_EPOCH}).encode())
+
+
+def test_kafka_recovers_and_serves_what_we_wrote_and_builds_the_same_indexes(new_site, written: Written) -> None:
+    site: Site = new_site()
+    put_in_place(site, written, with_indexes=False)
+    site.kafka.start()
+    for folder in written.folders():
+        topic = folder.name.removesuffix("-0")
+        served = site.kafka.raw(topic)
+        assert served == written.raw[folder.name], topic
+        recovered = site.kafka.log_of_this_life().count(f"recovered for {folder.name}.")
+        assert recovered == len(list(folder.glob("*.log")))
+        assert [tuple(r)[:2] + tuple(r)[3:5] for r in decode_records(memoryview(served))] == written.contents[
+            folder.name
+        ]
+    site.kafka.stop()
+    assert not site.kafka.complaints()
+    for suffix in (".log", ".index", ".timeindex"):
+        assert site.files(suffix) == written.files_by_name(suffix), suffix
+    assert len(site.files(".index")) >= 10
+    for name, content in site.files("leader-epoch-checkpoint").items():
+        ours = (written.path / name).read_text().splitlines()[2:]
+        theirs = content.decode().splitlines()[2:]
+        assert theirs[:-1] == ours and theirs[-1].startswith(f"{LEADER_EPOCH} "), name
+
+
+def test_kafka_takes_our_indexes_as_they_are(new_site, written: Written) -> None:
+    site: Site = new_site()
+    put_in_place(site, written, with_indexes=True)
+    ours = site.files(".index", ".timeindex")
+    site.kafka.start()
+    for folder in written.folders():
+        assert site.kafka.raw(folder.name.removesuffix("-0")) == written.raw[folder.name]
+    site.kafka.stop()
+    assert not site.kafka.complaints()
+    assert site.files(".index", ".timeindex") == ours

@@ -1,0 +1,106 @@
+"""Partition folders that our storage wrote: every codec, after rolls, truncation, restarts, as leader and follower."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite, fill, produced, raw, records
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)
+
+
+class Written:
+    """Folders that our storage wrote, and what is in their logs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.contents: dict[str, list[tuple[int, int, bytes | None, bytes | None]]] = {}
+        """Folder → (offset, timestamp, key, value) of its records."""
+        self.raw: dict[str, bytes] = {}
+        """Folder → all its batches."""
+        site = StorageSite(disk=PosixDisk(), config=CONFIG, dirs=(str(path),))  # type: ignore[arg-type]
+        manager = site.start()
+        logs = self._fill_all(manager)
+        manager.close(clean=True)
+        manager = site.start()
+        for name, log in logs.items():
+            tp = log.topic_partition
+            self.raw[name] = raw(manager.logs[tp])
+            self.contents[name] = [tuple(record)[:2] + tuple(record)[3:5] for record in records(manager.logs[tp])]
+        manager.close(clean=True)
+
+    def _fill_all(self, manager: LogManager) -> dict[str, Log]:
+        return {
+            str(log.topic_partition): log
+            for log in (
+                self._codecs(manager),
+                self._truncated(manager),
+                self._reopened(manager),
+                self._follower(manager),
+                self._odd_times(manager),
+            )
+        }
+
+    def _create(self, manager: LogManager, topic: str) -> Log:
+        return manager.create(TopicPartition(topic, 0), TOPIC_ID)
+
+    def _codecs(self, manager: LogManager) -> Log:
+        log = self._create(manager, "codecs")
+        for place in range(300):
+            log.append_as_leader(
+                produced(1 + place % 7, 1_600_000_000_000 + place * 100, size=place % 90, codec=CODECS[place % 5]),
+                place // 50,
+            )
+        return log
+
+    def _truncated(self, manager: LogManager) -> Log:
+        log = self._create(manager, "truncated")
+        for epoch, cut in enumerate((1000, 700, 333, 332, 90)):
+            fill(log, 250, epoch=epoch, count=3, timestamp_ms=10_000 * epoch + 1000)
+            log.truncate_to(cut)
+        fill(log, 50, epoch=9, count=2, timestamp_ms=500)
+        return log
+
+    def _reopened(self, manager: LogManager) -> Log:
+        """Index files written in several waves."""
+        log = self._create(manager, "reopened")
+        for _ in range(10):
+            fill(log, 37, count=2, timestamp_ms=1000 + log.log_end_offset)
+            log.flushed(log.flush_plan()())
+        return log
+
+    def _follower(self, manager: LogManager) -> Log:
+        leader, log = StorageSite(config=CONFIG).log(), self._create(manager, "follower")
+        fill(leader, 100, epoch=1, count=4)
+        fill(leader, 100, epoch=3, count=2)
+        while log.log_end_offset < leader.log_end_offset:
+            region = leader.read(log.log_end_offset, 7000, leader.log_end_offset)
+            assert region is not None
+            log.append_as_follower(memoryview(region.file.pread(region.length, region.position)), 3)
+        assert raw(log) == raw(leader)
+        return log
+
+    def _odd_times(self, manager: LogManager) -> Log:
+        """Timestamps that fall, stand still, and are missing."""
+        log = self._create(manager, "odd-times")
+        for place in range(200):
+            timestamp_ms = -1 if place % 5 == 0 else 1000 + zlib.crc32(b"%d" % place) % 400 + place
+            log.append_as_leader(produced(1, timestamp_ms, size=60), 0)
+        return log
+
+    def files(self, *suffixes: str) -> list[str]:
+        return sorted(str(path) for path in self.path.glob("*/*") if path.name.endswith(suffixes))
+
+    def folders(self) -> list[Path]:
+        """One per partition."""
+        return sorted(path for path in self.path.iterdir() if path.is_dir())
+
+    def files_by_name(self, *suffixes: str) -> dict[str, bytes]:
+        """`<folder>/<name>` → content."""
+        return {str(Path(path).relative_to(self.path)): Path(path).read_bytes() for path in self.files(*suffixes)}
