@@ -6,6 +6,7 @@ a start (the operator must act) or is repaired by recovery and only reported.
 
 from __future__ import annotations
 
+from strandline.protocol.errors import ErrorCode
 from strandline.runtime.config_values import unusable_folder
 
 
@@ -54,6 +55,31 @@ class CorruptLog(LogStorageError):
             "it is copied again from the leader",
         )
         self.log = log
+
+
+class TransactionalLog(LogStorageError):
+    """The log holds batches of transactions, which cannot be served before read_committed can be."""
+
+    def __init__(self, log: str, offset: int) -> None:
+        Exception.__init__(
+            self,
+            f"{log} has a batch of a transaction at offset {offset}, and transactions are not served yet; "
+            "serve this folder with the Kafka it comes from, or move it out of log.dirs",
+        )
+        self.log = log
+
+
+class ProducerRefused(StorageError):
+    """A batch whose producer epoch or sequence does not continue what its producer has in the log. `code` is what the
+    producer is told."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CorruptSnapshot(StorageError):
+    """A producer snapshot that cannot be read; an older one is taken, or the log's own headers."""
 
 
 class CorruptIndex(StorageError):
