@@ -22,15 +22,15 @@ from uuid import UUID
 import trio
 
 from strandline import __version__
-from strandline.broker.acceptor import Acceptor, ListenerConfig
+from strandline.broker.admin_port import AdminPort
 from strandline.broker.control import ControlHandlers
-from strandline.broker.flushing import Flushing
 from strandline.broker.follower import Followers
+from strandline.broker.housekeeping import Housekeeping
+from strandline.broker.health import HealthCheck
 from strandline.broker.isr_updates import IsrUpdates
 from strandline.broker.leftovers import Leftovers
-from strandline.broker.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.listeners import Listeners
 from strandline.broker.metadata_cache import MetadataCache
-from strandline.broker.processor import Processor
 from strandline.broker.queries import QueryHandler
 from strandline.broker.registration import BrokerIdTaken, Registration
 from strandline.broker.replica_manager import ReplicaManager
@@ -40,7 +40,7 @@ from strandline.controller.controller import Controller
 from strandline.controller.sender import connector
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
-from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
+from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, topic_config
 from strandline.runtime.config_values import unusable_folder
 from strandline.runtime.coordination import Coordination, CoordinationError
@@ -67,8 +67,6 @@ class Broker:
         self.environment = environment
         self.coordination = coordination
         self.broker_id = config.broker_id
-        self.addresses: dict[str, Address] = {}
-        """Listener name → bound address."""
         self._logs = logs
         self._log = logs.main
         self._stop = trio.Event()
@@ -114,7 +112,7 @@ class Broker:
                 await self._start_data_plane(nursery)
                 # 4
                 await self._open_for_business(nursery)
-                task_status.started(self.addresses)
+                task_status.started(self.listeners.addresses)
                 # 5
                 await self._stop.wait()
                 # 6
@@ -143,7 +141,16 @@ class Broker:
         self.channel = self._build_channel(queries)
         self.replicas.submit = self.channel.submit
         self.replicas.flush_responses = self.channel.flush_responses
-        self._build_network()
+        self.listeners = Listeners(self.config, self.environment.network, self.channel, self._log)
+        self.health = HealthCheck(
+            self.broker_id,
+            __version__,
+            cluster_id,
+            self.metadata,
+            self.replicas.partitions,
+            self.registration,
+            self.listeners,
+        )
 
     def _build_replication(self) -> None:
         config = self.config
@@ -221,48 +228,18 @@ class Broker:
         assert channel.routes.keys() == REQUESTS.keys()
         return channel
 
-    def _build_network(self) -> None:
-        config, log = self.config, self._log
-        limits = ConnectionLimits(
-            max_frame_bytes=config.socket_request_max_bytes,
-            max_in_flight=config.max_in_flight_requests_per_connection,
-            max_idle_ms=config.connections_max_idle_ms,
-            frame_deadline_ms=config.frame_timeout_ms,
-            send_timeout_ms=config.socket_send_timeout_ms,
-        )
-        self.processors = [Processor(number, self.channel, limits, log) for number in range(config.num_network_threads)]
-        quota = ConnectionQuota(
-            config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
-        )
-        self.acceptors = [
-            Acceptor(
-                ListenerConfig(
-                    listener.name,
-                    Address(listener.host, listener.port),
-                    listener.name == config.inter_broker_listener_name,
-                    config.socket_listen_backlog_size,
-                ),
-                self.environment.network,
-                self.processors,
-                quota,
-                log,
-            )
-            for listener in config.listeners
-        ]
-
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)
         await nursery.start(self.followers.run)
-        for processor in self.processors:
-            await nursery.start(processor.run)
+        await self.listeners.start_processors(nursery)
         background: list[Callable[[], Awaitable[None]]] = [
             self.isr_updates.run,
             self.replicas.run_deadlines,
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,
-            Flushing(self.config, self.log_manager, self.replicas, self._log).run,
+            Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             self.registration.run,
-            Leftovers(self.log_manager, self.registration, self.replicas, self._log).run,
+            Leftovers(self.log_manager, self.registration, self.replicas).run,
         ]
         for task in background:
             nursery.start_soon(task)
@@ -271,26 +248,18 @@ class Broker:
 
     async def _open_for_business(self, nursery: trio.Nursery) -> None:
         """Bind first, so that the registration names real ports; register; then stand for election."""
-        for acceptor in self.acceptors:
-            self.addresses[acceptor.config.name] = await acceptor.bind()
-        for acceptor in self.acceptors:
-            await nursery.start(acceptor.run)
+        await self.listeners.bind()
+        if self.config.admin_listener is not None:
+            admin = AdminPort(self.config.admin_listener, self.environment.network, self.health.check, self._log)
+            await nursery.start(admin.run)
+        await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())
         await nursery.start(self.controller.run)
-        for endpoint in self._advertised():
-            bound = self.addresses[endpoint.listener]
-            self._log.info("listening", bound=str(bound), advertised=str(endpoint))
-
-    def _advertised(self) -> tuple[BrokerEndpoint, ...]:
-        """Where clients shall reach each listener; port 0 becomes the bound one."""
-        return tuple(
-            BrokerEndpoint(e.name, e.host, e.port or self.addresses[e.name].port, e.security_protocol)
-            for e in self.config.advertised_listeners
-        )
+        self.listeners.announce()
 
     def _registration_znode(self) -> BrokerIdZnode:
         return BrokerIdZnode(
-            endpoints=self._advertised(),
+            endpoints=self.listeners.advertised(),
             timestamp_ms=self.environment.wall_clock.now_ms(),
             rack=self.config.broker_rack,
             directory_id=self.log_manager.directory_id,
@@ -310,13 +279,9 @@ class Broker:
                 await self.control.leave_cluster()
         self.followers.stop_all()
         # 2
-        for acceptor in self.acceptors:
-            acceptor.close()
+        self.listeners.close()
         # 3
-        deadline_s = trio.current_time() + SHUTDOWN_GRACE_S
-        async with trio.open_nursery() as closing:
-            for processor in self.processors:
-                closing.start_soon(processor.stop, deadline_s)
+        await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4
         nursery.cancel_scope.cancel()
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from strandline.runtime.config_broker import BrokerConfig
-from strandline.runtime.config_listeners import Listener, advertised, parse_listeners, parse_protocol_map
+from strandline.runtime.config_listeners import Listener, advertised, parse_address, parse_listeners, parse_protocol_map
 from strandline.runtime.config_reference import reference
 from strandline.runtime.config_table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
 from strandline.runtime.config_topic import TOPIC_KEYS, TopicConfig, not_honoured_yet, topic_config
@@ -99,6 +99,7 @@ def _resolve_listeners(values: dict[str, Value]) -> None:
     values["listener_security_protocol_map"] = protocols
     values["listeners"] = listeners
     values["advertised_listeners"] = advertised(values["advertised_listeners"], listeners, protocols)
+    values["admin_listener"] = parse_address("admin.listener", values["admin_listener"])
     names = [listener.name for listener in listeners]
     wanted = values["inter_broker_listener_name"]
     if wanted is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from strandline.runtime.config_listeners import Listener
+from strandline.runtime.network import Address
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     reserved_broker_max_id: int
     broker_rack: str | None
     log_folder: Path | None
+    admin_listener: Address | None
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     listener_security_protocol_map: dict[str, str]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from strandline.runtime.config_values import InvalidConfig
+from strandline.runtime.network import Address
 
 SERVED_PROTOCOLS = ("PLAINTEXT",)
 KNOWN_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -74,6 +75,14 @@ def parse_listeners(key: str, entries: Sequence[str], protocols: dict[str, str])
     if not listeners:
         raise InvalidConfig(key, "", "names no listener, for example PLAINTEXT://127.0.0.1:9092")
     return tuple(listeners.values())
+
+
+def parse_address(key: str, text: str) -> Address | None:
+    """`host:port`; an empty text is None. InvalidConfig: anything else."""
+    if not text.strip():
+        return None
+    (listener,) = parse_listeners(key, [f"ADMIN://{text.strip()}"], {"ADMIN": "PLAINTEXT"})
+    return Address(listener.host, listener.port)
 
 
 def advertised(

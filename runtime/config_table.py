@@ -31,6 +31,9 @@ _IDENTITY = (
     K("broker.rack", "string", None, "", NOT_EMPTY, "Rack or machine: replicas of a partition go to different ones."),
     K("log.folder", "string", None, "", NOT_EMPTY,
       "Folder of the broker's own text logs; standard error where left out (Strandline's own key)."),
+    K("admin.listener", "string", "127.0.0.1:0", "", ANY,
+      "host:port of the admin port (HTTP: /live, /ready, /status). Port 0: any free one, printed at start; empty: no "
+      "admin port (Strandline's own key)."),
 )
 
 _LISTENERS = (

@@ -22,6 +22,7 @@ from strandline.runtime.config import (
     parse_properties,
     topic_config,
 )
+from strandline.runtime.network import Address
 
 MINIMUM = {"broker.id": "1", "zookeeper.connect": "localhost:2181", "log.dirs": "/data"}
 
@@ -33,6 +34,7 @@ RESOLVED = {
     "inter_broker_listener_name": str,
     "log_dirs": tuple[str, ...],
     "log_folder": Path | None,
+    "admin_listener": Address | None,
     "log_retention_ms": int,
     "log_roll_ms": int,
     "log_roll_jitter_ms": int,
@@ -368,3 +370,11 @@ def test_any_values_are_taken_or_refused(given_values: dict[str, str]) -> None:
         load_broker_config({**MINIMUM, **given_values})
     except InvalidConfig:
         pass
+
+
+def test_the_admin_port_is_one_address_or_none() -> None:
+    assert load().admin_listener == ("127.0.0.1", 0)
+    assert load(admin_listener="0.0.0.0:8080").admin_listener == ("0.0.0.0", 8080)
+    assert load(admin_listener="").admin_listener is None
+    with pytest.raises(InvalidConfig, match=r"admin\.listener"):
+        load(admin_listener="8080")

@@ -1,0 +1,217 @@
+"""The admin port: HTTP in, what a broker says of itself out; and whether it is ready."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from strandline.broker import admin_port
+from strandline.broker.admin_port import AdminPort
+from strandline.broker.health import Health
+from strandline.runtime.network import Address, Transport, TransportClosed
+from strandline.testkit.cluster import CLIENT, MemoryCluster
+from strandline.testkit.network import MemoryNetwork
+from strandline.testkit.scenario import T0, cluster_with_topic
+
+READY = Health((), {"broker_id": 1})
+NOT_READY = Health(("not registered in ZooKeeper",), {})
+
+
+class Site:
+    """One admin port in memory, whose broker's health is `health`."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork()
+        self.health = READY
+        self.address = Address("broker", 0)
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        log = structlog.get_logger()
+        port = AdminPort(Address("broker", 0), self.network.node("broker"), lambda: self.health, log)
+        self.address = await nursery.start(port.run)
+
+    async def connect(self) -> Transport:
+        return await self.network.node("client").connect(self.address)
+
+    async def ask(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
+        transport = await self.connect()
+        transport.send_nowait([request])
+        answer = await read_all(transport, until_closed=b"close" in request.lower())
+        transport.close()
+        return parse(answer)
+
+
+async def read_all(transport: Transport, *, until_closed: bool) -> bytes:
+    """What comes until the peer closes, or one answer with its body."""
+    data = b""
+    buffer = bytearray(65536)
+    while until_closed or not is_whole(data):
+        try:
+            count = transport.recv_into_nowait(memoryview(buffer))
+        except trio.WouldBlock:
+            await transport.wait_readable()
+            continue
+        if count == 0:
+            break
+        data += buffer[:count]
+    return data
+
+
+def is_whole(data: bytes) -> bool:
+    _, separator, body = data.partition(b"\r\n\r\n")
+    if not separator:
+        return False
+    _, headers, _ = parse(data)
+    return len(body) >= int(headers.get("content-length", 0))
+
+
+def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = data.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+    return int(lines[0].split()[1]), headers, body
+
+
+@pytest.fixture
+async def site(nursery: trio.Nursery) -> Site:
+    site = Site()
+    await site.run(nursery)
+    return site
+
+
+def get(path: str, method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: broker\r\n\r\n".encode()
+
+
+async def test_it_lives_while_it_answers(site: Site) -> None:
+    assert (await site.ask(get("/live")))[0] == 204
+
+
+async def test_a_ready_broker_says_so_and_one_that_waits_says_why(site: Site) -> None:
+    status, _, body = await site.ask(get("/ready"))
+    assert (status, json.loads(body)) == (200, {"ready": True, "waits": []})
+    site.health = NOT_READY
+    status, _, body = await site.ask(get("/ready?verbose=1"))
+    assert (status, json.loads(body)) == (503, {"ready": False, "waits": ["not registered in ZooKeeper"]})
+
+
+async def test_the_status_is_json(site: Site) -> None:
+    status, headers, body = await site.ask(get("/status"))
+    assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", {"broker_id": 1})
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "expected"),
+    [
+        (get("/"), 404),
+        (get("/../etc/passwd"), 404),
+        (get("/ready", "POST"), 405),
+        (get("/ready", "DELETE"), 405),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET /" + b"x" * 20_000, 431),
+        (b"POST /live HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ],
+)
+async def test_what_is_no_question_gets_its_status(site: Site, request_bytes: bytes, expected: int) -> None:
+    assert (await site.ask(request_bytes))[0] == expected
+    assert (await site.ask(get("/live")))[0] == 204
+
+
+async def test_head_has_no_body_and_the_length_of_one(site: Site) -> None:
+    status, headers, body = await site.ask(get("/ready", "HEAD").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert (status, body) == (200, b"")
+    assert int(headers["content-length"]) > 0
+
+
+async def test_a_connection_serves_one_request_after_another(site: Site) -> None:
+    transport = await site.connect()
+    for _ in range(3):
+        transport.send_nowait([get("/ready")])
+        assert parse(await read_all(transport, until_closed=False))[0] == 200
+
+
+async def test_two_requests_in_one_packet_are_both_answered(site: Site) -> None:
+    close = get("/ready").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    transport = await site.connect()
+    transport.send_nowait([get("/status") + close])
+    assert (await read_all(transport, until_closed=True)).count(b"HTTP/1.1 200") == 2
+
+
+async def test_a_silent_peer_is_left_after_a_while(site: Site, autojump_clock: Any) -> None:
+    transport = await site.connect()
+    transport.send_nowait([b"GET /li"])
+    assert await read_all(transport, until_closed=True) == b""
+    assert trio.current_time() >= admin_port.IDLE_S
+
+
+async def test_more_connections_than_allowed_are_closed_and_room_comes_back(site: Site, autojump_clock: Any) -> None:
+    first = [await site.connect() for _ in range(admin_port.MAX_CONNECTIONS)]
+    await trio.testing.wait_all_tasks_blocked()
+    refused = await site.connect()
+    try:
+        assert await read_all(refused, until_closed=True) == b""
+    except TransportClosed:
+        pass  # a reset says the same
+    for transport in first:
+        transport.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await site.ask(get("/live")))[0] == 204
+
+
+# --- ready, on whole brokers in memory ---------------------------------------------------------------------------
+
+
+def waits(cluster: MemoryCluster, broker_id: int) -> tuple[str, ...]:
+    return cluster.broker(broker_id).health.check().waits
+
+
+async def test_a_broker_is_ready_once_it_has_caught_up_and_stays_so(autojump_clock: Any) -> None:
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        await cluster.until(lambda: not any(waits(cluster, broker_id) for broker_id in (1, 2, 3)), "all ready")
+        cluster.crash(3)
+        await ledger.produce(producer, T0, [b"%d" % number for number in range(50)])
+        cluster.cut_both(1, 3)
+        await cluster.start_broker(3)
+        await trio.sleep(5)
+        assert waits(cluster, 3) != (), "it cannot have caught up: it does not reach its leader"
+        cluster.heal(1, 3)
+        await cluster.until(lambda: waits(cluster, 3) == (), "ready again")
+        cluster.cut_both(1, 3)
+        await ledger.produce(producer, T0, [b"acknowledged once the ISR is smaller"])
+        assert 3 not in cluster.isr(T0)
+        assert waits(cluster, 3) == ()
+
+
+async def test_a_broker_whose_session_ended_is_not_ready(autojump_clock: Any) -> None:
+    async with cluster_with_topic() as (cluster, _, _):
+        await cluster.until(lambda: waits(cluster, 2) == (), "ready")
+        cluster.cut_from_zookeeper(2)
+        cluster.expire_session(2)
+        cluster.heal_zookeeper(2)
+        await cluster.until(lambda: waits(cluster, 2) == ("not registered in ZooKeeper",), "not registered")
+        await cluster.until(lambda: waits(cluster, 2) == (), "ready again")
+
+
+async def test_the_status_counts_what_a_broker_leads(autojump_clock: Any) -> None:
+    async with cluster_with_topic() as (cluster, _, _):
+        status = cluster.broker(1).health.check().status
+        assert status["partitions"] == {"hosted": 1, "led": 1, "under_replicated": 0, "offline": 0}
+        assert status["live_brokers"] == [1, 2, 3]
+        cluster.crash(2)
+        await cluster.until(lambda: 2 not in cluster.isr(T0), "a smaller ISR")
+        await cluster.until(
+            lambda: cluster.broker(1).health.check().status["partitions"]["under_replicated"] == 1, "counted"
+        )
+
+
+async def test_the_port_of_a_broker_can_be_switched_off(autojump_clock: Any) -> None:
+    cluster = MemoryCluster(brokers=1, config={"admin.listener": ""})
+    async with cluster.running():
+        lines = [line for line in cluster.history if "admin port" in line]
+        assert lines == []
+    assert CLIENT
