@@ -1,4 +1,4 @@
-"""What an earlier life of this broker left behind: deletions that it had begun, data that it may have lost.
+"""What an earlier life of this broker left behind: data that it may have lost.
 
 A loss is dealt with once this broker has left every ISR that has another member (`registration`), and the controller
 has decided about the partitions that only this broker had in sync. Until then not even a crash makes it forgotten.
@@ -6,7 +6,6 @@ has decided about the partitions that only this broker had in sync. Until then n
 
 from __future__ import annotations
 
-import structlog
 import trio
 
 from strandline.broker.registration import Registration
@@ -23,25 +22,15 @@ class Leftovers:
         logs: LogManager,
         registration: Registration,
         replicas: ReplicaManager,
-        log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._logs = logs
         self._registration = registration
         self._replicas = replicas
-        self._log = log
 
     async def run(self) -> None:
         """Ends when nothing is left."""
-        await self._finish_deletions()
         if self._logs.may_have_lost_data:
             await self._settle_loss()
-
-    async def _finish_deletions(self) -> None:
-        for remove in self._logs.pending_deletions:
-            try:
-                await self._replicas.run_blocking(remove)
-            except OSError as error:  # tried again at the next start
-                self._log.warning("leftover not removed", error=str(error))
 
     def _is_decided(self, topic_partition: TopicPartition) -> bool:
         """Somebody leads it, or its topic is gone."""

@@ -264,6 +264,12 @@ class Partition:
         self._follower_high_watermark = offset
         self._check_invariants()
 
+    # --- the head ----------------------------------------------------------------------------------------------
+
+    def log_start_moved(self) -> None:
+        """Something was taken off the head of the log."""
+        self._check_invariants()
+
     def _check_invariants(self) -> None:
         log = self.log
         assert log.log_start_offset <= self.high_watermark <= log.log_end_offset, (

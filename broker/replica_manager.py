@@ -132,6 +132,10 @@ class ReplicaManager:
                 if fetch.try_complete():
                     self._fetches.pop(fetch, None)
 
+    def log_start_moved(self, partition: Partition) -> None:
+        """Something was taken off the head of its log."""
+        partition.log_start_moved()
+
     def park_fetch(self, fetch: ParkedFetch) -> None:
         self._fetches[fetch] = None
 

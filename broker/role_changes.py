@@ -164,7 +164,7 @@ class RoleChanges:
             self._state_change_log.warning(
                 "log of deleted topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
             )
-            self._remove_log(topic_partition)
+            self._logs.delete(topic_partition)
             log = None
         if log is None:
             log = self._logs.create(topic_partition, topic_id, config)
@@ -186,16 +186,6 @@ class RoleChanges:
         )
         self._replicas.partitions[topic_partition] = partition
         return partition
-
-    def _remove_log(self, topic_partition: TopicPartition) -> None:
-        """Move the log out of the way now; its files go off the loop."""
-        self._logs.high_watermarks.pop(topic_partition, None)
-        remove_files = self._logs.delete(topic_partition)
-
-        async def remove() -> None:
-            await self._replicas.run_blocking(remove_files)
-
-        self._replicas.submit(remove)
 
     # --- StopReplica -------------------------------------------------------------------------------------------
 
@@ -236,7 +226,7 @@ class RoleChanges:
         )
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
-                self._remove_log(topic_partition)
+                self._logs.delete(topic_partition)
             except LogStorageError as error:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR

@@ -16,6 +16,7 @@ from typing import Protocol
 from strandline.runtime.disk import Disk, File
 from strandline.runtime.environment import WallClock
 from strandline.storage.checkpoints import Report, no_report
+from strandline.storage.removal import Removals
 
 DEFAULT_OPEN_FILES = 2000
 DEFAULT_INDEX_BYTES = 16 * 2**20
@@ -98,6 +99,8 @@ class StorageContext:
     report: Report = no_report
     open_files: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_OPEN_FILES))
     loaded_indexes: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_INDEX_BYTES))
+    removals: Removals = field(default_factory=Removals)
+    """Files that were put aside, until they are unlinked: the broker's, the log manager's own."""
 
 
 class PooledFile:

@@ -35,6 +35,7 @@ from strandline.storage.errors import (
 from strandline.storage.log import Log
 from strandline.storage.log_directory import LogDirectory, delete_folder_name
 from strandline.storage.recovery import load_log
+from strandline.storage.removal import Doomed, Removals, remove
 
 if TYPE_CHECKING:
     import random
@@ -66,13 +67,15 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As loaded, one for each log, within [log start, log end]."""
-        self.pending_deletions: list[Callable[[], None]] = []
-        """Folders that an earlier life had begun to delete: blocking functions, to be run some time after `load`."""
+        self.removals = Removals()
+        """Files and folders that were put aside; see `remove`."""
         self._disk = disk
         self._random = random
         report = self._report = log.warning if log is not None else no_report
         self._topic_config_for = topic_config_for
-        self._context = StorageContext(disk, wall_clock, report, open_files=SecondChanceCache(max_open_files))
+        self._context = StorageContext(
+            disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
+        )
         self._directories = [LogDirectory(disk, _checked(path), broker_id, report) for path in log_dirs]
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self._cuts = 0
@@ -114,7 +117,8 @@ class LogManager:
             directory.open(encode_topic_id(self._random.randbytes(16)))
         for directory in self._directories:
             partitions, doomed = directory.log_folders()
-            self.pending_deletions += [self._removal(path) for path in doomed]
+            for path in doomed:  # an earlier life had begun to delete them
+                self.removals.add_folder(path, delay_ms=0)
             for tp in partitions:
                 self._load_log(directory, tp)
             if any(directory.recovery_points.get(tp, 0) > self.logs[tp].recovery_point for tp in partitions):
@@ -171,7 +175,7 @@ class LogManager:
         folder = self._folder(directory, tp)
         try:
             if self._disk.is_dir(folder):  # not one of ours any more: its records must not become the new topic's
-                self._put_aside(directory, tp)
+                self._put_aside(directory, tp, self._topic_config_for(tp.topic).file_delete_delay_ms)
             self._forget_former_life(tp)
             self._disk.makedirs(folder)
             if topic_id != NO_TOPIC_ID:
@@ -219,35 +223,27 @@ class LogManager:
             raise LogStorageError(str(tp), "writing partition.metadata failed", error) from error
         log.topic_id = topic_id
 
-    def delete(self, tp: TopicPartition) -> Callable[[], None]:
+    def delete(self, tp: TopicPartition) -> None:
         """Take a log out of service: it is closed and its folder renamed, so a new one of that name may be created at
-        once. Returns the blocking function that removes the files. KeyError: no such log; LogStorageError."""
-        directory = self._directory_of[tp]
-        self.logs[tp].close()
-        target = self._put_aside(
-            directory, tp
-        )  # first: a log that is forgotten while its folder stands would come back
+        once. Its files go `file.delete.delay.ms` later. KeyError: no such log; LogStorageError."""
+        log, directory = self.logs[tp], self._directory_of[tp]
+        log.close()
+        # First the folder: a log that is forgotten while its folder stands would come back.
+        self._put_aside(directory, tp, log.config.file_delete_delay_ms)
         del self.logs[tp], self._directory_of[tp]
         self.high_watermarks.pop(tp, None)
-        return self._removal(target)
 
-    def _put_aside(self, directory: LogDirectory, tp: TopicPartition) -> str:
-        """Rename a partition's folder to one that is removed now or at the next start; returns its path."""
+    def _put_aside(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int) -> None:
+        """Rename a partition's folder to one that is removed in a while, or after the next start."""
         target = f"{directory.path}/{delete_folder_name(tp, self._random.randbytes(16).hex())}"
         try:
-            self._disk.rename(self._folder(directory, tp), target)
+            self.removals.put_aside_folder(self._disk, self._folder(directory, tp), target, delay_ms)
         except OSError as error:
             raise LogStorageError(str(tp), "renaming its folder for deletion failed", error) from error
-        return target
 
-    def _removal(self, path: str) -> Callable[[], None]:
-        def remove() -> None:
-            """Blocking. OSError from the disk: the rest goes at the next start."""
-            for name in self._disk.listdir(path):
-                self._disk.unlink(f"{path}/{name}")
-            self._disk.rmdir(path)
-
-        return remove
+    def remove(self, doomed: Sequence[Doomed]) -> None:
+        """Unlink what `removals.due` gave. Blocking."""
+        remove(self._disk, doomed, self._report)
 
     def _folder(self, directory: LogDirectory, tp: TopicPartition) -> str:
         path = posixpath.normpath(f"{directory.path}/{tp}")
@@ -266,30 +262,39 @@ class LogManager:
             )
 
     def checkpoint_recovery_points(self) -> None:
-        """Write recovery points and log starts of all logs. Blocking. OSError from the disk."""
+        """Write the recovery points of all logs. Blocking. OSError from the disk."""
         for directory in self._directories:
-            self._write_log_checkpoints(directory)
+            self._write_log_checkpoints(directory, log_starts=False)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write where all logs begin that do not begin with a segment. Blocking. OSError from the disk."""
+        for directory in self._directories:
+            self._write_log_checkpoints(directory, recovery_points=False)
 
     def _checkpoint_now(self, log: Log) -> None:
         """Something below a recovery point is about to be cut. A checkpoint that is being written elsewhere meanwhile
-        holds the old recovery point: its writer sees the count and writes again."""
+        holds the old recovery point or log start: its writer sees the count and writes again."""
         self._cuts += 1
         self._write_log_checkpoints(self._directory_of[log.topic_partition])
 
-    def _write_log_checkpoints(self, directory: LogDirectory) -> None:
+    def _write_log_checkpoints(
+        self, directory: LogDirectory, *, recovery_points: bool = True, log_starts: bool = True
+    ) -> None:
         cuts = -1
         while cuts != self._cuts:
             cuts = self._cuts
             owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
             logs = [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
-            directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
-            directory.write_log_start_offsets(
-                {
-                    log.topic_partition: log.log_start_offset
-                    for log in logs
-                    if log.log_start_offset > log.segments.holding(0).base_offset
-                }
-            )
+            if recovery_points:
+                directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
+            if log_starts:
+                directory.write_log_start_offsets(
+                    {
+                        log.topic_partition: log.log_start_offset
+                        for log in logs
+                        if log.log_start_offset > log.segments.holding(0).base_offset
+                    }
+                )
 
     def write_epoch_checkpoints(self, logs: Iterable[Log]) -> None:
         """Write `leader-epoch-checkpoint` of these logs, once per wave of elections (each flush does it, too).

@@ -20,6 +20,8 @@ from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+COMPANION_SUFFIXES = (".txnindex", ".snapshot")
+"""Files that a segment may have besides: aborted transactions, the producers' state at its base offset."""
 _LACKING_INTERVALS = 8
 """So many index intervals without an entry behind the last one, and the index counts as cut short."""
 MAX_INDEX_BYTES_READ = 2**30
@@ -217,6 +219,7 @@ class Segment:
         "max_timestamp_offset",
         "path",
         "roll_jitter_ms",
+        "sealed_timestamp_ms",
         "size_bytes",
         "unindexed_bytes",
         "written_back_bytes",
@@ -239,6 +242,8 @@ class Segment:
         """Valid while the segment is active; see `largest_timestamp_ms`."""
         self.max_timestamp_offset = base_offset
         """Last offset of the batch that brought `max_timestamp_ms`."""
+        self.sealed_timestamp_ms: int | None = None
+        """Largest timestamp of a sealed segment (−1: no record has one), where that is known without its time index."""
         self.unindexed_bytes = 0
         """Bytes appended since the last index entry."""
         self.written_back_bytes = 0
@@ -286,10 +291,15 @@ class Segment:
         self.note_final_timestamp()
         self.indexes.flush()
         self.indexes.unpin()
+        self.sealed_timestamp_ms = self.max_timestamp_ms
 
     def largest_timestamp_ms(self, is_active: bool) -> int:
         """−1 where no record has a timestamp."""
-        return self.max_timestamp_ms if is_active else self.indexes.time.last_timestamp_ms
+        if is_active:
+            return self.max_timestamp_ms
+        if self.sealed_timestamp_ms is None:
+            self.sealed_timestamp_ms = self.indexes.time.last_timestamp_ms
+        return self.sealed_timestamp_ms
 
     def delete(self, *, stale: bool) -> None:
         """Remove the files. `stale`: what was read from them must not be served any more (truncation), so readers that
@@ -303,6 +313,13 @@ class Segment:
                 self._context.disk.unlink(path)
             except FileNotFoundError:
                 pass
+
+    def put_aside(self, delay_ms: int) -> None:
+        """The segment leaves its log: its files are renamed now and unlinked `delay_ms` later. Whoever still sends from
+        one of them may finish. OSError from the disk."""
+        self.release()
+        companions = [self.path + suffix for suffix in COMPANION_SUFFIXES]
+        self._context.removals.put_aside(self._context.disk, [*self.file_paths(), *companions], delay_ms)
 
     def release(self) -> None:
         """Drop descriptors and memory; the files stay."""

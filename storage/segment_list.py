@@ -1,6 +1,7 @@
 """The segments of one log, oldest first, the last one active; and the changes to them that touch the disk as a whole.
 
-Order of every removal: newest first, so that a crash in between leaves a prefix of the log.
+Order of removals, so that a crash in between leaves a log without holes: at the end newest first, at the head oldest
+first.
 """
 
 from __future__ import annotations
@@ -61,6 +62,18 @@ class SegmentList:
         self._sealed_bytes += self.active.size_bytes
         self._segments.append(following)
         self.active = following
+
+    def drop_head(self, offset: int, delay_ms: int, at_most: int) -> list[Segment]:
+        """Put aside, oldest first, up to `at_most` of the sealed segments that end at or below `offset`; they are
+        unlinked `delay_ms` later."""
+        dropped: list[Segment] = []
+        while len(dropped) < at_most and len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            segment = self._segments[0]
+            segment.put_aside(delay_ms)
+            del self._segments[0]
+            self._sealed_bytes -= segment.size_bytes
+            dropped.append(segment)
+        return dropped
 
     def locate_cut(self, offset: int) -> tuple[Segment, int, int]:
         """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch

@@ -209,7 +209,9 @@ async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(
     assert codes(site.stop(delete=True, epoch=LEADER_EPOCH_TOPIC_DELETED)) == [0]
     assert site.logs.get(T0) is None
     (doomed,) = [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
-    await site.run_submitted()
+    site.logs.remove(site.logs.removals.due(0))
+    assert site.disk.exists(f"/logs/{doomed}"), "it waits for file.delete.delay.ms"
+    site.logs.remove(site.logs.removals.due(60_000))
     assert not site.disk.exists(f"/logs/{doomed}")
     assert T0 not in site.replicas.high_watermarks()
 

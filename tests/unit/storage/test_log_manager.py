@@ -267,12 +267,15 @@ def test_a_disk_that_takes_no_new_log_is_reported(site: StorageSite) -> None:
 def test_a_deleted_log_is_gone_at_once_and_its_files_later(site: StorageSite) -> None:
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 50)
-    remove = manager.delete(TP)
+    manager.delete(TP)
     assert manager.get(TP) is None and not site.disk.exists(FOLDER)
     assert [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
     log = manager.create(TP, b"z" * 16)
     assert log.log_end_offset == 0
-    remove()
+    manager.remove(manager.removals.due(1000))
+    manager.remove(manager.removals.due(60_999))
+    assert [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+    manager.remove(manager.removals.due(61_000))
     assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
 
 
@@ -292,8 +295,8 @@ def test_a_deletion_that_was_begun_is_offered_again_at_the_next_start(site: Stor
     manager.delete(TP)
     site.disk.kill()
     manager = site.start()
-    assert manager.logs == {} and len(manager.pending_deletions) == 1
-    manager.pending_deletions[0]()
+    assert manager.logs == {} and len(manager.removals) == 1
+    manager.remove(manager.removals.due(0))
     assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
 
 

@@ -81,7 +81,9 @@ def test_a_region_of_a_deleted_log_stays_readable(site: StorageSite) -> None:
     log = manager.create(TP, bytes(16))
     fill(log, 5)
     region, before = log.read(0, 10**6, 5), raw(log)
-    manager.delete(TP)()
+    manager.delete(TP)
+    manager.remove(manager.removals.due(0) + manager.removals.due(60_000))
+    assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
     assert not region.is_stale and region.file.pread(region.length, region.position) == before
 
 

@@ -1,0 +1,92 @@
+"""The periodic work of all logs: flushes, checkpoints, retention, removals (S6, S7, S8).
+
+| what | how often |
+|---|---|
+| fsync by flush.messages and flush.ms | `log.flush.scheduler.interval.ms`, 1 s at most |
+| recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms` |
+| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms` |
+| retention (`retention_checks`) | `log.retention.check.interval.ms` |
+| unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
+
+Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
+recovery point moves when it came back. A failed fsync ends that log (24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.retention_checks import RetentionChecks
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.environment import Environment
+from strandline.storage.errors import LogStorageError
+from strandline.storage.log_manager import LogManager
+
+CHECK_INTERVAL_S = 1.0
+"""How often logs are asked whether a flush is due, unless `log.flush.scheduler.interval.ms` is shorter."""
+REMOVAL_INTERVAL_S = 1.0
+LOGS_PER_STEP = 500
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._replicas = replicas
+        self._log = log
+        self._retention = RetentionChecks(config, environment, logs, replicas, log)
+
+    async def run(self) -> None:
+        config, logs = self._config, self._logs
+        recovery_point_s = config.log_flush_offset_checkpoint_interval_ms / 1000
+        log_start_s = config.log_flush_start_offset_checkpoint_interval_ms / 1000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_flushes)
+            nursery.start_soon(
+                self._run_checkpoints, recovery_point_s, logs.checkpoint_recovery_points, "recovery points"
+            )
+            nursery.start_soon(self._run_checkpoints, log_start_s, logs.checkpoint_log_starts, "log starts")
+            nursery.start_soon(self._run_removals)
+            nursery.start_soon(self._retention.run)
+
+    async def _run_flushes(self) -> None:
+        interval_s = min(self._config.log_flush_scheduler_interval_ms / 1000, CHECK_INTERVAL_S)
+        while True:
+            await trio.sleep(max(interval_s, 0.01))
+            now_ms = int(trio.current_time() * 1000)
+            for count, log in enumerate(list(self._logs.logs.values())):
+                if log.failure is None and log.flush_due(now_ms):
+                    try:
+                        log.flushed(await self._replicas.run_blocking(log.flush_plan()))
+                    except LogStorageError as error:
+                        partition = self._replicas.partitions.get(log.topic_partition)
+                        if partition is not None:
+                            self._replicas.partition_failed(partition, error)
+                elif count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
+                    await trio.lowlevel.checkpoint()
+
+    async def _run_checkpoints(self, interval_s: float, write: Callable[[], None], what: str) -> None:
+        while True:
+            await trio.sleep(interval_s)
+            try:
+                await self._replicas.run_blocking(write)
+            except OSError as error:  # the older file is a safe lower bound (23); the next one may succeed
+                self._log.error(f"{what} not checkpointed", error=str(error))
+
+    async def _run_removals(self) -> None:
+        while True:
+            doomed = self._logs.removals.due(int(trio.current_time() * 1000))
+            if doomed:
+                await self._replicas.run_blocking(self._logs.remove, doomed)
+            await trio.sleep(REMOVAL_INTERVAL_S)

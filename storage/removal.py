@@ -1,0 +1,97 @@
+"""What is to be removed from the disk: out of the way at once, unlinked `file.delete.delay.ms` later in a thread.
+
+    put_aside(files of a segment)  ──rename──>  <name>.deleted           ┐ due(now_ms): the delay is over ──> remove
+    put_aside_folder(partition)    ──rename──>  <partition>.<id>-delete  ┘
+
+From the rename on, what was put aside counts for nothing: a start removes `.deleted` files without looking
+(`recovery`), and `-delete` folders are queued again. Who still sends from an open file may finish. The delay leaves an
+operator time to take back what a wrong configuration removed, and spreads the unlinking of large files.
+
+Order, so that a crash between any two renames leaves a log without holes:
+* Of one segment the .log goes first, since it is what makes a segment: indexes without it are removed at a start.
+* Of a log's head the oldest segment goes first: what is left begins at a higher first base offset, which is a lower
+  bound of the log start whatever the checkpoint says. (Tails are cut newest first: `segment_list`.)
+
+The renames happen on the event loop, where a log is changed: done in a thread, one could meet a new file of the same
+name (a log that was truncated fully, a partition that was deleted and created again) and take that away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strandline.runtime.disk import Disk
+from strandline.storage.checkpoints import Report, no_report
+
+DELETED_SUFFIX = ".deleted"
+
+
+@dataclass(slots=True)
+class Doomed:
+    """A file or folder that waits."""
+
+    path: str
+    is_folder: bool
+    delay_ms: int
+    due_ms: int | None = None
+    """By the clock of `due`, from when it was first asked: nothing here reads a clock."""
+
+
+class Removals:
+    """What waits for its removal, over all logs of a broker. Changed on the event loop only."""
+
+    def __init__(self) -> None:
+        self._doomed: list[Doomed] = []
+
+    def __len__(self) -> int:
+        return len(self._doomed)
+
+    def put_aside(self, disk: Disk, paths: Iterable[str], delay_ms: int) -> None:
+        """Rename these files, in this order; one that is not there is passed over. OSError from the disk."""
+        for path in paths:
+            try:
+                disk.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            self._doomed.append(Doomed(path + DELETED_SUFFIX, False, delay_ms))
+
+    def put_aside_folder(self, disk: Disk, path: str, target: str, delay_ms: int) -> None:
+        """Rename a partition's folder. OSError from the disk."""
+        disk.rename(path, target)
+        self.add_folder(target, delay_ms)
+
+    def add_folder(self, path: str, delay_ms: int) -> None:
+        """One that has its name already: an earlier life put it aside."""
+        self._doomed.append(Doomed(path, True, delay_ms))
+
+    def due(self, now_ms: int) -> list[Doomed]:
+        """What has waited long enough, taken off the list; `remove` it. now_ms: of any clock that does not go back."""
+        ripe: list[Doomed] = []
+        waiting: list[Doomed] = []
+        for doomed in self._doomed:
+            if doomed.due_ms is None:
+                doomed.due_ms = now_ms + doomed.delay_ms
+            (ripe if doomed.due_ms <= now_ms else waiting).append(doomed)
+        self._doomed = waiting
+        return ripe
+
+
+def remove(disk: Disk, doomed: Iterable[Doomed], report: Report = no_report) -> None:
+    """Unlink what `Removals.due` gave. Blocking. What cannot be unlinked is reported: it goes at the next start."""
+    for each in doomed:
+        try:
+            if each.is_folder:
+                _remove_folder(disk, each.path)
+            else:
+                disk.unlink(each.path)
+        except FileNotFoundError:  # its folder was deleted meanwhile, or the log restarted at the same offset
+            continue
+        except OSError as error:
+            report("removal-failed", path=each.path, error=str(error))
+
+
+def _remove_folder(disk: Disk, path: str) -> None:
+    for name in disk.listdir(path):
+        disk.unlink(f"{path}/{name}")
+    disk.rmdir(path)

@@ -1,0 +1,85 @@
+"""Flushing in the background: what is synced when, recovery points, and disks that refuse."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+import trio
+
+from strandline.broker.housekeeping import Housekeeping
+from strandline.protocol.errors import ErrorCode
+from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+
+
+async def site_with(topic: Mapping[str, str] | None = None) -> ReplicaSite:
+    site = ReplicaSite(topic={"min.insync.replicas": "1", **(topic or {})})
+    alone = {"replicas": (1,), "isr": (1,)}
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    return site
+
+
+async def run(site: ReplicaSite, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+
+
+async def test_a_log_is_synced_once_flush_messages_is_reached(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "3"})
+    site.produce((T0, batch(3)), (T1, batch(2)))
+    await run(site, 3)
+    assert (site.partition(T0).log.recovery_point, site.partition(T1).log.recovery_point) == (3, 0)
+
+
+async def test_a_log_is_synced_at_the_age_of_flush_ms(autojump_clock) -> None:
+    site = await site_with({"flush.ms": "20000"})
+    site.produce((T0, batch(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 30)
+        await trio.sleep(15)
+        assert site.partition(T0).log.recovery_point == 0
+        await trio.sleep(10)
+        assert site.partition(T0).log.recovery_point == 2
+
+
+async def test_recovery_points_reach_their_checkpoint(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    site.produce((T0, batch(3)))
+    await run(site, 61)
+    assert b"t 0 3\n" in site.disk.read("/logs/recovery-point-offset-checkpoint")
+
+
+async def test_a_failed_sync_ends_that_replica_and_no_other(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    fault = site.disk.fail("fsync", "/logs/t-0/*", errno.EIO, times=1)
+    site.produce((T0, batch()), (T1, batch()))
+    parked = site.fetch((T0, 1), wait_ms=60_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.run_deadlines)
+        await run(site, 30)
+        nursery.cancel_scope.cancel()
+    assert fault.hits == 1, "it is never tried again as if the pages were clean"
+    assert site.partition(T0).failed and site.partition(T0).log.recovery_point == 0
+    assert site.produce((T0, batch())).outcomes[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.partition(T1).log.recovery_point == 1
+    assert parked.fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR, "who waits learns of it without any request"
+
+
+async def test_a_log_that_nobody_hosts_may_fail_too(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    site.produce((T0, batch()), (T1, batch()))
+    site.stop(T0)
+    site.disk.fail("fsync", "/logs/t-0/*", errno.EIO)
+    await run(site, 3)
+    assert site.logs.logs[T0].failure is not None
+    assert site.partition(T1).log.recovery_point == 1
+
+
+async def test_a_checkpoint_that_fails_is_written_the_next_time(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    site.produce((T0, batch(3)))
+    fault = site.disk.fail("rename", "/logs/recovery-point-offset-checkpoint*", errno.ENOSPC, times=1)
+    await run(site, 125)
+    assert fault.hits == 1
+    assert b"t 0 3\n" in site.disk.read("/logs/recovery-point-offset-checkpoint")
+    assert "recovery points not checkpointed" in site.event_names()
