@@ -25,8 +25,8 @@ from strandline import __version__
 from strandline.broker.admin_port import AdminPort
 from strandline.broker.control import ControlHandlers
 from strandline.broker.follower import Followers
-from strandline.broker.housekeeping import Housekeeping
 from strandline.broker.health import HealthCheck
+from strandline.broker.housekeeping import Housekeeping
 from strandline.broker.isr_updates import IsrUpdates
 from strandline.broker.leftovers import Leftovers
 from strandline.broker.listeners import Listeners
