@@ -21,6 +21,7 @@ from typing import Any
 from aiokafka.protocol.admin import CreateTopicsRequest_v3
 from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.protocol.fetch import FetchRequest_v10
+from aiokafka.protocol.offset import OffsetRequest_v1
 from kazoo.client import KazooClient
 
 from strandline.cli.process import Daemon
@@ -51,6 +52,7 @@ group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
 log.cleaner.dedupe.buffer.size=2000000
 log.retention.check.interval.ms=300
+log.initial.task.delay.ms=100
 """
 LOG4J = """\
 log4j.rootLogger=INFO, out
@@ -180,7 +182,7 @@ class Kafka(Turn):
         start, end = self.bounds(topic, partition)
         offset, parts = start, []
         while offset < end:
-            code, _, _, batches = self._fetch(topic, partition, offset)
+            code, batches = self._fetch(topic, partition, offset)
             assert code == 0, f"fetching {topic}-{partition} from {offset}: error {code}"
             assert batches, f"{topic}-{partition}: nothing at {offset}, high watermark {end}"
             parts.append(whole_batches(batches))
@@ -189,17 +191,20 @@ class Kafka(Turn):
 
     def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """Log start and high watermark."""
-        _, high_watermark, log_start, _ = self._fetch(topic, partition, 0)
-        if log_start < 0:  # out of range answers do not tell
-            _, high_watermark, log_start, _ = self._fetch(topic, partition, 2**62)
-        return log_start, high_watermark
+        return self._list_offset(topic, partition, -2), self._list_offset(topic, partition, -1)
 
-    def _fetch(self, topic: str, partition: int, offset: int) -> tuple[int, int, int, bytes]:
-        """(error code, high watermark, log start, batches)."""
+    def _list_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        answer = self._ask(OffsetRequest_v1(-1, [(topic, [(partition, timestamp_ms)])]))
+        (_, code, _, offset) = answer.topics[0][1][0]
+        assert code == 0, f"{topic}-{partition}: error {code}"
+        return int(offset)
+
+    def _fetch(self, topic: str, partition: int, offset: int) -> tuple[int, bytes]:
+        """(error code, batches)."""
         partitions = [(partition, -1, offset, -1, _FETCH_BYTES)]
         answer = self._ask(FetchRequest_v10(-1, 0, 0, _FETCH_BYTES, 0, 0, -1, [(topic, partitions)], []))
-        (_, code, high_watermark, _, log_start, _, batches) = answer.topics[0][1][0]
-        return code, high_watermark, log_start, batches or b""
+        (_, code, *_, batches) = answer.topics[0][1][0]
+        return code, batches or b""
 
     def _ask(self, request: Any) -> Any:
         """One request on a connection of its own."""

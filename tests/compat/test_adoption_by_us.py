@@ -1,0 +1,116 @@
+"""Our broker starts on the data folder and the ZooKeeper of a real Kafka, serves what is there, and gives it back.
+
+Kafka stops in order or is killed; our broker, with the same broker id, serves every topic byte for byte and appends to
+it; then Kafka starts again on the same folder and serves its own records and ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from real_kafka import Kafka, Ours, Site, wait_until
+
+from strandline.client.sync_producer import Producer
+from strandline.protocol.records import decode_records
+
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}
+TOPICS = ("codecs", "idempotent", "shortened", "compacted", "empty")
+
+
+async def produce(kafka: Kafka, topic: str, records: Sequence[tuple[bytes | None, bytes]], **settings: Any) -> None:
+    """In order, in batches of some ten records."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.address, acks="all", **settings)
+    await producer.start()
+    try:
+        for start in range(0, len(records), 10):
+            sent = [await producer.send(topic, value, key, partition=0) for key, value in records[start : start + 10]]
+            await asyncio.gather(*sent)
+    finally:
+        await producer.stop()
+
+
+def numbered(count: int, size: int = 100) -> list[tuple[bytes | None, bytes]]:
+    """Seven keys, values that no codec makes much smaller."""
+    return [(b"k%d" % (place % 7), random.Random(place).randbytes(size)) for place in range(count)]
+
+
+async def commit_an_offset(kafka: Kafka) -> None:
+    """Makes `__consumer_offsets`, which is compacted."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.address, group_id="readers", enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition("codecs", 0)])
+        await consumer.commit({TopicPartition("codecs", 0): 7})
+    finally:
+        await consumer.stop()
+
+
+def fill_with_kafka(site: Site) -> dict[str, bytes]:
+    """Topics of every kind, by a running Kafka. Topic → what it serves."""
+    kafka = site.kafka
+    kafka.create_topic("codecs", **SMALL)
+    kafka.create_topic("idempotent", **SMALL)
+    kafka.create_topic("shortened", **SMALL, retention_bytes="20000", file_delete_delay_ms="100")
+    kafka.create_topic(
+        "compacted", **SMALL, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", file_delete_delay_ms="100"
+    )
+    kafka.create_topic("empty", **SMALL)
+    for codec in CODECS:
+        asyncio.run(produce(kafka, "codecs", numbered(150), compression_type=codec))
+    asyncio.run(produce(kafka, "idempotent", numbered(400), enable_idempotence=True))
+    asyncio.run(produce(kafka, "shortened", numbered(600)))
+    asyncio.run(produce(kafka, "compacted", numbered(600, size=200)))
+    asyncio.run(commit_an_offset(kafka))
+    wait_until(lambda: kafka.bounds("shortened")[0] > 0, "retention moved the log start of shortened")
+    wait_until(lambda: "compacted-0" in cleaned(site), "compacted was compacted")
+    served = {topic: kafka.raw(topic) for topic in TOPICS}
+    assert len(list(site.data.glob("codecs-0/*.log"))) >= 3
+    return served
+
+
+def cleaned(site: Site) -> str:
+    """The partitions that Kafka's cleaner is done with."""
+    lines = (site.data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
+    return " ".join(f"{line.split()[0]}-{line.split()[1]}" for line in lines)
+
+
+def append_with_ours(ours: Ours, topic: str) -> None:
+    with Producer(ours.address, acks="all") as producer:
+        for place in range(100):
+            producer.send(topic, b"ours %d" % place, key=b"k%d" % (place % 7), partition=0)
+        producer.flush()
+
+
+@pytest.mark.parametrize("stop", ["in order", "killed"])
+def test_our_broker_serves_the_folder_of_a_kafka_and_gives_it_back(new_site, stop: str) -> None:
+    site: Site = new_site()
+    site.kafka.start()
+    served = fill_with_kafka(site)
+    site.kafka.stop() if stop == "in order" else site.kafka.kill()
+    logs = site.files(".log")
+
+    site.ours.start()
+    for topic in TOPICS:
+        assert site.ours.raw(topic) == served[topic], topic
+    assert {name: data for name, data in site.files(".log").items() if name in logs} == logs
+    for topic in TOPICS:
+        append_with_ours(site.ours, topic)
+    longer = {topic: site.ours.raw(topic) for topic in TOPICS}
+    for topic in TOPICS:
+        assert longer[topic].startswith(served[topic]) and len(longer[topic]) > len(served[topic]), topic
+    site.ours.stop() if stop == "in order" else site.ours.kill()
+
+    site.kafka.start()
+    for topic in TOPICS:
+        assert site.kafka.raw(topic) == longer[topic], topic
+    asyncio.run(produce(site.kafka, "idempotent", numbered(20), enable_idempotence=True))
+    again = site.kafka.raw("idempotent")
+    assert again.startswith(longer["idempotent"]) and len(decode_records(memoryview(again))) == 400 + 100 + 20
+    site.kafka.stop()
+    assert not site.kafka.complaints()
