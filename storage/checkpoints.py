@@ -71,7 +71,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:
     """The entries of an offset checkpoint; what cannot be read is reported and left out."""
     offsets: dict[TopicPartition, int] = {}
-    for line in _entry_lines(disk, path, report):
+    for line in entry_lines(disk, path, report):
         try:
             topic, partition, offset = line.split()
             tp = TopicPartition(topic, int(partition))
@@ -95,7 +95,7 @@ def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
 def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[EpochEntry]:
     """The entries of `leader-epoch-checkpoint`; what cannot be read is reported and left out."""
     entries: list[EpochEntry] = []
-    for line in _entry_lines(disk, path, report):
+    for line in entry_lines(disk, path, report):
         try:
             epoch, start_offset = map(int, line.split())
         except ValueError:
@@ -143,7 +143,7 @@ def read_partition_metadata(disk: Disk, path: str, report: Report = no_report) -
     return None
 
 
-def _entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
+def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
     """The lines after version and count."""
     lines = _text_lines(disk, path, report)
     if not lines:

@@ -82,6 +82,13 @@ class SecondChanceCache:
         self._weights[id(holder)] = weight
         self.weight += weight
 
+    def clear(self) -> None:
+        """Evict all."""
+        while self._ring:
+            self._ring.popleft().evict()
+        self._weights.clear()
+        self.weight = 0
+
     def remove(self, holder: Evictable) -> None:
         """`holder` is gone for good (or about to be admitted anew)."""
         weight = self._weights.pop(id(holder), None)

@@ -82,6 +82,18 @@ class CorruptSnapshot(StorageError):
     """A producer snapshot that cannot be read; an older one is taken, or the log's own headers."""
 
 
+class DamagedLog(LogStorageError):
+    """Segments that are missing or do not belong together, found at a start: nothing of the log was touched."""
+
+    def __init__(self, log: str, why: str) -> None:
+        Exception.__init__(
+            self,
+            f"{log} was not loaded: {why}; put the missing files back, or move the folder away while the broker is "
+            "stopped: it is copied again from the leader",
+        )
+        self.log = log
+
+
 class CorruptIndex(StorageError):
     """An index file that does not fit its segment; it is rebuilt from the segment."""
 

@@ -4,6 +4,7 @@
 <log dir>/.lock                              held while a broker uses the folder
           meta.properties                    whose folder this is, and in which boot of the machine it was last used
           .kafka_cleanshutdown               present between an orderly stop and the next start
+          .strandline_segments                 which segments there were at the orderly stop (`segment_manifest`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint
           <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
           <topic>-<partition>.<id>-delete/   about to be removed
@@ -37,6 +38,8 @@ from strandline.storage.checkpoints import (
     write_offsets,
 )
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable
+from strandline.storage.recovery import KnownState
+from strandline.storage.segment_manifest import MANIFEST, SegmentSizes, read_manifest, write_manifest
 
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -66,6 +69,10 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
+        self.segments: dict[TopicPartition, SegmentSizes] = {}
+        """Of the logs at the orderly stop before this start; empty after any other."""
+        self.refused: set[TopicPartition] = set()
+        """Logs that were not loaded: their checkpoints stay as they are."""
 
     @property
     def directory_id(self) -> str:
@@ -96,6 +103,8 @@ class LogDirectory:
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
         self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
+        if self.was_clean:
+            self.segments = read_manifest(self._disk, f"{self.path}/{MANIFEST}", self._report)
 
     def _make_folder(self) -> None:
         """Make the folder and its parents, durably."""
@@ -155,6 +164,26 @@ class LogDirectory:
             self._meta[BOOT_ID_KEY] = self._disk.boot_id()
             self._write_meta()
 
+    def note_loss(self) -> None:
+        """A log here ends below what was durable or committed: this broker may have lost data, and a crash before it
+        has drawn the consequences does not make that forgotten. Blocking."""
+        if not self.may_have_lost_data:
+            self.may_have_lost_data = True
+            if self._meta.pop(BOOT_ID_KEY, None) is not None:
+                self._write_meta()
+
+    def known_state(self, tp: TopicPartition) -> KnownState:
+        """What the checkpoints say of a log here."""
+        return KnownState(
+            clean=self.was_clean,
+            may_have_lost_data=self.may_have_lost_data,
+            recovery_point=self.recovery_points.get(tp, 0),
+            high_watermark=self.high_watermarks.get(tp, 0),
+            log_start_offset=self.log_start_offsets.get(tp, 0),
+            compacted_below=self.compacted_offsets.get(tp, 0),
+            listed=self.segments.get(tp),
+        )
+
     def log_folders(self) -> tuple[list[TopicPartition], list[str]]:
         """The partitions that have a folder here, and the paths of folders that wait for their removal."""
         partitions: list[TopicPartition] = []
@@ -174,17 +203,26 @@ class LogDirectory:
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Blocking, as the next two."""
-        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
-        self.recovery_points = dict(offsets)
+        self.recovery_points = self._with_refused(self.recovery_points, offsets)
+        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self.recovery_points)
 
     def write_log_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets or self.log_start_offsets:
-            write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", offsets)
-            self.log_start_offsets = dict(offsets)
+            self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
+            write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self.log_start_offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)
-        self.high_watermarks = dict(offsets)
+        self.high_watermarks = self._with_refused(self.high_watermarks, offsets)
+        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self.high_watermarks)
+
+    def _with_refused(
+        self, stored: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        return {**{tp: stored[tp] for tp in sorted(self.refused) if tp in stored}, **offsets}
+
+    def write_segments(self, segments: Mapping[TopicPartition, SegmentSizes]) -> None:
+        """What the next start shall find, written just before the marker. Blocking."""
+        write_manifest(self._disk, f"{self.path}/{MANIFEST}", segments)
 
     def close(self, clean: bool) -> None:
         """Leave the marker where the stop is an orderly one, and let the lock go. Blocking."""

@@ -32,9 +32,10 @@ from strandline.storage.errors import (
     LogStorageError,
     UnsafePath,
 )
+from strandline.storage.loading import DirectoryLoading, LogLoading, apart, load_inline, rejoin
 from strandline.storage.log import Log
 from strandline.storage.log_directory import LogDirectory, delete_folder_name
-from strandline.storage.recovery import load_log
+from strandline.storage.recovery import KnownState, load_log, load_steps
 from strandline.storage.removal import Doomed, Removals, remove
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As loaded, one for each log, within [log start, log end]."""
+        self.refused: dict[TopicPartition, LogStorageError] = {}
+        """Logs that are damaged in a way that only an operator can mend, and why. Their files stay as they are."""
         self.removals = Removals()
         """Files and folders that were put aside; see `remove`."""
         self._disk = disk
@@ -110,40 +113,67 @@ class LogManager:
     # --- start -------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the directories and load every log in them. Blocking.
+        """Open the directories and load every log in them. Blocking; `loading` does the same with several threads.
 
         LogDirLocked, LogDirUnusable, InconsistentMetaProperties, DuplicateLog, OSError: the broker cannot start."""
+        load_inline(self)
+
+    def begin_load(self) -> list[DirectoryLoading]:
+        """Open the directories and find the logs in them. Blocking. Raises as `load`."""
         for directory in self._directories:
             directory.open(encode_topic_id(self._random.randbytes(16)))
+        found = []
         for directory in self._directories:
             partitions, doomed = directory.log_folders()
             for path in doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
             for tp in partitions:
-                self._load_log(directory, tp)
-            if any(directory.recovery_points.get(tp, 0) > self.logs[tp].recovery_point for tp in partitions):
-                # A log came back shorter than its checkpoint says, which must not vouch for what is appended next.
-                self._write_log_checkpoints(directory)
+                if tp in self._directory_of:
+                    raise DuplicateLog(str(tp), self._directory_of[tp].path, directory.path)
+                self._directory_of[tp] = directory
+            found.append(DirectoryLoading(directory.path, [self._loading(directory, tp) for tp in partitions]))
+        return found
 
-    def _load_log(self, directory: LogDirectory, tp: TopicPartition) -> None:
-        if tp in self.logs:
-            raise DuplicateLog(str(tp), self._directory_of[tp].path, directory.path)
-        log = load_log(
-            self._context,
+    def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
+        context = apart(self._context)
+        steps = load_steps(
+            context,
             f"{directory.path}/{tp}",
             tp,
             self._topic_config_for(tp.topic),
-            clean=directory.was_clean,
-            recovery_point=directory.recovery_points.get(tp, 0),
-            log_start_offset=directory.log_start_offsets.get(tp, 0),
-            compacted_below=directory.compacted_offsets.get(tp, 0),
+            directory.known_state(tp),
             random=self._random,
             checkpoint_now=self._checkpoint_now,
         )
-        self.logs[tp] = log
-        self._directory_of[tp] = directory
-        high_watermark = directory.high_watermarks.get(tp, 0)
-        self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        return LogLoading(tp, directory, context, steps)
+
+    def adopt(self, loaded: Iterable[LogLoading]) -> None:
+        """Take over logs that were loaded, or could not be. Not blocking. OSError: the disk failed under one."""
+        for loading in loaded:
+            tp, log, directory = loading.topic_partition, loading.log, loading.directory
+            if log is None:
+                assert loading.failure is not None
+                if not isinstance(loading.failure, LogStorageError):
+                    raise loading.failure
+                self._report("log-refused", log=str(tp), why=str(loading.failure))
+                self.refused[tp] = loading.failure
+                directory.refused.add(tp)
+                continue
+            rejoin(loading.context, self._context)
+            self.logs[tp] = log
+            high_watermark = directory.high_watermarks.get(tp, 0)
+            self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+
+    def end_load(self) -> None:
+        """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say. Blocking.
+        OSError from the disk."""
+        for directory in self._directories:
+            logs = [log for tp, log in self.logs.items() if self._directory_of[tp] is directory]
+            if any(log.log_end_offset < directory.known_state(log.topic_partition).protected_below for log in logs):
+                directory.note_loss()  # first: once the checkpoints are written, nothing else tells of it
+            if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
+                # What is appended next must not be vouched for by the old checkpoint.
+                self._write_log_checkpoints(directory)
 
     def join_cluster(self, cluster_id: str) -> None:
         """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
@@ -167,6 +197,8 @@ class LogManager:
             if existing.topic_id is not None and existing.topic_id != topic_id:
                 raise InconsistentTopicId(str(tp), existing.topic_id, topic_id)
             raise LogExists(f"{tp} exists on this broker")
+        if tp in self.refused:
+            raise self.refused[tp]
         check_topic_name(tp.topic)
         counts = dict.fromkeys(range(len(self._directories)), 0)
         for used in self._directory_of.values():
@@ -185,9 +217,7 @@ class LogManager:
                 folder,
                 tp,
                 config if config is not None else self._topic_config_for(tp.topic),
-                clean=True,
-                recovery_point=0,
-                log_start_offset=0,
+                KnownState(),
                 random=self._random,
                 checkpoint_now=self._checkpoint_now,
             )
@@ -334,6 +364,13 @@ class LogManager:
             try:
                 if in_order:
                     self._write_log_checkpoints(directory)
+                    directory.write_segments(
+                        {
+                            tp: [(segment.base_offset, segment.size_bytes) for segment in log.segments]
+                            for tp, log in self.logs.items()
+                            if self._directory_of[tp] is directory
+                        }
+                    )
                 directory.close(clean=in_order)
             except OSError as error:
                 self._report("log-dir-close-failed", path=directory.path, error=str(error))

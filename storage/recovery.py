@@ -2,25 +2,36 @@
 
 Steps (001, LogManager; the numbers are in the code):
 1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from;
-2. index files without a .log go; an index that is missing or cannot belong to its .log is built anew;
-3. after an unclean stop every batch from the recovery point's segment on is checked (length, magic, CRC, offsets and
+2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
+   checked when it is loaded);
+3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
+   else the end of each is looked at. Segments that are missing, or that overlap, make the log refused (`DamagedLog`):
+   nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too;
+4. after an unclean stop every batch from the recovery point's segment on is checked (length, magic, CRC, offsets and
    epochs that do not fall). At the first that fails the log is cut: that segment there, younger segments entirely.
    Indexes and epochs of what was checked are built anew;
-4. of the last segment the end is looked at, by headers (after a clean stop that is all that is read);
-5. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start;
-6. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers.
+5. of the last segment the end is looked at, by headers (after a clean stop that is all that is read);
+6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start;
+7. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers.
 
-Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut or
-built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
+What is cut below `protected_below` (recovery point and high watermark: what was durable or committed) is kept beside
+the log as `<name>.damaged`; the log manager sees the log end below that offset and knows that this replica has lost
+data. Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut
+or built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
+
+Loading is a generator (`load_steps`), because checking whole segments is computing: it hands the tasks out, and goes on
+with what they found. `load_log` does it all where it stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk import FolderEntry
 from strandline.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -28,19 +39,48 @@ from strandline.storage.checkpoints import (
     read_partition_metadata,
 )
 from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.damage import Cut, cut_file, drop_segments
 from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.log import Log
-from strandline.storage.scan import CheckedPrefix, IndexBuilder, check_batches, walk_headers
+from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.scan import ScannedSegment, ScanTask, scan_segment, walk_headers
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.tail import activate
+from strandline.storage.time_index import TimeIndex
 
 if TYPE_CHECKING:
     import random
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex)(\.swap)?")
 _LEFTOVER = re.compile(r".*(\.deleted|\.cleaned|\.tmp)")
+_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
+
+LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What the checkpoints say of a log; the defaults where they say nothing."""
+
+    clean: bool = True
+    """The broker stopped in order."""
+    may_have_lost_data: bool = False
+    """The machine may have stopped without writing out its page cache."""
+    recovery_point: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+    compacted_below: int = 0
+    """What the cleaner went over."""
+    listed: Sequence[tuple[int, int]] | None = None
+    """(base offset, size) of the segments at the clean stop; None where nobody wrote it down."""
+
+    @property
+    def protected_below(self) -> int:
+        """What stands below was durable or committed."""
+        return max(self.recovery_point, self.high_watermark)
 
 
 def load_log(
@@ -48,38 +88,59 @@ def load_log(
     folder: str,
     topic_partition: TopicPartition,
     config: LogConfig,
+    known: KnownState,
     *,
-    clean: bool,
-    recovery_point: int,
-    log_start_offset: int,
-    compacted_below: int = 0,
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. clean: the broker stopped in order. recovery_point, log_start_offset, compacted_below
-    (what the cleaner went over): from the checkpoints, 0 where they say nothing. Blocking. OSError from the disk."""
-    _remove_leftovers(context, folder)
-    segments = _find_segments(context, folder, config)
-    first_unsafe = len(segments) if clean else _holding(segments, recovery_point)
-    for segment in segments[:first_unsafe]:
-        segment.indexes.check_files()
+    """The log in `folder`. Blocking. DamagedLog: it needs an operator; OSError from the disk."""
+    steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
+    try:
+        tasks = next(steps)
+        while True:
+            tasks = steps.send([scan_segment(context.disk, task) for task in tasks])
+    except StopIteration as done:
+        log: Log = done.value
+        return log
+
+
+def load_steps(
+    context: StorageContext,
+    folder: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    known: KnownState,
+    *,
+    random: random.Random,
+    checkpoint_now: Callable[[Log], None],
+) -> LoadSteps:
+    """As `load_log`, but yields the segments to be checked, at most once, and is sent what `scan_segment` found."""
+    entries = _tidy(context, folder)
+    segments = _find_segments(context, folder, config, entries)
+    first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
+    _check_index_sizes(segments[:first_unsafe], entries)
+    if not (known.listed is not None and check_listed(folder, known.listed, segments)):
+        first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
-    if not clean and segments:
-        gaps_below = max(recovery_point, compacted_below)
-        segments = _check_tail(context, folder, segments, first_unsafe, epochs, gaps_below)
+    if first_unsafe < len(segments):
+        scanned = yield [
+            ScanTask(segment.path + LOG_SUFFIX, segment.base_offset, segment.size_bytes, config.index_interval_bytes)
+            for segment in segments[first_unsafe:]
+        ]
+        segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)
     if not segments:
-        segments = [create_segment(context, folder, log_start_offset, config, random)]
+        segments = [create_segment(context, folder, known.log_start_offset, config, random)]
         epochs.clear()
     listed = SegmentList(context, folder, segments, random)
-    log_end_offset = _open_end(context, folder, listed.active)
-    log_start_offset = max(log_start_offset, segments[0].base_offset)
-    if log_end_offset < log_start_offset:  # 5. everything was deleted up to a point that the crash took
+    log_end_offset = _open_end(context, folder, listed.active, known)
+    log_start_offset = max(known.log_start_offset, segments[0].base_offset)
+    if log_end_offset < log_start_offset:  # 6. everything was deleted up to a point that the crash took
         context.report("log-restarted", log=folder, log_start_offset=log_start_offset, end_offset=log_end_offset)
         listed.start_at(log_start_offset, config)
         log_end_offset = log_start_offset
     epochs.truncate_to(log_end_offset)
     epochs.start_at(log_start_offset)
-    if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not clean):
+    if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not known.clean):
         context.report("epochs-rebuilt", log=folder)
         epochs = epochs_from_headers(listed, log_start_offset)
     return Log(
@@ -90,13 +151,22 @@ def load_log(
         listed,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
-        recovery_point=min(recovery_point, log_end_offset),
+        recovery_point=min(known.recovery_point, log_end_offset),
         epochs=epochs,
         checkpoint_now=checkpoint_now,
     )
 
 
 # --- 1. leftovers -----------------------------------------------------------------------------------------------------
+
+
+def _tidy(context: StorageContext, folder: str) -> list[FolderEntry]:
+    """What is in the folder once the leftovers are gone."""
+    entries = context.disk.scandir(folder)
+    if not any(entry.name.endswith(_LEFTOVER_SUFFIXES) for entry in entries):
+        return entries
+    _remove_leftovers(context, folder)
+    return context.disk.scandir(folder)
 
 
 def _remove_leftovers(context: StorageContext, folder: str) -> None:
@@ -143,24 +213,34 @@ def _end_offset(context: StorageContext, path: str, base_offset: int) -> int:
 # --- 2. segments and their indexes ------------------------------------------------------------------------------------
 
 
-def _find_segments(context: StorageContext, folder: str, config: LogConfig) -> list[Segment]:
-    names = context.disk.listdir(folder)
-    bases = [int(parts[1]) for name in names if (parts := _SEGMENT_FILE.fullmatch(name)) and parts[2] == LOG_SUFFIX]
-    known = set(bases)
-    for name in names:
-        parts = _SEGMENT_FILE.fullmatch(name)
-        if parts and parts[2] in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and int(parts[1]) not in known:
-            context.disk.unlink(f"{folder}/{name}")
-            context.report("index-orphan-removed", path=f"{folder}/{name}")
-    segments = []
-    for base_offset in bases:
-        segment = Segment(context, folder, base_offset, config.index_interval_bytes)
-        file = context.disk.open(segment.path + LOG_SUFFIX, read_only=True)
-        segment.size_bytes = file.size()
-        segment.created_ms = context.disk.stat_mtime_ms(segment.path + LOG_SUFFIX)
-        file.close()
-        segments.append(segment)
+def _find_segments(
+    context: StorageContext, folder: str, config: LogConfig, entries: Sequence[FolderEntry]
+) -> list[Segment]:
+    segments: list[Segment] = []
+    orphans: list[str] = []
+    logs = {entry.name[:20] for entry in entries if entry.name.endswith(LOG_SUFFIX)}
+    for entry in entries:
+        parts = _SEGMENT_FILE.fullmatch(entry.name)
+        if parts is None or parts[3]:
+            continue
+        if parts[2] == LOG_SUFFIX:
+            segment = Segment(context, folder, int(parts[1]), config.index_interval_bytes)
+            segment.size_bytes = entry.size_bytes
+            segment.created_ms = entry.mtime_ms
+            segments.append(segment)
+        elif parts[1] not in logs:
+            orphans.append(entry.name)
+    for name in orphans:
+        context.disk.unlink(f"{folder}/{name}")
+        context.report("index-orphan-removed", path=f"{folder}/{name}")
     return segments
+
+
+def _check_index_sizes(segments: Sequence[Segment], entries: Sequence[FolderEntry]) -> None:
+    sizes = {entry.name: entry.size_bytes for entry in entries}
+    for segment in segments:
+        name = segment.path.rpartition("/")[2]
+        segment.indexes.check_sizes(sizes.get(name + INDEX_SUFFIX), sizes.get(name + TIME_INDEX_SUFFIX))
 
 
 def _holding(segments: list[Segment], offset: int) -> int:
@@ -168,86 +248,59 @@ def _holding(segments: list[Segment], offset: int) -> int:
     return max(0, sum(segment.base_offset <= offset for segment in segments) - 1)
 
 
-# --- 3. after an unclean stop -----------------------------------------------------------------------------------------
+# --- 4. after an unclean stop -----------------------------------------------------------------------------------------
 
 
-def _check_tail(
+def _take_scans(
     context: StorageContext,
     folder: str,
     segments: list[Segment],
     first: int,
+    scanned: Sequence[ScannedSegment],
     epochs: LeaderEpochCache,
-    gaps_below: int,
+    known: KnownState,
 ) -> list[Segment]:
-    """Check the batches from segment number `first` on. Returns the segments that remain.
-
-    Compaction leaves gaps between segments, but only below `gaps_below`; above, a gap is the lost end of a segment."""
+    """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
     epochs.truncate_to(segments[first].base_offset)
-    prefix = CheckedPrefix(0, segments[first].base_offset, -1)
-    for place in range(first, len(segments)):
-        segment = segments[place]
-        overlaps = segment.base_offset < prefix.next_offset
-        if overlaps or segment.base_offset > max(prefix.next_offset, gaps_below):
-            prefix.fault = f"the segment begins at {segment.base_offset}, the one before ends at {prefix.next_offset}"
-            _drop_from(context, folder, segments, place, prefix)
-            return segments[:place]
-        prefix.end_position, prefix.next_offset = 0, segment.base_offset
-        _check_segment(segment, prefix, epochs)
-        if prefix.fault:
-            _cut_file(context, folder, segment, prefix)
-            _drop_from(context, folder, segments, place + 1, prefix)
+    cut = Cut(folder, segments[first].base_offset, known.protected_below)
+    previous: ScannedSegment | None = None
+    for place, (segment, found) in enumerate(zip(segments[first:], scanned, strict=True), first):
+        if previous is not None and segment.base_offset != previous.next_offset:
+            gap = segment.base_offset > previous.next_offset
+            if not (gap and gap_is_compaction(previous, found, segment.base_offset, known.compacted_below)):
+                cut.why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
+                cut.refuse_unless(known.may_have_lost_data)
+                cut.keep = True
+                drop_segments(context, segments[place:], cut)
+                return segments[:place]
+        if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
+            fault = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
+            found = ScannedSegment(0, segment.base_offset, fault, b"", b"", [], -1, False)
+        for epoch, start_offset in found.epochs:
+            epochs.assign(epoch, start_offset)
+        segment.indexes.replace(
+            OffsetIndex.decode(segment.base_offset, found.offset_index, segment.size_bytes),
+            TimeIndex.decode(segment.base_offset, found.time_index),
+        )
+        if found.fault:
+            cut.offset, cut.why = found.next_offset, found.fault
+            cut_file(context, segment, found.end_position, cut)
+            drop_segments(context, segments[place + 1 :], cut)
             return segments[: place + 1]
+        previous = found
     return segments
 
 
-def _check_segment(segment: Segment, prefix: CheckedPrefix, epochs: LeaderEpochCache) -> None:
-    """Check one .log from its beginning and build its indexes anew, up to the first fault."""
-    builder = IndexBuilder(segment.base_offset, segment.index_interval_bytes)
-    for position, header in check_batches(segment.log.get(), segment.size_bytes, prefix):
-        builder.add(position, header)
-        if header.partition_leader_epoch > epochs.latest_epoch:
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
-    builder.finish()
-    segment.indexes.replace(builder.offset_index, builder.time_index)
+# --- 5. the end -------------------------------------------------------------------------------------------------------
 
 
-def _cut_file(context: StorageContext, folder: str, segment: Segment, prefix: CheckedPrefix) -> None:
-    context.report(
-        "log-truncated",
-        log=folder,
-        offset=prefix.next_offset,
-        position=prefix.end_position,
-        dropped_bytes=segment.size_bytes - prefix.end_position,
-        why=prefix.fault,
-    )
-    segment.log.get().truncate(prefix.end_position)
-    segment.size_bytes = prefix.end_position
-
-
-def _drop_from(
-    context: StorageContext, folder: str, segments: list[Segment], place: int, prefix: CheckedPrefix
-) -> None:
-    """Everything behind a fault goes: a log has no holes."""
-    for segment in reversed(segments[place:]):
-        context.report(
-            "log-segment-dropped",
-            log=folder,
-            base_offset=segment.base_offset,
-            dropped_bytes=segment.size_bytes,
-            why=f"the log ends at {prefix.next_offset}: {prefix.fault}",
-        )
-        segment.delete(stale=True)
-
-
-# --- 4. the end -------------------------------------------------------------------------------------------------------
-
-
-def _open_end(context: StorageContext, folder: str, active: Segment) -> int:
+def _open_end(context: StorageContext, folder: str, active: Segment, known: KnownState) -> int:
     """Ready the last segment for appends; returns the log end offset."""
     size_bytes = active.size_bytes
     end_offset = activate(context, active)
     if active.size_bytes < size_bytes:  # torn although the stop was clean: somebody edited the file
-        prefix = CheckedPrefix(active.size_bytes, end_offset, -1, "no whole batch stands there")
-        active.size_bytes = size_bytes
-        _cut_file(context, folder, active, prefix)
+        position, active.size_bytes = active.size_bytes, size_bytes
+        cut_file(
+            context, active, position, Cut(folder, end_offset, known.protected_below, "no whole batch stands there")
+        )
     return end_offset

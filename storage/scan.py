@@ -1,12 +1,14 @@
 """Walking over the batches of a .log file: headers only, or with every check that recovery makes.
 
-Both read in chunks and never load a payload that they do not need.
+Both read in chunks and never load a payload that they do not need. `scan_segments` is the job of checking whole
+segments after an unclean stop: it is given paths and returns plain values, so that a worker process can do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import crc32c
 
@@ -18,7 +20,7 @@ from strandline.protocol.record_batch import (
     BatchHeader,
     read_header,
 )
-from strandline.runtime.disk import File
+from strandline.runtime.disk import Disk, File
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
@@ -160,3 +162,71 @@ def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: 
     if finish:
         builder.finish()
     return builder
+
+
+# --- whole segments ---------------------------------------------------------------------------------------------------
+
+
+class ScanTask(NamedTuple):
+    """One segment to be checked from its beginning."""
+
+    path: str
+    """Of the .log file."""
+    base_offset: int
+    size_bytes: int
+    index_interval_bytes: int
+
+
+class ScannedSegment(NamedTuple):
+    """What a check found, in plain values: it comes from a worker process."""
+
+    end_position: int
+    """Where the sound part ends; the file's size where all of it is sound."""
+    next_offset: int
+    """Behind the last sound batch; the base offset where there is none."""
+    fault: str
+    """Why the rest is not sound; empty where all is."""
+    offset_index: bytes
+    """Built anew, of the sound part, as the next one."""
+    time_index: bytes
+    epochs: list[list[int]]
+    """[epoch, base offset of its first batch], rising."""
+    last_epoch: int
+    """Of the last sound batch, −1 where there is none."""
+    has_gaps: bool
+    """Offsets are missing in the sound part: the cleaner was here."""
+
+
+def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
+    """Check one segment by itself: what stands before it is not known. OSError from the disk."""
+    builder = IndexBuilder(task.base_offset, task.index_interval_bytes)
+    prefix = CheckedPrefix(0, task.base_offset, -1)
+    epochs: list[list[int]] = []
+    last_epoch = -1
+    has_gaps = False
+    file = disk.open(task.path, read_only=True)
+    try:
+        for position, header in check_batches(file, task.size_bytes, prefix):
+            builder.add(position, header)
+            has_gaps |= header.base_offset != prefix.next_offset or header.records_count <= header.last_offset_delta
+            if header.partition_leader_epoch != last_epoch:
+                last_epoch = header.partition_leader_epoch
+                epochs.append([last_epoch, header.base_offset])
+    finally:
+        file.close()
+    builder.finish()
+    return ScannedSegment(
+        prefix.end_position,
+        prefix.next_offset,
+        prefix.fault,
+        builder.offset_index.encode(),
+        builder.time_index.encode(),
+        epochs,
+        last_epoch,
+        has_gaps,
+    )
+
+
+def scan_segments(disk: Disk, tasks: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """`scan_segment` of each, as a job for a worker process: tasks and results are lists. OSError from the disk."""
+    return [list(scan_segment(disk, ScanTask(*task))) for task in tasks]

@@ -90,17 +90,17 @@ class SegmentIndexes:
         if not self._pinned:
             self._admit()
 
-    def check_files(self) -> None:
-        """At a start: build the indexes anew where a file is missing or its length or last entry cannot be true. (Their
-        whole content is checked when they are loaded.) OSError from the disk."""
-        try:
-            offset_bytes = self._file_size(INDEX_SUFFIX)
-            if offset_bytes % offset_index.ENTRY_BYTES or self._file_size(TIME_INDEX_SUFFIX) % time_index.ENTRY_BYTES:
-                raise CorruptIndex("its length is no whole number of entries")
-            if offset_bytes == 0 and self._segment.size_bytes > 0:
-                self._load()
-        except (CorruptIndex, FileNotFoundError) as error:
-            self._rebuild(error)
+    def check_sizes(self, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
+        """At a start: build the indexes anew where a file is missing (None) or has a length that cannot be true. Their
+        content is checked when they are loaded. OSError from the disk."""
+        if offset_index_bytes is None or time_index_bytes is None:
+            self._rebuild(FileNotFoundError("there is no such file"))
+        elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
+            self._rebuild(CorruptIndex("its length is no whole number of entries"))
+        elif not offset_index_bytes and self._segment.size_bytes > _LACKING_INTERVALS * (
+            self._segment.index_interval_bytes + 1
+        ):
+            self._load()
 
     def flush(self) -> None:
         """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
@@ -180,13 +180,6 @@ class SegmentIndexes:
         )
         self.replace(builder.offset_index, builder.time_index)
         return builder.offset_index, builder.time_index
-
-    def _file_size(self, suffix: str) -> int:
-        file = self._context.disk.open(self._path + suffix, read_only=True)
-        try:
-            return file.size()
-        finally:
-            file.close()
 
     def _read(self, suffix: str) -> bytes:
         file = self._context.disk.open(self._path + suffix, read_only=True)

@@ -1,0 +1,88 @@
+"""Cutting a log where it is damaged, so that nothing which counted is gone for good.
+
+Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Below, the
+bytes are kept beside the log as `<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them
+again from another, but where there is no other they are all that is left. An operator removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strandline.storage.context import StorageContext
+from strandline.storage.errors import DamagedLog
+from strandline.storage.segment import LOG_SUFFIX, Segment
+
+DAMAGED_SUFFIX = ".damaged"
+_CHUNK_BYTES = 2**20
+
+
+@dataclass(slots=True)
+class Cut:
+    """Where a log ends from now on, and why."""
+
+    folder: str
+    offset: int
+    protected_below: int
+    """What stands below was durable or committed."""
+    why: str = ""
+    keep: bool = False
+    """Keep what is dropped, whatever its offset."""
+
+    @property
+    def keeps(self) -> bool:
+        return self.keep or self.offset < self.protected_below
+
+    def refuse_unless(self, power_failed: bool) -> None:
+        """DamagedLog where no power failure explains it: a process that is killed leaves whole files."""
+        if not power_failed:
+            raise DamagedLog(self.folder, self.why)
+
+
+def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut) -> None:
+    """The segment ends at `position`. OSError from the disk."""
+    context.report(
+        "log-truncated",
+        log=cut.folder,
+        offset=cut.offset,
+        position=position,
+        dropped_bytes=segment.size_bytes - position,
+        why=cut.why,
+        kept_aside=cut.keeps,
+    )
+    if cut.keeps:
+        _copy_tail(context, segment, position)
+    segment.log.get().truncate(position)
+    segment.size_bytes = position
+
+
+def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None:
+    source = segment.log.get()
+    target = context.disk.open(f"{segment.path}{LOG_SUFFIX}.{position}{DAMAGED_SUFFIX}", create=True)
+    try:
+        target.truncate(0)
+        for start in range(position, segment.size_bytes, _CHUNK_BYTES):
+            data = source.pread(min(_CHUNK_BYTES, segment.size_bytes - start), start)
+            written = 0
+            while written < len(data):
+                written += target.pwritev([memoryview(data)[written:]], start - position + written)
+        target.fsync()
+    finally:
+        target.close()
+
+
+def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut) -> None:
+    """Everything behind a fault goes, newest first: a log has no holes. OSError from the disk."""
+    for segment in reversed(segments):
+        context.report(
+            "log-segment-dropped",
+            log=cut.folder,
+            base_offset=segment.base_offset,
+            dropped_bytes=segment.size_bytes,
+            why=f"the log ends at {cut.offset}: {cut.why}",
+            kept_aside=cut.keeps,
+        )
+        if cut.keeps:
+            context.disk.rename(segment.path + LOG_SUFFIX, segment.path + LOG_SUFFIX + DAMAGED_SUFFIX)
+        segment.delete(stale=not cut.keeps)

@@ -1,0 +1,159 @@
+"""The logs of a start, loaded in pieces that may run beside each other.
+
+    begin_load ──> DirectoryLoading, one per log directory
+                     take ──> a few logs, each as far as it gets without checking whole segments   blocking, any thread
+                     scan_groups ──> what is to be checked, in portions for worker processes        `scan.scan_segments`
+                     finish ──> the same logs, loaded or failed                                     blocking, any thread
+    adopt ──> each of them: the log manager has it now                                              one after another
+    end_load
+
+Whoever starts the broker runs these steps with as many threads and workers as `num.recovery.threads.per.data.dir` says
+(`broker/loading`); `load_inline` runs them where it stands. A log is loaded under a context of its own, with caches of
+its own, because the caches of a broker belong to one thread; `adopt` joins them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.context import SecondChanceCache, StorageContext
+from strandline.storage.errors import LogStorageError
+from strandline.storage.log_directory import LogDirectory
+from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
+
+if TYPE_CHECKING:
+    from strandline.storage.log import Log
+    from strandline.storage.log_manager import LogManager
+    from strandline.storage.recovery import LoadSteps
+
+CHUNK_LOGS = 64
+"""Taken at once: a thread is asked for so many, not for each."""
+CHUNK_SCAN_BYTES = 64 * 2**20
+"""A chunk with so much to check is full."""
+GROUP_BYTES = 32 * 2**20
+"""Checked in one go by one worker (a larger segment is one group)."""
+OPEN_FILES = 8
+INDEX_BYTES = 2**20
+
+
+class LogLoading:
+    """One log on its way."""
+
+    __slots__ = ("_steps", "context", "directory", "failure", "log", "tasks", "topic_partition")
+
+    def __init__(
+        self, topic_partition: TopicPartition, directory: LogDirectory, context: StorageContext, steps: LoadSteps
+    ) -> None:
+        """context: the log's own (`apart`)."""
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.context = context
+        self.tasks: Sequence[ScanTask] = ()
+        """Segments that are to be checked before it goes on."""
+        self.log: Log | None = None
+        self.failure: LogStorageError | OSError | None = None
+        """Why it cannot be loaded: its files are damaged, or the disk failed."""
+        self._steps = steps
+
+    @property
+    def scan_bytes(self) -> int:
+        return sum(task.size_bytes for task in self.tasks)
+
+    def advance(self, scanned: Sequence[ScannedSegment] | None = None) -> None:
+        """Go on, with what was found in `tasks`. Blocking."""
+        self.tasks = ()
+        try:
+            self.tasks = next(self._steps) if scanned is None else self._steps.send(scanned)
+        except StopIteration as done:
+            self.log = done.value
+        except (LogStorageError, OSError) as error:
+            self.failure = error
+
+
+class DirectoryLoading:
+    """The logs of one directory that still wait."""
+
+    def __init__(self, path: str, logs: Iterable[LogLoading]) -> None:
+        self.path = path
+        self._waiting = deque(logs)
+        self.total = len(self._waiting)
+
+    def take(self) -> list[LogLoading]:
+        """Begin the next few logs; none where all were taken. Blocking; several threads may be in here."""
+        chunk: list[LogLoading] = []
+        scan_bytes = 0
+        while len(chunk) < CHUNK_LOGS and scan_bytes < CHUNK_SCAN_BYTES:
+            try:
+                loading = self._waiting.popleft()
+            except IndexError:
+                break
+            loading.advance()
+            scan_bytes += loading.scan_bytes
+            chunk.append(loading)
+        return chunk
+
+
+def scan_groups(chunk: Iterable[LogLoading]) -> list[list[ScanTask]]:
+    """All that these logs want checked, in their order, in groups of about `GROUP_BYTES`."""
+    groups: list[list[ScanTask]] = []
+    room = 0
+    for loading in chunk:
+        for task in loading.tasks:
+            if room < task.size_bytes or not groups:
+                groups.append([])
+                room = GROUP_BYTES
+            groups[-1].append(task)
+            room -= task.size_bytes
+    return groups
+
+
+def finish(chunk: Iterable[LogLoading], results: Iterable[Sequence[Any]]) -> None:
+    """Load the rest. results: of `scan_groups`, one after another. Blocking."""
+    found: Iterator[ScannedSegment] = (ScannedSegment(*result) for result in results)
+    for loading in chunk:
+        if loading.tasks:
+            loading.advance([next(found) for _ in loading.tasks])
+
+
+def apart(context: StorageContext) -> StorageContext:
+    """The same context with caches of its own."""
+    own = copy.copy(context)
+    own.open_files, own.loaded_indexes = SecondChanceCache(OPEN_FILES), SecondChanceCache(INDEX_BYTES)
+    return own
+
+
+def rejoin(own: StorageContext, shared: StorageContext) -> None:
+    """From now on its log uses the caches of all; what it had loaded is dropped, and loaded again on use."""
+    own.open_files.clear()
+    own.loaded_indexes.clear()
+    own.open_files, own.loaded_indexes = shared.open_files, shared.loaded_indexes
+
+
+@dataclass(slots=True)
+class LoadProgress:
+    """How far a start is; for log lines."""
+
+    logs_total: int
+    logs_loaded: int = 0
+    bytes_found: int = 0
+    """To be checked, as far as known: of the logs that were begun."""
+    bytes_checked: int = 0
+
+    @property
+    def percent(self) -> int:
+        return 100 if not self.logs_total else 100 * self.logs_loaded // self.logs_total
+
+
+def load_inline(logs: LogManager) -> None:
+    """The whole start, one step after another. Blocking."""
+    for directory in logs.begin_load():
+        while chunk := directory.take():
+            disk = chunk[0].context.disk
+            finish(chunk, [result for group in scan_groups(chunk) for result in scan_segments(disk, group)])
+            logs.adopt(chunk)
+    logs.end_load()

@@ -1,0 +1,88 @@
+"""Whether the segments of a log follow one another without a hole.
+
+A segment begins where the one before ends, always: it is named by the log end offset of the moment when it was begun.
+Only the cleaner leaves gaps between segments, and then there are gaps inside of segments, too: offsets that no batch
+covers, or batches with fewer records than offsets. So a gap without any such trace is a file that was taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.protocol.record_batch import BatchHeader
+from strandline.storage.context import StorageContext
+from strandline.storage.errors import CorruptLog, DamagedLog
+from strandline.storage.reading import headers_from
+from strandline.storage.scan import ScannedSegment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+
+
+def check_listed(folder: str, listed: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> bool:
+    """Whether these are the segments that stood here at the clean stop, of the same sizes. DamagedLog where one of them
+    is missing."""
+    if [(segment.base_offset, segment.size_bytes) for segment in segments] == list(listed):
+        return True
+    missing = {base for base, _ in listed} - {segment.base_offset for segment in segments}
+    if missing:
+        names = ", ".join(f"{base:020d}{LOG_SUFFIX}" for base in sorted(missing)[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise DamagedLog(folder, f"{names}{more} stood here when the broker stopped and is missing now")
+    return False
+
+
+def check_joins(
+    context: StorageContext, folder: str, segments: Sequence[Segment], first_unsafe: int, compacted_below: int
+) -> int:
+    """Look at the ends of the segments below number `first_unsafe`. Returns the number of the first segment that is to
+    be checked batch by batch: `first_unsafe`, or one before it that is not whole. DamagedLog where two do not join."""
+    for place in range(min(first_unsafe, len(segments) - 1)):
+        segment, following = segments[place], segments[place + 1]
+        try:
+            end_offset = _end_offset(segment)
+        except CorruptLog as error:
+            context.report("log-segment-damaged", segment=segment.path, why=str(error))
+            return place
+        if end_offset == following.base_offset:
+            continue
+        if end_offset > following.base_offset:
+            raise DamagedLog(
+                folder,
+                f"{following.path}{LOG_SUFFIX} begins at {following.base_offset}, inside of the segment before, which "
+                f"ends at {end_offset}",
+            )
+        if following.base_offset > compacted_below and not (_has_gaps(segment) or _has_gaps(following)):
+            raise DamagedLog(folder, f"the offsets from {end_offset} up to {following.base_offset} are missing")
+    return first_unsafe
+
+
+def _end_offset(segment: Segment) -> int:
+    """Behind the last batch, by the headers from the last index entry on. CorruptLog where the file is not whole."""
+    end_offset = segment.base_offset
+    for _, header in headers_from(segment, segment.indexes.offset.last_position):
+        end_offset = header.next_offset
+    return end_offset
+
+
+def _has_gaps(segment: Segment) -> bool:
+    """Whether the cleaner left its traces; reads every header, which is only done where segments do not join."""
+    expected = segment.base_offset
+    try:
+        for _, header in headers_from(segment, 0):
+            if leaves_gap(header, expected):
+                return True
+            expected = header.next_offset
+    except CorruptLog:
+        return False
+    return False
+
+
+def leaves_gap(header: BatchHeader, expected_offset: int) -> bool:
+    """Whether offsets are missing before or in this batch, as only the cleaner leaves them."""
+    return header.base_offset != expected_offset or header.records_count != header.last_offset_delta + 1
+
+
+def gap_is_compaction(
+    previous: ScannedSegment, following: ScannedSegment, base_offset: int, compacted_below: int
+) -> bool:
+    """Whether the gap before a segment at `base_offset` is the cleaner's."""
+    return base_offset <= compacted_below or previous.has_gaps or following.has_gaps
