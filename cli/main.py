@@ -46,6 +46,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),
     "broker": CommandEntry("strandline.cli.broker", "broker", "Run one broker in the foreground."),
+    "ready": CommandEntry("strandline.cli.ready", "ready", "Say whether a broker is ready, and if not why."),
 }
 
 

@@ -1,0 +1,56 @@
+"""`strandline ready`: does a broker do its share? What a container's health check runs.
+
+Asks the broker's admin port for `/ready`. Exit code 0 when it is ready; 1 when it is not, with the reasons, or when
+nobody answers.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from strandline.cli.options import output_option
+
+TIMEOUT_S = 5.0
+
+
+@click.command(epilog="Example: strandline ready --admin 127.0.0.1:9644 && echo serving")
+@click.option(
+    "-a",
+    "--admin",
+    "text",
+    envvar="STRANDLINE_ADMIN_LISTENER",
+    required=True,
+    metavar="HOST:PORT",
+    help="The broker's admin.listener; $STRANDLINE_ADMIN_LISTENER.",
+)
+@output_option
+def ready(text: str, output: str) -> int:
+    """Say whether a broker is ready, and if not why."""
+    from strandline.runtime.config import InvalidConfig
+    from strandline.runtime.config_listeners import EVERY_INTERFACE, LOOPBACK, parse_address
+    from strandline.runtime.http_client import get
+    from strandline.runtime.network import Address, CannotConnect
+
+    try:
+        address = parse_address("--admin", text)
+    except InvalidConfig as error:
+        raise click.UsageError(str(error)) from None
+    if address is None or address.port == 0:
+        raise click.UsageError(f"--admin {text!r} names no port: give the one that the broker printed at its start")
+    if address.host in EVERY_INTERFACE:
+        address = Address(LOOPBACK, address.port)
+    try:
+        status, body = get(address, "/ready", TIMEOUT_S)
+        answer = json.loads(body)
+        waits = [str(reason) for reason in answer["waits"]]
+    except CannotConnect as error:
+        raise click.ClickException(f"{error}; is the broker running, and is its admin.listener {address}?") from None
+    except (ValueError, KeyError, TypeError):
+        raise click.ClickException(f"{address} is no broker's admin port: it answered {status}") from None
+    if output == "json":
+        click.echo(json.dumps({"ready": not waits, "waits": waits}))
+    else:
+        click.echo("ready" if not waits else "\n".join(f"not ready: {reason}" for reason in waits))
+    return 1 if waits else 0
