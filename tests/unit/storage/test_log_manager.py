@@ -338,7 +338,7 @@ def test_a_log_start_is_remembered_where_it_is_not_a_segments_beginning(site: St
     log = manager.create(TP, TOPIC_ID)
     fill(log, 50)
     log.log_start_offset = 13
-    manager.checkpoint_recovery_points()
+    manager.checkpoint_log_starts()
     site.disk.kill()
     manager = site.start()
     assert manager.logs[TP].log_start_offset == 13 and manager.high_watermarks[TP] == 13
