@@ -30,6 +30,7 @@ from strandline.broker.housekeeping import Housekeeping
 from strandline.broker.isr_updates import IsrUpdates
 from strandline.broker.leftovers import Leftovers
 from strandline.broker.listeners import Listeners
+from strandline.broker.loading import load_logs
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.queries import QueryHandler
 from strandline.broker.registration import BrokerIdTaken, Registration
@@ -93,7 +94,9 @@ class Broker:
             random=self.environment.random("storage"),
             log=self._log,
         )
-        await self.environment.blocking.run(self.log_manager.load)
+        await load_logs(
+            self.log_manager, self.environment, self.config.num_recovery_threads_per_data_dir, self._log
+        )
         clean = False
         try:
             # 2
