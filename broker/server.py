@@ -94,9 +94,7 @@ class Broker:
             random=self.environment.random("storage"),
             log=self._log,
         )
-        await load_logs(
-            self.log_manager, self.environment, self.config.num_recovery_threads_per_data_dir, self._log
-        )
+        await load_logs(self.log_manager, self.environment, self.config.num_recovery_threads_per_data_dir, self._log)
         clean = False
         try:
             # 2
@@ -208,6 +206,7 @@ class Broker:
                 ApiKey.FETCH: self.replicas.fetch.handle,
                 ApiKey.API_VERSIONS: queries.api_versions,
                 ApiKey.METADATA: queries.metadata,
+                ApiKey.DELETE_RECORDS: self.replicas.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
             },
