@@ -103,6 +103,20 @@ def _delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str |
     return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
 
 
+def _delete_records(request: m.DeleteRecordsRequest | None, code: int, _: str | None) -> Message:
+    if request is None or not request.topics:
+        partition = m.DeleteRecordsPartitionResult(NO_PARTITION, code)
+        return m.DeleteRecordsResponse([m.DeleteRecordsTopicResult(NO_TOPIC, [partition])])
+    return m.DeleteRecordsResponse(
+        [
+            m.DeleteRecordsTopicResult(
+                topic.name, [m.DeleteRecordsPartitionResult(part.partition_index, code) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _leader_and_isr(_: object, code: int, __: str | None) -> Message:
     return m.LeaderAndIsrResponse(code, [])
 
@@ -123,6 +137,7 @@ _FACTORIES: dict[type[Request], Callable[[Any, int, str | None], Message]] = {
     m.ApiVersionsRequest: _api_versions,
     m.ControlledShutdownRequest: _controlled_shutdown,
     m.CreateTopicsRequest: _create_topics,
+    m.DeleteRecordsRequest: _delete_records,
     m.DeleteTopicsRequest: _delete_topics,
     m.FetchRequest: _fetch,
     m.LeaderAndIsrRequest: _leader_and_isr,

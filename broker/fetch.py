@@ -143,6 +143,9 @@ class FetchHandler:
             return False
         if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:
             return False
+        progress.log_start_offset = wanted.log_start_offset
+        if partition.deletions:
+            self._replicas.delete_records.look(partition)
         if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
             self._replicas.high_watermark_advanced(partition)
         return wanted.fetch_offset == partition.log.log_end_offset

@@ -338,6 +338,8 @@ class Fetcher:
                 partition.append_fetched(records, data.high_watermark)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
+            if data.log_start_offset > partition.log.log_start_offset:
+                partition.learn_log_start(data.log_start_offset)
             if self._backoff_s:
                 self._backoff_s.pop(partition, None)
                 self._resume_at.pop(partition, None)

@@ -31,6 +31,7 @@ class FollowerProgress:
     log_end_offset: where its last fetch of this epoch began, so everything below is in its log; −1 before the first.
     caught_up_at: the last moment (monotonic seconds) at which it had everything the leader had.
     incarnation: which start of that broker fetches, from the fetch; −1 before the first.
+    log_start_offset: where its log begins, from the fetch; −1 before the first.
     """
 
     broker_id: int
@@ -39,6 +40,7 @@ class FollowerProgress:
     incarnation: int = -1
     last_fetch_at: float = NEVER
     leader_leo_at_last_fetch: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
 
     def record_fetch(self, fetch_offset: int, leader_leo: int, incarnation: int, now: float) -> None:
         """A fetch from `fetch_offset` acknowledges everything below it.

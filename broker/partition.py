@@ -7,15 +7,21 @@ else `leader_id` names who does (−1: nobody). `log_start <= high_watermark <= 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from strandline.broker.leadership import FollowerProgress, IsrProposal, Leadership
 from strandline.broker.purgatory import ParkedFetch, ProduceWaiters
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
+from strandline.protocol.record_batch import scan
 from strandline.protocol.records import ProducedBatch
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
+from strandline.storage import head
 from strandline.storage.log import Log
+
+if TYPE_CHECKING:
+    from strandline.broker.delete_records import DeletionWaiter
 
 
 class Partition:
@@ -26,6 +32,7 @@ class Partition:
         "broker_id",
         "config",
         "controller_epoch",
+        "deletions",
         "failed",
         "is_in_sync_candidate",
         "leader_epoch",
@@ -68,6 +75,8 @@ class Partition:
         self.waiters = ProduceWaiters()
         self.parked_fetches: dict[ParkedFetch, bool] = {}
         """Who waits for data here, and whether it is a follower: those wait for the log to grow, consumers for HW."""
+        self.deletions: list[DeletionWaiter] = []
+        """Who waits until the log starts of all live replicas have been raised."""
         self._follower_high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
 
     @property
@@ -229,8 +238,17 @@ class Partition:
         Raises InvalidBatch when the batches do not continue this log, LogStorageError when the disk fails.
         """
         assert self.leadership is None
+        if records and self.log.log_start_offset == self.log.log_end_offset:
+            self._begin_within(records)
         log_end_offset = self.log.append_as_follower(records, self.leader_epoch) if records else self.log.log_end_offset
         self.learn_high_watermark(min(leader_high_watermark, log_end_offset))
+
+    def _begin_within(self, records: memoryview) -> None:
+        """The leader's log start lies inside a batch, which comes whole: an empty log that waits for that offset begins
+        with the batch instead, and raises its log start when it is told the leader's."""
+        first, end_offset = next(scan(records), (0, None))[1], self.log.log_end_offset
+        if first is not None and first.base_offset < end_offset < first.next_offset:
+            self.restart_at(first.base_offset)
 
     def learn_high_watermark(self, offset: int) -> None:
         if offset > self._follower_high_watermark:
@@ -265,6 +283,25 @@ class Partition:
         self._check_invariants()
 
     # --- the head ----------------------------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> int:
+        """Leader: the smallest log start of all live replicas, −1 while one has not fetched in this epoch."""
+        assert self.leadership is not None
+        followers = self.leadership.followers.values()
+        starts = [each.log_start_offset for each in followers if self.is_in_sync_candidate(each.broker_id)]
+        return min([self.log.log_start_offset, *starts])
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Let the log begin at `offset`, which is at most HW. Returns whether it began lower."""
+        moved = head.raise_log_start(self.log, offset, self.high_watermark)
+        self._check_invariants()
+        return moved
+
+    def learn_log_start(self, offset: int) -> None:
+        """Follower: the leader's log begins at `offset`. What lies below goes here, too, as far as it is committed."""
+        assert self.leadership is None
+        self.raise_log_start(min(offset, self._follower_high_watermark))
 
     def log_start_moved(self) -> None:
         """Something was taken off the head of the log."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 import trio
 
+from strandline.broker.delete_records import DeleteRecordsHandler
 from strandline.broker.fetch import FetchHandler
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
@@ -57,6 +58,7 @@ class ReplicaManager:
         self.controller_epoch = -1
         self.fetch = FetchHandler(self)
         self.produce = ProduceHandler(self)
+        self.delete_records = DeleteRecordsHandler(self, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
         self._environment = environment
@@ -135,6 +137,7 @@ class ReplicaManager:
     def log_start_moved(self, partition: Partition) -> None:
         """Something was taken off the head of its log."""
         partition.log_start_moved()
+        self.delete_records.look(partition)
 
     def park_fetch(self, fetch: ParkedFetch) -> None:
         self._fetches[fetch] = None
@@ -165,6 +168,7 @@ class ReplicaManager:
         """The role changed: parked fetches get their (error) answer at the end of this step."""
         self.data_arrived(partition)
         self.high_watermark_advanced(partition)
+        self.delete_records.look(partition)
 
     # --- ISR updates come back ---------------------------------------------------------------------------------
 
@@ -195,6 +199,7 @@ class ReplicaManager:
             for partition in self.partitions.values():
                 if len(partition.waiters):
                     partition.waiters.expire(now)
+            self.delete_records.expire(now)
             overdue = [fetch for fetch in self._fetches if fetch.done or fetch.deadline <= now]
             for fetch in overdue:
                 fetch.expire()

@@ -23,6 +23,7 @@ class ApiKey(enum.IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     OFFSET_FOR_LEADER_EPOCH = 23
 
 

@@ -11,6 +11,9 @@ from collections.abc import Iterable
 MAX_TOPIC_NAME_LENGTH = 249
 """Characters: with "-", a partition number and a suffix it still fits a file name of 255 bytes."""
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""The brokers' own; clients may not write to them or delete from them."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -22,6 +22,9 @@ from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.role_changes import RoleChanges
 from strandline.protocol.messages import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
     FetchPartition,
     FetchPartitionData,
     FetchRequest,
@@ -118,6 +121,11 @@ class Hand:
     def outcomes(self) -> list[PartitionProduceResponse]:
         """Of a Produce request, over all its topics."""
         return [partition for topic in self.answer.responses for partition in topic.partition_responses]
+
+    @property
+    def deleted(self) -> list[tuple[int, int]]:
+        """Of a DeleteRecords request, over all its topics: (error code, low watermark)."""
+        return [(part.error_code, part.low_watermark) for topic in self.answer.topics for part in topic.partitions]
 
     @property
     def fetched(self) -> list[FetchPartitionData]:
@@ -272,9 +280,10 @@ class ReplicaSite:
     def burst(self, *hands: Hand) -> None:
         """Handle the requests as one burst."""
         for hand in hands:
-            handler = (
-                self.replicas.produce.handle if isinstance(hand.message, ProduceRequest) else self.replicas.fetch.handle
-            )
+            handler: Any = {
+                ProduceRequest: self.replicas.produce.handle,
+                DeleteRecordsRequest: self.replicas.delete_records.handle,
+            }.get(type(hand.message), self.replicas.fetch.handle)
             handler(in_hand(hand))
         self.replicas.end_of_burst()
 
@@ -287,6 +296,13 @@ class ReplicaSite:
     def fetch(self, *reads: tuple[TopicPartition, int], **fields: Any) -> Hand:
         """Handle one Fetch request as a burst of its own; see `fetch_hand`."""
         hand = fetch_hand(*reads, **fields)
+        self.burst(hand)
+        return hand
+
+    def delete_records(self, *parts: tuple[TopicPartition, int], timeout_ms: int = 1000) -> Hand:
+        """Handle one DeleteRecords request of (partition, offset) pairs as a burst of its own."""
+        topics = [DeleteRecordsTopic(tp.topic, [DeleteRecordsPartition(tp.partition, at)]) for tp, at in parts]
+        hand = Hand(DeleteRecordsRequest(topics, timeout_ms))
         self.burst(hand)
         return hand
 
@@ -335,6 +351,7 @@ def fetch_hand(
     replica_epoch: int = -1,
     epoch: int = -1,
     last_epoch: int = -1,
+    log_start: int = -1,
     wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = 2**20,
@@ -347,6 +364,8 @@ def fetch_hand(
     for tp, offset in reads:
         if not topics or topics[-1].topic != tp.topic:
             topics.append(FetchTopic(tp.topic, [], topic_id))
-        topics[-1].partitions.append(FetchPartition(tp.partition, offset, partition_max_bytes, epoch, last_epoch))
+        topics[-1].partitions.append(
+            FetchPartition(tp.partition, offset, partition_max_bytes, epoch, last_epoch, log_start)
+        )
     request = FetchRequest(wait_ms, min_bytes, max_bytes, topics, replica_id, replica_epoch)
     return Hand(request, b"", connection or FakeConnection(is_inter_broker=replica_id >= 0))

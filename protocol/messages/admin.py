@@ -1,4 +1,4 @@
-"""What clients ask about and of the cluster: ApiVersions, Metadata, CreateTopics, DeleteTopics."""
+"""What clients ask about and of the cluster: ApiVersions, Metadata, CreateTopics, DeleteTopics, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.base import Message, Request
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, TopicId
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------
 
@@ -150,4 +150,49 @@ class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     RESPONSE: ClassVar[type[Message]] = DeleteTopicsResponse
 
     topic_names: list[str]
+    timeout_ms: Int32 = 30_000
+
+
+# --- DeleteRecords ---------------------------------------------------------------------------------------------
+
+
+class DeleteRecordsPartition(Message, frozen=True, array_like=True, gc=False):
+    """Everything below `offset` goes; −1: everything below the high watermark."""
+
+    partition_index: Int32
+    offset: Int64
+
+
+class DeleteRecordsTopic(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partitions: list[DeleteRecordsPartition]
+
+
+class DeleteRecordsPartitionResult(Message, frozen=True, array_like=True, gc=False):
+    """`low_watermark`: the smallest log start of all live replicas, −1 on an error or where one is not known."""
+
+    partition_index: Int32
+    error_code: Int16
+    low_watermark: Int64 = NO_OFFSET
+
+
+class DeleteRecordsTopicResult(Message, frozen=True, array_like=True, gc=False):
+    name: str
+    partitions: list[DeleteRecordsPartitionResult]
+
+
+class DeleteRecordsResponse(Message, frozen=True, array_like=True, gc=False):
+    topics: list[DeleteRecordsTopicResult]
+    throttle_time_ms: Int32 = 0
+
+
+class DeleteRecordsRequest(Request, frozen=True, array_like=True, gc=False):
+    """Served by the leaders; answers once every live replica begins there or after `timeout_ms` with
+    REQUEST_TIMED_OUT (deletion goes on). OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION for a topic
+    that is only compacted."""
+
+    API_KEY: ClassVar[ApiKey] = ApiKey.DELETE_RECORDS
+    RESPONSE: ClassVar[type[Message]] = DeleteRecordsResponse
+
+    topics: list[DeleteRecordsTopic]
     timeout_ms: Int32 = 30_000

@@ -1,0 +1,214 @@
+"""DeleteRecords: what moves, who is waited for, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsTopic
+from strandline.protocol.records import decode_records
+from strandline.protocol.types import TopicPartition
+from strandline.storage.log import Log
+from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch
+from strandline.testkit.storage_site import StorageSite, produced, raw
+
+
+async def leading_alone(site: ReplicaSite, records: int = 10, tp: TopicPartition = T0) -> None:
+    await site.lead(tp, replicas=(1,), isr=(1,))
+    for _ in range(records // 5):
+        site.produce((tp, batch(5)))
+
+
+async def leading_three(site: ReplicaSite, records: int = 10) -> None:
+    """All replicas have everything, and have told so with their log start."""
+    await site.lead()
+    site.produce((T0, batch(records)))
+    for follower in (2, 3):
+        site.follow(follower, records, log_start=0)
+
+
+def read(site: ReplicaSite, offset: int) -> list[int]:
+    hand = site.fetch((T0, offset))
+    return [record.offset for record in decode_records(memoryview(b"".join(hand.sent)))]
+
+
+async def test_the_log_start_moves_and_reads_begin_at_the_batch_that_holds_it(site: ReplicaSite) -> None:
+    await leading_alone(site)
+    assert site.delete_records((T0, 7)).deleted == [(0, 7)]
+    assert site.partition().log.log_start_offset == 7
+    assert read(site, 7) == [5, 6, 7, 8, 9], "the batch comes whole; clients skip what lies before their offset"
+    for offset in (0, 5, 6):
+        (data,) = site.fetch((T0, offset)).fetched
+        assert (data.error_code, data.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 7)
+
+
+async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite) -> None:
+    await leading_three(site)
+    site.produce((T0, batch(4)))  # nobody has copied these
+    hand = site.delete_records((T0, -1))
+    assert not hand.is_answered and site.partition().log.log_start_offset == 10
+    for follower in (2, 3):
+        site.follow(follower, 10, log_start=10)
+    assert hand.deleted == [(0, 10)]
+
+
+async def test_the_answer_waits_until_every_live_replica_begins_there(site: ReplicaSite) -> None:
+    await leading_three(site)
+    hand = site.delete_records((T0, 6))
+    site.follow(2, 10, log_start=6)
+    site.follow(3, 10, log_start=5)
+    assert not hand.is_answered
+    site.follow(3, 10, log_start=8)
+    assert hand.deleted == [(0, 6)]
+
+
+async def test_a_replica_that_dies_is_waited_for_no_longer(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await leading_three(site)
+    hand = site.delete_records((T0, 6), timeout_ms=60_000)
+    site.follow(2, 10, log_start=6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.run_deadlines)
+        await trio.sleep(1)
+        assert not hand.is_answered
+        site.update_metadata(alive=(1, 2))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert hand.deleted == [(0, 6)]
+
+
+async def test_a_replica_that_has_not_fetched_yet_is_waited_for(site: ReplicaSite) -> None:
+    await leading_three(site)
+    await site.lead(epoch=1)  # nothing is known of followers in a new epoch
+    for follower in (2, 3):
+        site.follow(follower, 10, last_epoch=0)
+    hand = site.delete_records((T0, 3))
+    assert not hand.is_answered
+    for follower in (2, 3):
+        site.follow(follower, 10, last_epoch=0, log_start=3)
+    assert hand.deleted == [(0, 3)]
+
+
+async def test_after_its_timeout_it_says_how_far_the_replicas_are(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await leading_three(site)
+    hand = site.delete_records((T0, 6), timeout_ms=500)
+    site.follow(2, 10, log_start=6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.run_deadlines)
+        await trio.sleep(2)
+        nursery.cancel_scope.cancel()
+    assert hand.deleted == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
+    assert site.partition().log.log_start_offset == 6, "deletion goes on all the same"
+    site.follow(3, 10, log_start=6)
+    assert len(hand.answers) == 1
+
+
+async def test_who_waits_for_a_leader_that_resigns_is_told(site: ReplicaSite) -> None:
+    await leading_three(site)
+    hand = site.delete_records((T0, 6))
+    await site.follow_leader(epoch=1)
+    assert hand.deleted == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+async def test_who_waits_for_a_disk_that_fails_is_told(site: ReplicaSite) -> None:
+    await leading_three(site)
+    hand = site.delete_records((T0, 6))
+    site.replicas.partition_failed(site.partition(), OSError("broken"))
+    assert hand.deleted == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+async def test_a_parked_follower_is_told_the_new_log_start_at_once(site: ReplicaSite) -> None:
+    await leading_three(site)
+    parked = site.follow(2, 10, log_start=0, wait_ms=60_000)
+    consumer = site.fetch((T0, 10), wait_ms=60_000)
+    assert not parked.is_answered
+    site.delete_records((T0, 6))
+    assert parked.fetched[0].log_start_offset == 6 and not consumer.is_answered
+
+
+@pytest.mark.parametrize("offset", [11, -2, 2**63 - 1])
+async def test_nothing_above_the_high_watermark_is_deleted(site: ReplicaSite, offset: int) -> None:
+    await leading_three(site)
+    site.produce((T0, batch(5)))
+    assert site.delete_records((T0, offset)).deleted == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert site.partition().log.log_start_offset == 0
+
+
+async def test_an_offset_below_the_log_start_changes_nothing(site: ReplicaSite) -> None:
+    await leading_alone(site)
+    site.delete_records((T0, 7))
+    assert site.delete_records((T0, 3)).deleted == [(0, 7)]
+    assert site.partition().log.log_start_offset == 7
+
+
+async def test_each_partition_has_an_outcome_of_its_own(site: ReplicaSite) -> None:
+    await leading_alone(site)
+    await leading_alone(site, tp=T1)
+    hand = site.delete_records(
+        (T0, 3), (TopicPartition("nowhere", 0), 1), (TopicPartition("__consumer_offsets", 0), 0), (T1, 99), (T1, 4)
+    )
+    assert hand.deleted == [
+        (0, 3),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+        (0, 4),
+    ]
+    hand = Hand(DeleteRecordsRequest([DeleteRecordsTopic("t", [])]))
+    site.burst(hand)
+    assert hand.answer.topics[0].partitions == []
+
+
+async def test_a_topic_that_is_only_compacted_keeps_its_records(autojump_clock: MockClock) -> None:
+    for policy, code in (("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0)):
+        site = ReplicaSite(topic={"cleanup.policy": policy})
+        await leading_alone(site)
+        ((answered, _),) = site.delete_records((T0, 3)).deleted
+        assert answered == code
+
+
+async def test_a_follower_deletes_nothing_by_order_of_a_client(site: ReplicaSite) -> None:
+    await site.follow_leader()
+    assert site.delete_records((T0, 0)).deleted == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+# --- the follower's side ----------------------------------------------------------------------------------------------
+
+
+def leaders_log(records_per_batch: int, batches: int) -> Log:
+    log = StorageSite().log(segment_bytes=10**6)
+    for _ in range(batches):
+        log.append_as_leader(produced(records_per_batch), 0)
+    return log
+
+
+async def test_a_follower_takes_the_leaders_log_start_as_far_as_it_knows_records_committed(site: ReplicaSite) -> None:
+    partition = await site.follow_leader()
+    partition.append_fetched(memoryview(raw(leaders_log(5, 4))), 12)
+    partition.learn_log_start(7)
+    assert partition.log.log_start_offset == 7
+    partition.learn_log_start(15)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (12, 12)
+    partition.learn_log_start(3)
+    assert partition.log.log_start_offset == 12
+
+
+async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_log_start(site: ReplicaSite) -> None:
+    leader = leaders_log(5, 4)
+    partition = await site.follow_leader()
+    partition.restart_at(12)  # the leader's log start, in the middle of the batch 10..14
+    partition.append_fetched(memoryview(raw(leader, start=12)), 20)
+    partition.learn_log_start(12)
+    log = partition.log
+    assert (log.log_start_offset, partition.high_watermark, log.log_end_offset) == (12, 20, 20)
+    assert raw(log) == raw(leader, start=12)
+
+
+async def test_a_follower_with_records_takes_no_batch_that_begins_before_its_end(site: ReplicaSite) -> None:
+    leader = leaders_log(5, 4)
+    partition = await site.follow_leader()
+    partition.append_fetched(memoryview(raw(leader, end=10)), 0)
+    with pytest.raises(Exception, match="offset"):
+        partition.append_fetched(memoryview(raw(leader, start=7)), 0)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 10)
