@@ -174,11 +174,10 @@ class Kafka(Turn):
             return answers[-1][1] == 0
 
         wait_until(is_created, f"{name} is created (the controller gets to know its broker): {answers}", 30)
-        wait_until(lambda: self._fetch(name, partitions - 1, 0)[0] == 0, f"{name} has a leader")
+        self.bounds(name, partitions - 1)
 
     def raw(self, topic: str, partition: int = 0) -> bytes:
         """Every batch that it serves, from the log start to the high watermark."""
-        wait_until(lambda: self._fetch(topic, partition, 0)[0] in (0, 1), f"{topic} has a leader")
         start, end = self.bounds(topic, partition)
         offset, parts = start, []
         while offset < end:
@@ -190,7 +189,8 @@ class Kafka(Turn):
         return b"".join(parts)
 
     def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
-        """Log start and high watermark."""
+        """Log start and high watermark, as soon as it leads."""
+        wait_until(lambda: self._fetch(topic, partition, 0)[0] in (0, 1), f"{topic} has a leader")
         return self._list_offset(topic, partition, -2), self._list_offset(topic, partition, -1)
 
     def _list_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
