@@ -13,46 +13,26 @@ Nothing here sleeps or draws randomness: `crash` is given the choices.
 
 from __future__ import annotations
 
+import copy
 import errno
 import fnmatch
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
-from strandline.testkit.disk_model import Change, Choose, Folder, Inode, Journal, folders, lose_everything
+from strandline.testkit.disk_model import (
+    Change,
+    Choose,
+    Fault,
+    Folder,
+    Inode,
+    Journal,
+    contents,
+    folders,
+    lose_everything,
+)
 
 UNLIMITED_BYTES = 2**40
-
-
-@dataclass(slots=True)
-class Fault:
-    """An errno that operations on some paths raise. `cancel()` ends it."""
-
-    operation: str
-    pattern: str
-    number: int
-    after: int = 0
-    """Let so many matching operations pass first."""
-    times: int | None = None
-    """Fail so many of them, None: all."""
-    hits: int = field(default=0, init=False)
-    """How many have failed."""
-    is_cancelled: bool = field(default=False, init=False)
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-    def strikes(self, operation: str, path: str) -> bool:
-        if self.is_cancelled or operation != self.operation or not fnmatch.fnmatchcase(path, self.pattern):
-            return False
-        if self.after > 0:
-            self.after -= 1
-            return False
-        if self.times is not None and self.hits >= self.times:
-            return False
-        self.hits += 1
-        return True
 
 
 class MemoryFile:
@@ -200,6 +180,24 @@ class MemoryDisk:
             folder.change({name: node})
             folder.sync()
         node.replace(content)
+
+    def copy(self) -> MemoryDisk:
+        """This disk as it is now, durable or not, as another one that nobody has open: to crash it in several ways."""
+        twin = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        twin._root, twin._journal = copy.deepcopy((self._root, self._journal))  # together: they share their entries
+        twin._boot, twin.life, twin.now_ms = self._boot, self.life, self.now_ms
+        return twin
+
+    def content(self) -> dict[str, bytes | None]:
+        """Path → content of every file, path → None of every folder, past all faults."""
+        return dict(contents(self._root))
+
+    def last_write(self, path: str) -> tuple[int, bytes] | None:
+        """(position, data) of the last change to a file, if that was a write and is not synced."""
+        node = self._find(path)
+        if not isinstance(node, Inode) or not node.changes or node.changes[-1].data is None:
+            return None
+        return node.changes[-1].position, node.changes[-1].data
 
     def open_files(self) -> list[str]:
         """Paths of the files that are open in this life."""

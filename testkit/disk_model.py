@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -164,3 +165,43 @@ def folders(root: Folder) -> Iterator[Folder]:
     for node in root.names.values():
         if isinstance(node, Folder):
             yield from folders(node)
+
+
+def contents(root: Folder, path: str = "") -> Iterator[tuple[str, bytes | None]]:
+    """(path, content) of every file, (path, None) of every folder below `root`, sorted."""
+    for name, node in sorted(root.names.items()):
+        if isinstance(node, Inode):
+            yield f"{path}/{name}", bytes(node.data)
+        else:
+            yield f"{path}/{name}", None
+            yield from contents(node, f"{path}/{name}")
+
+
+@dataclass(slots=True)
+class Fault:
+    """An errno that operations on some paths raise. `cancel()` ends it."""
+
+    operation: str
+    pattern: str
+    number: int
+    after: int = 0
+    """Let so many matching operations pass first."""
+    times: int | None = None
+    """Fail so many of them, None: all."""
+    hits: int = field(default=0, init=False)
+    """How many have failed."""
+    is_cancelled: bool = field(default=False, init=False)
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def strikes(self, operation: str, path: str) -> bool:
+        if self.is_cancelled or operation != self.operation or not fnmatch.fnmatchcase(path, self.pattern):
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        if self.times is not None and self.hits >= self.times:
+            return False
+        self.hits += 1
+        return True

@@ -1,0 +1,153 @@
+"""What must be true of a broker's storage that was just started, whatever happened to it before (safety.md 5, 19, 21).
+
+`audit_start` starts it twice and appends: every segment's indexes say what a rebuild says, epochs are those of the
+batches, log start <= high watermark <= log end, the recovery point is not above what the disk said, nothing half done
+is left lying about, the second start finds and changes nothing else, and what is appended is there afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strandline.protocol.record_batch import read_header, scan
+from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.epoch_check import epochs_from_headers
+from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+from strandline.storage.scan import build_indexes, walk_headers
+from strandline.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.storage_site import Reports, StorageSite, produced
+
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+"""The files of a new segment's indexes are made when there is something to write, or at the next start."""
+LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What a log holds: batches byte for byte, its borders, its epochs (one without records at the end left out)."""
+
+    start: int
+    end: int
+    batches: tuple[bytes, ...]
+    epochs: tuple[tuple[int, int], ...]
+
+    def describe(self) -> str:
+        return f"[{self.start}, {self.end}) {len(self.batches)} batches, epochs {list(self.epochs)}"
+
+
+States = Mapping[TopicPartition, LogState]
+
+
+def state_of(log: Log) -> LogState:
+    """Read everything, as fetches read it."""
+    batches: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        region = log.read(offset, 2**30, log.log_end_offset)
+        if region is None:
+            break
+        data = memoryview(region.file.pread(region.length, region.position))
+        batches += [bytes(data[at : at + header.size_bytes]) for at, header in scan(data)]
+        offset = read_header(batches[-1]).next_offset
+    entries = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
+    if entries and entries[-1][1] >= log.log_end_offset:
+        entries.pop()
+    return LogState(log.log_start_offset, log.log_end_offset, tuple(batches), tuple(entries))
+
+
+def states_of(manager: LogManager) -> dict[TopicPartition, LogState]:
+    return {tp: state_of(log) for tp, log in sorted(manager.logs.items())}
+
+
+def is_run_of(found: Sequence[bytes], version: Sequence[bytes]) -> bool:
+    """Whether `found` stands in `version` in one piece."""
+    if not found:
+        return True
+    if found[0] not in version:
+        return False
+    first = version.index(found[0])
+    return tuple(version[first : first + len(found)]) == tuple(found)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def check_log(log: Log, interval: int) -> None:
+    """Borders, segments, indexes and epochs of one log."""
+    assert log.log_start_offset <= log.log_end_offset
+    assert log.recovery_point <= log.log_end_offset
+    next_offset = log.segments.holding(0).base_offset
+    for segment in log.segments:
+        assert segment.base_offset >= next_offset, f"{segment.path} overlaps the one before"
+        assert segment.log.get().size() == segment.size_bytes
+        check_indexes(segment, interval, segment is log.segments.active)
+        for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+            assert header.base_offset >= next_offset, f"{segment.path}: offset {header.base_offset} after {next_offset}"
+            next_offset = header.next_offset
+    rebuilt = epochs_from_headers(log.segments, log.log_start_offset).entries
+    from_headers = [(each.epoch, each.start_offset) for each in rebuilt if each.start_offset < log.log_end_offset]
+    assert list(state_of(log).epochs) == from_headers
+
+
+def check_indexes(segment: Segment, interval: int, is_active: bool) -> None:
+    """The offset index is that of a rebuild; each entry of the time index is true, and the last one is there."""
+    built = build_indexes(segment.log.get(), segment.base_offset, segment.size_bytes, interval, finish=True)
+    assert segment.indexes.offset.encode() == built.offset_index.encode(), f"{segment.path}.index"
+    time = segment.indexes.time
+    assert segment.largest_timestamp_ms(is_active) == built.time_index.last_timestamp_ms, f"{segment.path}.timeindex"
+    entries = dict(zip(time.relative_offsets, time.timestamps_ms, strict=True))
+    latest_ms = -1
+    for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+        latest_ms = max(latest_ms, header.max_timestamp_ms)
+        said_ms = entries.pop(header.last_offset - segment.base_offset, latest_ms)
+        assert said_ms == latest_ms, f"{segment.path}.timeindex says {said_ms} at {header.last_offset}"
+    assert not entries, f"{segment.path}.timeindex has entries of batches that are not there: {entries}"
+
+
+def check_folders(disk: MemoryDisk, manager: LogManager) -> None:
+    """What is to be removed is known, everything else has its place."""
+    doomed = [path for path, content in disk.content().items() if path.endswith("-delete") and content is None]
+    assert len(manager.removals) >= len(doomed), f"nobody removes {doomed}"
+    left = [path for path in disk.content() if path.endswith(LEFTOVERS) and "-delete" not in path]
+    assert not left, f"left lying about: {left}"
+
+
+Judge = Callable[[LogManager, States], None]
+"""Told what a start found; AssertionError where that is not lawful."""
+
+
+def audit_start(site: StorageSite, disk: MemoryDisk, judge: Judge, *, may_lose: bool) -> None:
+    """Start on `disk`, let `judge` see what is found, check everything; start again; append and start once more.
+    may_lose: the machine lost power, so something that the page cache had may be found damaged."""
+    site = replace(site, disk=disk, reports=Reports())
+    on_disk = [read_offsets(disk, f"{path}/{RECOVERY_POINTS}") for path in site.dirs]
+    manager = site.start()
+    found = states_of(manager)
+    judge(manager, found)
+    assert manager.may_have_lost_data == (may_lose and not manager.was_clean), "safety.md 22"
+    for tp, log in manager.logs.items():
+        check_log(log, site.config.index_interval_bytes)
+        assert log.log_start_offset <= manager.high_watermarks[tp] <= log.log_end_offset
+        assert log.recovery_point <= max(points.get(tp, 0) for points in on_disk)
+    check_folders(disk, manager)
+    assert may_lose or not [path for path in disk.content() if path.endswith(".damaged")]
+    once = _lasting(disk)
+    disk.kill()
+    manager = site.start()
+    assert states_of(manager) == found, "the second start found something else"
+    again = _lasting(disk)
+    made = {path for path in again if path.endswith(INDEX_SUFFIXES) and path not in once}
+    assert {path: again[path] for path in again if path not in made} == once, "the second start changed files"
+    for log in manager.logs.values():
+        log.append_as_leader(produced(2, 10**6), max(log.last_epoch, 0) + 1)
+    grown = states_of(manager)
+    disk.kill()
+    assert states_of(site.start()) == grown, "what was appended after the crash is not there"
+
+
+def _lasting(disk: MemoryDisk) -> dict[str, bytes | None]:
+    return {path: content for path, content in disk.content().items() if not path.endswith("/.lock")}

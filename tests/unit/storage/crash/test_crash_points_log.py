@@ -1,0 +1,99 @@
+"""Operations on one log, ended at every disk operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.protocol.record_batch import read_header
+from strandline.testkit.crash_points import (
+    anything_without_a_hole,
+    part_of_what_is_appended,
+    part_of_what_is_cut_off,
+)
+from strandline.testkit.log_audit import LogState, States
+from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced, wave
+
+SEGMENT_BYTES = 500
+"""Four or five batches of one record."""
+
+
+@pytest.fixture
+def log(broker: Any) -> Any:
+    """20 batches in segments of 5; the first 12 are durable and the checkpoint says so."""
+    broker.site.config = type(broker.site.config)(segment_bytes=SEGMENT_BYTES, index_interval_bytes=100)
+    log = broker.start().create(TP, TOPIC_ID)
+    fill(log, 12)
+    log.flushed(log.flush_plan()())
+    broker.manager.checkpoint_recovery_points()
+    fill(log, 8, epoch=1, timestamp_ms=2000)
+    return log
+
+
+def cut_to(before: LogState, offset: int) -> tuple[bytes, ...]:
+    return tuple(batch for batch in before.batches if read_header(batch).next_offset <= offset)
+
+
+def test_a_roll(broker: Any, log: Any) -> None:
+    fill(log, 2, epoch=1)
+    broker.survives(log.roll)
+    assert len(log.segments) > 4
+
+
+@pytest.mark.parametrize("batches", [1, 3, 14])
+def test_a_wave_of_batches_over_rolls(broker: Any, log: Any, batches: int) -> None:
+    before = len(log.segments)
+    broker.survives(lambda: log.append_as_leader(wave(batches, 2, 3000), 2), between=part_of_what_is_appended)
+    assert batches < 14 or len(log.segments) > before + 2
+
+
+def test_a_flush(broker: Any, log: Any) -> None:
+    broker.survives(lambda: log.flushed(log.flush_plan()()))
+    assert log.recovery_point == 20
+
+
+def test_a_flush_whose_recovery_point_is_checkpointed(broker: Any, log: Any) -> None:
+    def operate() -> None:
+        log.flushed(log.flush_plan()())
+        broker.manager.checkpoint_recovery_points()
+
+    broker.survives(operate)
+
+
+@pytest.mark.parametrize("offset", [19, 17, 13, 12, 10, 6, 5, 1])
+def test_a_truncation(broker: Any, log: Any, offset: int) -> None:
+    """Within the active segment, over segments, below the recovery point."""
+    before = broker.manager.logs[TP]
+
+    def model(states: States) -> None:
+        assert states[TP].end == offset and len(states[TP].batches) == offset
+
+    assert before is log
+    broker.survives(lambda: log.truncate_to(offset), between=part_of_what_is_cut_off, after=model)
+
+
+@pytest.mark.parametrize("offset", [0, 7, 20, 500])
+def test_a_full_truncation(broker: Any, log: Any, offset: int) -> None:
+    def model(states: States) -> None:
+        assert states[TP] == LogState(offset, offset, (), ())
+
+    broker.survives(lambda: log.truncate_fully_and_start_at(offset), between=anything_without_a_hole, after=model)
+
+
+@pytest.mark.parametrize("offset", [16, 9])
+def test_a_tail_that_is_cut_and_replaced_by_the_leaders(broker: Any, log: Any, offset: int) -> None:
+    def operate() -> None:
+        log.truncate_to(offset)
+        broker.remember()
+        for place in range(5):
+            log.append_as_leader(produced(2, 9000 + place), 5)
+        broker.remember()
+        log.flushed(log.flush_plan()())
+        broker.manager.checkpoint_recovery_points()
+
+    def between(before: LogState, after: LogState, found: LogState) -> bool:
+        count = len(found.batches)
+        return count >= offset and found.batches in (before.batches[:count], after.batches[:count])
+
+    broker.survives(operate, between=between)
