@@ -191,9 +191,16 @@ class BatchBuilder:
         return bytes(self._builder.build())
 
 
-def build_batch(records: Iterable[tuple[int, bytes | None, bytes | None] | Record], codec: str = "none") -> bytes:
-    """One batch of all these records: (timestamp_ms, key, value) tuples, or `Record`s (their offsets are not used)."""
+def build_batch(
+    records: Iterable[tuple[int, bytes | None, bytes | None] | Record],
+    codec: str = "none",
+    producer: tuple[int, int, int] | None = None,
+) -> bytes:
+    """One batch of all these records: (timestamp_ms, key, value) tuples, or `Record`s (their offsets are not used).
+    producer: id, epoch and base sequence of an idempotent one."""
     builder = BatchBuilder(codec, batch_size_bytes=2**31 - 1)
+    if producer is not None:
+        builder.set_producer(*producer)
     for record in records:
         if isinstance(record, Record):
             builder.append(record.timestamp_ms, record.key, record.value, record.headers)

@@ -46,6 +46,14 @@ def no_report(event: str, **fields: object) -> None:
 
 def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -> None:
     """Replace the file at `path`. Blocking while it syncs; `sync=False` only where the caller needs no durability."""
+    disk.rename(write_temporary(disk, path, content, sync), path)
+    if sync:
+        disk.fsync_dir(path.rpartition("/")[0])
+
+
+def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) -> str:
+    """Write the new content of `path` beside it; returns where, for the caller to rename. A start removes what is left
+    of such files."""
     temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"  # two threads may write the same checkpoint
     file = disk.open(temporary, create=True)
     try:
@@ -57,9 +65,7 @@ def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -
             file.fsync()
     finally:
         file.close()
-    disk.rename(temporary, path)
-    if sync:
-        disk.fsync_dir(path.rpartition("/")[0])
+    return temporary
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -2,7 +2,7 @@
 
 The log says on the event loop *that* and *what* is to be synced (`Flushes.plan`: index tails are written, files named,
 epoch entries captured); the plan is called elsewhere and only syncs; `Flushes.completed` moves the recovery point. The
-epoch file is part of it: it covers everything below the recovery point.
+epoch file is part of it: it covers everything below the recovery point. So are producer snapshots.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.errors import LogStorageError
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.producer_log import LogProducers
+from strandline.storage.producer_snapshots import write_snapshot
+from strandline.storage.producer_states import ProducerRow
 from strandline.storage.segment_list import SegmentList
 
 
@@ -40,6 +43,12 @@ class FlushPlan:
     folders: Sequence[str] = ()
     """Folders whose names are to be made durable."""
     epochs_version: int = 0
+    snapshots: Sequence[tuple[int, Sequence[ProducerRow]]] = ()
+    """(offset, rows) of producer snapshots that were taken since the last flush."""
+    publish: Callable[[Sequence[tuple[int, Sequence[ProducerRow], str]]], None] | None = None
+    """Names the snapshots right here, where nothing else happens to the log meanwhile."""
+    written: list[tuple[int, Sequence[ProducerRow], str]] = field(default_factory=list, init=False)
+    """The same and the file that holds it, which has its name not yet: what it tells may have been cut off."""
     is_done: bool = field(default=False, init=False)
 
     def __call__(self) -> int:
@@ -48,6 +57,10 @@ class FlushPlan:
                 self._sync(path)
             if self.epochs is not None:
                 write_atomically(self.disk, f"{self.folder}/{LEADER_EPOCHS}", encode_epochs(self.epochs))
+            for offset, rows in self.snapshots:
+                self.written.append((offset, rows, write_snapshot(self.disk, self.folder, offset, rows)))
+            if self.publish is not None:
+                self.publish(self.written)
             for folder in self.folders:
                 self.disk.fsync_dir(folder)
         except OSError as error:
@@ -83,6 +96,7 @@ class Flushes:
         "_last_ms",
         "_log",
         "_plans",
+        "_producers",
         "_sealed",
         "_segments",
         "recovery_point",
@@ -95,6 +109,7 @@ class Flushes:
         log: str,
         segments: SegmentList,
         epochs: LeaderEpochCache,
+        producers: LogProducers,
         recovery_point: int,
     ) -> None:
         """`log`: its name, for texts."""
@@ -105,6 +120,7 @@ class Flushes:
         self._log = log
         self._segments = segments
         self._epochs = epochs
+        self._producers = producers
         self._epochs_version = 0  # of the epoch cache as `leader-epoch-checkpoint` has it
         self._sealed = False  # a segment was sealed since the last plan: it is synced soon (Kafka's roll does the same)
         self._last_ms: int | None = None
@@ -131,12 +147,14 @@ class Flushes:
 
     def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
-        counts for nothing.) final: no append follows, so the last time entry is written. LogStorageError."""
+        counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written.
+        LogStorageError."""
         self._health.check()
         active = self._segments.active
         try:
             if final:
                 active.note_final_timestamp()
+                self._producers.capture(log_end_offset)
             active.indexes.flush()
         except OSError as error:
             raise self._health.fail("writing an index failed", error) from error
@@ -152,6 +170,8 @@ class Flushes:
             self._epochs.entries if self._epochs.version != self._epochs_version else None,
             (folder, folder.rpartition("/")[0]),
             self._epochs.version,
+            self._producers.snapshots.captured,
+            self._producers.publish if final else None,
         )
         self._sealed = False
         self._plans = [*self._plans[-_PLANS_MAX:], plan]
@@ -168,11 +188,18 @@ class Flushes:
         return True
 
     def completed(self, offset: int, log_end_offset: int) -> None:
-        """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
+        """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since).
+        LogStorageError from the disk."""
         done = [plan for plan in self._plans if plan.is_done]
         self._plans = [plan for plan in self._plans if not plan.is_done]
         if not done:
             return
         self._epochs_version = max(self._epochs_version, *(plan.epochs_version for plan in done))
+        try:
+            for plan in done:
+                if plan.publish is None:
+                    self._producers.publish(plan.written)
+        except OSError as error:
+            raise self._health.fail("naming a producer snapshot failed", error) from error
         durable = min(offset, max(plan.offset for plan in done), log_end_offset)
         self.recovery_point = max(self.recovery_point, durable)

@@ -30,6 +30,7 @@ from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRa
 from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
+from strandline.storage.producer_log import LogProducers
 from strandline.storage.roll import RollLimits, must_roll, roll_limits
 from strandline.storage.segment_list import SegmentList
 
@@ -53,6 +54,7 @@ class Log:
         log_end_offset: int,
         recovery_point: int,
         epochs: LeaderEpochCache,
+        producers: LogProducers,
         checkpoint_now: Callable[[Log], None],
     ) -> None:
         """`checkpoint_now(log)` is called before anything below the recovery point is cut: it writes recovery point and
@@ -60,6 +62,7 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = segments
+        self.producers = producers
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.epochs = epochs
@@ -69,7 +72,7 @@ class Log:
         self._checkpoint_now = checkpoint_now
         self._boundaries = Boundaries()
         self._active = segments.active
-        self._flushes = Flushes(context, self.health, str(self), segments, epochs, recovery_point)
+        self._flushes = Flushes(context, self.health, str(self), segments, epochs, producers, recovery_point)
         self._limits: RollLimits = roll_limits(self._active, config)
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -116,6 +119,7 @@ class Log:
     def append_as_leader(self, batches: Sequence[ProducedBatch], leader_epoch: int) -> int:
         """Append checked batches, giving them the next offsets and `leader_epoch` (patched in their own memory).
 
+        Batches of idempotent producers come through `append_checked` instead, or stand alone before `producers.note`.
         Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
         fell into the wave, what stands before it may have been appended)."""
         self.health.check()
@@ -183,6 +187,8 @@ class Log:
                 start = position = unindexed = 0
             if header.partition_leader_epoch != epochs.latest_epoch:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self.producers.note_header(header)
             boundaries.offsets.append(header.base_offset)
             boundaries.positions.append(position)
             if timestamp > segment.max_timestamp_ms:
@@ -241,6 +247,15 @@ class Log:
         now_ms = self._context.wall_clock.now_ms() if segment.first_timestamp_ms < 0 or timestamp_ms < 0 else 0
         return must_roll(segment, self._config, position, size_bytes, timestamp_ms, last_offset, now_ms)
 
+    def may_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int) -> bool:
+        """Whether batches of `size_bytes` together, up to that timestamp and offset, may need another segment."""
+        limits = self._limits
+        return (
+            self._active.size_bytes + size_bytes > limits.bytes
+            or max_timestamp_ms > limits.timestamp_ms
+            or last_offset > limits.last_offset
+        )
+
     def roll(self, first_timestamp_ms: int = -1) -> None:
         """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its
         name would be the same). first_timestamp_ms: of the batch that comes next. LogStorageError from the disk."""
@@ -254,6 +269,7 @@ class Log:
         self._use_active()
         self._active.first_timestamp_ms = first_timestamp_ms
         self._flushes.rolled()
+        self.producers.capture(self.log_end_offset)
 
     def _use_active(self) -> None:
         self._active = self.segments.active
@@ -308,6 +324,7 @@ class Log:
             segment, position, end_offset = self.segments.locate_cut(offset)
             self._before_cutting(end_offset)
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
+            self.producers.cut(self.log_end_offset)
         except (OSError, CorruptLog) as error:
             raise self.fail("truncating failed", error) from error
         self._after_cutting()
@@ -319,6 +336,7 @@ class Log:
             self.log_start_offset = offset
             self._before_cutting(min(offset, self.recovery_point), always=True)
             self.segments.start_at(offset, self._config)
+            self.producers.clear()
         except OSError as error:
             raise self.fail("truncating failed", error) from error
         self.log_end_offset = offset

@@ -234,15 +234,17 @@ class ProducerStates:
                     AppendedBatch(base_sequence, row.last_sequence, base_offset, row.last_offset, row.timestamp_ms)
                 )
 
-    def complete_from(self, headers: ProducerStates) -> None:
+    def complete_from(self, headers: ProducerStates) -> bool:
         """Take over the earlier batches of those producers whose last batch both know. headers: the same log's states
-        up to the same offset, seen from a later beginning."""
+        up to the same offset, seen from a later beginning. False where the two contradict each other."""
         for producer_id, producer in self._producers.items():
             seen = headers.get(producer_id)
-            if seen is None or seen.epoch != producer.epoch or not producer.batches or not seen.batches:
+            if seen is None:
                 continue
-            if seen.batches[-1].last_offset == producer.last_offset:
-                producer.batches = seen.batches
+            if seen.epoch != producer.epoch or [*producer.batches][-1:] != [*seen.batches][-1:]:
+                return False
+            producer.batches = seen.batches
+        return True
 
 
 def _is_before(sequence: int, other: int) -> bool:

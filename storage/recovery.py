@@ -12,7 +12,11 @@ Steps (001, LogManager; the numbers are in the code):
    Indexes and epochs of what was checked are built anew;
 5. of the last segment the end is looked at, by headers (after a clean stop that is all that is read);
 6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start;
-7. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers.
+7. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers;
+8. a folder that another program may have written (`KnownState.is_foreign`) is refused where it holds batches of
+   transactions: they need read_committed. That takes a look at every header, so only such folders are searched.
+   Otherwise the walks below would see one: producers of our own cannot write it;
+9. producer states are loaded (`producer_loading`).
 
 What is cut below `protected_below` (recovery point and high watermark: what was durable or committed) is kept beside
 the log as `<name>.damaged`; the log manager sees the log end below that offset and knows that this replica has lost
@@ -44,6 +48,9 @@ from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.producer_loading import check_untransactional
+from strandline.storage.producer_log import LogProducers
+from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segment, walk_headers
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
@@ -54,7 +61,7 @@ from strandline.storage.time_index import TimeIndex
 if TYPE_CHECKING:
     import random
 
-_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex)(\.swap)?")
+_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap)?")
 _LEFTOVER = re.compile(r".*(\.deleted|\.cleaned|\.tmp)")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
 
@@ -76,6 +83,8 @@ class KnownState:
     """What the cleaner went over."""
     listed: Sequence[tuple[int, int]] | None = None
     """(base offset, size) of the segments at the clean stop; None where nobody wrote it down."""
+    is_foreign: bool = False
+    """Another program may have written it: its directory is new to us, or no checkpoint knows the log."""
 
     @property
     def protected_below(self) -> int:
@@ -93,7 +102,7 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog: it needs an operator; OSError from the disk."""
+    """The log in `folder`. Blocking. DamagedLog, TransactionalLog: it needs an operator; OSError from the disk."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
@@ -143,6 +152,11 @@ def load_steps(
     if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not known.clean):
         context.report("epochs-rebuilt", log=folder)
         epochs = epochs_from_headers(listed, log_start_offset)
+    if known.is_foreign:
+        check_untransactional(context, listed)
+    snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))
+    producers = LogProducers(context, listed, snapshots)
+    producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point)
     return Log(
         context,
         topic_partition,
@@ -153,6 +167,7 @@ def load_steps(
         log_end_offset=log_end_offset,
         recovery_point=min(known.recovery_point, log_end_offset),
         epochs=epochs,
+        producers=producers,
         checkpoint_now=checkpoint_now,
     )
 

@@ -20,6 +20,8 @@ from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+"""Kafka's index of aborted transactions: goes with its segment, and is not touched otherwise."""
 COMPANION_SUFFIXES = (".txnindex", ".snapshot")
 """Files that a segment may have besides: aborted transactions, the producers' state at its base offset."""
 _LACKING_INTERVALS = 8
@@ -301,7 +303,7 @@ class Segment:
         if stale and file is not None:
             file.truncate(0)
         self.release()
-        for path in self.file_paths():
+        for path in (*self.file_paths(), self.path + TRANSACTION_INDEX_SUFFIX):
             try:
                 self._context.disk.unlink(path)
             except FileNotFoundError:

@@ -67,10 +67,17 @@ REPLICAS = (1, 2, 3)
 ADDRESSES = {2: ("broker", 9092), 3: ("broker-3", 9092)}
 
 
-def batch(count: int = 1, *, size_bytes: int = 20, timestamp_ms: int = 1000, codec: str = "none") -> bytes:
-    """A batch of `count` records as a producer sends it."""
+def batch(
+    count: int = 1,
+    *,
+    size_bytes: int = 20,
+    timestamp_ms: int = 1000,
+    codec: str = "none",
+    producer: tuple[int, int, int] | None = None,
+) -> bytes:
+    """A batch of `count` records as a producer sends it. producer: id, epoch, base sequence."""
     records = [(timestamp_ms + place, b"k%d" % place, b"v" * size_bytes) for place in range(count)]
-    return bytes(build_batch(records, codec))
+    return bytes(build_batch(records, codec, producer))
 
 
 class FakeConnection:

@@ -99,10 +99,16 @@ class StorageSite:
         return self.start().logs[TP]
 
 
-def produced(count: int = 1, timestamp_ms: int = 1000, size: int = 20, codec: str = "none") -> list[ProducedBatch]:
-    """One checked batch of `count` records with rising timestamps."""
+def produced(
+    count: int = 1,
+    timestamp_ms: int = 1000,
+    size: int = 20,
+    codec: str = "none",
+    producer: tuple[int, int, int] | None = None,
+) -> list[ProducedBatch]:
+    """One checked batch of `count` records with rising timestamps. producer: id, epoch, base sequence."""
     records = [(timestamp_ms + place, b"k%d" % place, b"v" * size) for place in range(count)]
-    return validate_produced(memoryview(bytearray(build_batch(records, codec))), max_batch_bytes=2**30)
+    return validate_produced(memoryview(bytearray(build_batch(records, codec, producer))), max_batch_bytes=2**30)
 
 
 def wave(batches: int, count: int = 1, timestamp_ms: int = 1000, size: int = 20) -> list[ProducedBatch]:
