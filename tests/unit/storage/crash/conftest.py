@@ -30,6 +30,7 @@ class Broker:
         self.name = name
         self.manager: LogManager
         self.history: list[States] = []
+        self.tally = TALLY
 
     def start(self) -> LogManager:
         self.manager = self.site.start()
@@ -72,7 +73,7 @@ class Broker:
             operate,
             expected,
             self.recovery_points,
-            tally=TALLY,
+            tally=self.tally,
             random_losses=RANDOM_LOSSES,
         )
 
