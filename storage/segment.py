@@ -85,10 +85,15 @@ class SegmentIndexes:
         self._admit()
 
     def replace(self, offset: OffsetIndex, time: TimeIndex) -> None:
-        """The files were missing or wrong: take these and write them."""
+        """The files may be missing or wrong: take these, and write the ones that differ from their file (a file that is
+        emptied and written again costs milliseconds when it is closed: ext4 then writes it out at once)."""
         self._offset, self._time = offset, time
-        self._offset_written = self._time_written = 0
-        self.flush()
+        same_offset = self._has(INDEX_SUFFIX, offset.encode())
+        same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
+        self._offset_written = len(offset) if same_offset else 0
+        self._time_written = len(time) if same_time else 0
+        if not (same_offset and same_time):
+            self.flush()
         if not self._pinned:
             self._admit()
 
@@ -182,6 +187,13 @@ class SegmentIndexes:
         )
         self.replace(builder.offset_index, builder.time_index)
         return builder.offset_index, builder.time_index
+
+    def _has(self, suffix: str, data: bytes) -> bool:
+        """Whether a file holds just this."""
+        try:
+            return self._read(suffix) == data
+        except (CorruptIndex, FileNotFoundError):
+            return False
 
     def _read(self, suffix: str) -> bytes:
         file = self._context.disk.open(self._path + suffix, read_only=True)

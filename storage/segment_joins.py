@@ -7,14 +7,18 @@ covers, or batches with fewer records than offsets. So a gap without any such tr
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import CorruptLog, DamagedLog
+from strandline.storage.offset_index import ENTRY_BYTES
 from strandline.storage.reading import headers_from
 from strandline.storage.scan import ScannedSegment
-from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+
+_ENTRY = struct.Struct(">ii")
 
 
 def check_listed(folder: str, listed: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> bool:
@@ -38,7 +42,7 @@ def check_joins(
     for place in range(min(first_unsafe, len(segments) - 1)):
         segment, following = segments[place], segments[place + 1]
         try:
-            end_offset = _end_offset(segment)
+            end_offset = _end_offset(context, segment)
         except CorruptLog as error:
             context.report("log-segment-damaged", segment=segment.path, why=str(error))
             return place
@@ -55,12 +59,34 @@ def check_joins(
     return first_unsafe
 
 
-def _end_offset(segment: Segment) -> int:
+def _end_offset(context: StorageContext, segment: Segment) -> int:
     """Behind the last batch, by the headers from the last index entry on. CorruptLog where the file is not whole."""
+    position, last_offset = _last_entry(context, segment)
     end_offset = segment.base_offset
-    for _, header in headers_from(segment, segment.indexes.offset.last_position):
-        end_offset = header.next_offset
+    try:
+        for found, header in headers_from(segment, position):
+            if found == position and position and header.last_offset != last_offset:
+                raise CorruptLog(segment.path, position, "no batch of the index stands there")
+            end_offset = header.next_offset
+    except CorruptLog:
+        if not position:
+            raise
+        for _, header in headers_from(segment, segment.indexes.offset.last_position):  # checks the index, or builds it
+            end_offset = header.next_offset
     return end_offset
+
+
+def _last_entry(context: StorageContext, segment: Segment) -> tuple[int, int]:
+    """(position, last offset) of the last index entry, without reading the others; (0, 0) where none can be true."""
+    file = context.disk.open(segment.path + INDEX_SUFFIX, read_only=True)
+    try:
+        entry = file.pread(ENTRY_BYTES, max(0, file.size() - ENTRY_BYTES))
+    finally:
+        file.close()
+    if len(entry) < ENTRY_BYTES:
+        return 0, 0
+    relative_offset, position = _ENTRY.unpack(entry)
+    return (position, segment.base_offset + relative_offset) if 0 < position < segment.size_bytes else (0, 0)
 
 
 def _has_gaps(segment: Segment) -> bool:
