@@ -163,6 +163,10 @@ class Kafka(Turn):
         lines = self.log_of_this_life().splitlines()
         return [line for line in lines if re.match(r"\[[^]]*\] (ERROR|FATAL) ", line) or warnings.search(line)]
 
+    def wait_for_log(self, pattern: str) -> None:
+        """Until this life has printed something that matches."""
+        wait_until(lambda: re.search(pattern, self.log_of_this_life()), f"in {self.process.log_path}: {pattern}")
+
     def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> None:
         """Configuration keys with underscores; nothing expires unless it says so."""
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}

@@ -6,23 +6,12 @@ our indexes, so that it builds its own, which have to equal ours.
 
 from __future__ import annotations
 
-import json
-import shutil
-
 from real_kafka import Site
-from written import CONFIG, Written
+from written import LEADER_EPOCH, Written, install, topic_config
 
 from strandline.protocol.records import decode_records
 
 CHECKPOINTS = (".kafka_cleanshutdown", "*checkpoint")
-TOPIC = {
-    "segment_bytes": str(CONFIG.segment_bytes),
-    "index_interval_bytes": str(CONFIG.index_interval_bytes),
-    "segment_ms": str(CONFIG.segment_ms),
-    "segment_index_bytes": "4000",
-}
-LEADER_EPOCH = 20
-"""Above every epoch in the folders, as it would be had the cluster that wrote them gone on."""
 
 
 def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
@@ -30,25 +19,16 @@ def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
     topics = [path.name.removesuffix("-0") for path in written.folders()]
     site.kafka.start()
     for topic in topics:
-        site.kafka.create_topic(topic, **TOPIC)
+        site.kafka.create_topic(topic, **topic_config())
     site.kafka.stop()
     for topic in topics:
-        theirs = site.data / f"{topic}-0"
-        metadata = (theirs / "partition.metadata").read_bytes()
-        shutil.rmtree(theirs)
-        shutil.copytree(written.path / theirs.name, theirs)
-        (theirs / "partition.metadata").write_bytes(metadata)  # same topic id as in ZooKeeper
+        install(site, written, topic)
     for pattern in CHECKPOINTS:
         for path in site.data.glob(pattern):
             path.unlink()
     if not with_indexes:
         for path in site.data.glob("*/*index"):
             path.unlink()
-    with site.znodes() as client:
-        for topic in topics:
-            path = f"/brokers/topics/{topic}/partitions/0/state"
-            state = json.loads(client.get(path)[0])
-            client.set(path, json.dumps({**state, "leader_epoch": LEADER_EPOCH}).encode())
 
 
 def test_kafka_recovers_and_serves_what_we_wrote_and_builds_the_same_indexes(new_site, written: Written) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import zlib
 from pathlib import Path
+
+from real_kafka import Site
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
@@ -13,6 +17,8 @@ from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSit
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)
+LEADER_EPOCH = 20
+"""Above every epoch in the folders, as it would be had the cluster that wrote them gone on."""
 
 
 class Written:
@@ -28,11 +34,12 @@ class Written:
         manager = site.start()
         logs = self._fill_all(manager)
         manager.close(clean=True)
-        manager = site.start()
+        manager = site.start()  # reports.events begins anew
         for name, log in logs.items():
             tp = log.topic_partition
             self.raw[name] = raw(manager.logs[tp])
             self.contents[name] = [tuple(record)[:2] + tuple(record)[3:5] for record in records(manager.logs[tp])]
+        assert not site.reports.events  # nothing had to be repaired: these are the files as they were written
         manager.close(clean=True)
 
     def _fill_all(self, manager: LogManager) -> dict[str, Log]:
@@ -104,3 +111,26 @@ class Written:
     def files_by_name(self, *suffixes: str) -> dict[str, bytes]:
         """`<folder>/<name>` → content."""
         return {str(Path(path).relative_to(self.path)): Path(path).read_bytes() for path in self.files(*suffixes)}
+
+
+def topic_config() -> dict[str, str]:
+    """What a topic of Kafka has to be configured like to go on as these folders were written."""
+    return {
+        "segment_bytes": str(CONFIG.segment_bytes),
+        "index_interval_bytes": str(CONFIG.index_interval_bytes),
+        "segment_ms": str(CONFIG.segment_ms),
+        "segment_index_bytes": "4000",
+    }
+
+
+def install(site: Site, written: Written, topic: str) -> None:
+    """Put our folder in place of the one that a stopped Kafka made for this topic, whose id it keeps."""
+    theirs = site.data / f"{topic}-0"
+    metadata = (theirs / "partition.metadata").read_bytes()
+    shutil.rmtree(theirs)
+    shutil.copytree(written.path / theirs.name, theirs)
+    (theirs / "partition.metadata").write_bytes(metadata)
+    with site.znodes() as client:
+        path = f"/brokers/topics/{topic}/partitions/0/state"
+        state = json.loads(client.get(path)[0])
+        client.set(path, json.dumps({**state, "leader_epoch": LEADER_EPOCH}).encode())
