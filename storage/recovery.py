@@ -299,8 +299,10 @@ def _take_scans(
         )
         if found.fault:
             cut.offset, cut.why = found.next_offset, found.fault
-            cut_file(context, segment, found.end_position, cut)
+            # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
+            # before younger ones that are still there would be a log with a hole.
             drop_segments(context, segments[place + 1 :], cut)
+            cut_file(context, segment, found.end_position, cut)
             return segments[: place + 1]
         previous = found
     return segments

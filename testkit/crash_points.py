@@ -258,9 +258,10 @@ def survive_every_crash(
     *,
     tally: Tally,
     random_losses: int = 2,
+    short_indexes: bool = False,
 ) -> None:
     """The whole of it for one operation. `expected` is called once the operation has run, `durable` at every point: the
-    recovery points in memory. AssertionError, with a note that names point and ending."""
+    recovery points in memory. short_indexes: see `log_audit`. AssertionError, noting point and ending."""
     points = record(site.disk, operate, durable)
     lawful = expected()
     seen: set[tuple[object, ...]] = set()
@@ -276,7 +277,7 @@ def survive_every_crash(
             seen.add(key)
             try:
                 judge = partial(lawful.judge, point, ending.is_power_loss)
-                audit_start(site, ending.disk, judge, may_lose=ending.is_power_loss)
+                audit_start(site, ending.disk, judge, may_lose=ending.is_power_loss, short_indexes=short_indexes)
             except BaseException as error:
                 error.add_note(
                     f"{name}: {ending.name} before {point.following} (point {point.number} of {len(points)})"

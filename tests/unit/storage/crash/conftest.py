@@ -55,6 +55,7 @@ class Broker:
         also: Callable[[LogManager, Point, bool], None] | None = None,
         before: States | None = None,
         may_vanish: bool = False,
+        short_indexes: bool = False,
     ) -> None:
         """`operate` may end at any disk operation. `after` checks the model: what the operation made of the logs.
         before: where the manager cannot tell any more."""
@@ -75,6 +76,7 @@ class Broker:
             self.recovery_points,
             tally=self.tally,
             random_losses=RANDOM_LOSSES,
+            short_indexes=short_indexes,
         )
 
 
