@@ -17,11 +17,12 @@ Rules:
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 from strandline.broker.connection import Connection, ResponseSlot
 from strandline.broker.error_responses import error_response, unreadable_response
 from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import Kind, RequestChannel, RequestInHand, Route
+from strandline.broker.request_channel import Kind, RequestChannel, RequestInHand, Route, Unfinished
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.frame import (
@@ -34,6 +35,7 @@ from strandline.protocol.frame import (
     frame_bytes,
 )
 from strandline.protocol.messages import ApiVersionsRequest, ProduceRequest, Request
+from strandline.protocol.records import READER_SLACK_BYTES
 from strandline.runtime.logging import RateLimited
 
 MAX_OTHERS_IN_BURST = 16
@@ -50,29 +52,72 @@ class Next(enum.Enum):
     READ = "wait for more bytes"
     YIELD = "let others run, then go on"
     ROOM = "wait until the peer has read responses"
-    QUEUED = "hand over a queued request and wait for its handler"
+    QUEUED = "hand over what cannot be handled in the burst and wait for its handler"
     LARGE = "receive a large frame into its own memory"
     DRAIN = "close when what is due is sent"
     END = "closed"
 
 
+@dataclass(slots=True)
+class Leaving:
+    """What leaves a connection's burst for the handler tasks, in this order: an inline request's remainder, the inline
+    requests behind it, the queued request that ended the burst; then the peer's fault, if one came behind them."""
+
+    unfinished: Unfinished | None
+    queued: RequestInHand | None
+    fault: str | None = None
+    is_begun: bool = False
+    """The remainder is in line or being done: it answers its request itself."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the requests that wait for the remainder, and its own."""
+        if self.unfinished is None:
+            return 0
+        return self.unfinished.request.size_bytes + sum(request.size_bytes for request in self.unfinished.behind)
+
+    def own_bytes(self) -> None:
+        """Take all of it out of the buffer that it was received into."""
+        if self.unfinished is not None:
+            for request in (self.unfinished.request, *self.unfinished.behind):
+                request.attachments = _owned(request.attachments)
+        if self.queued is not None:
+            self.queued.attachments = _owned(self.queued.attachments)
+
+    def drop(self) -> None:
+        """The connection ends before the turn of what is left: that is never answered, and nobody waits for it."""
+        if self.unfinished is not None:
+            if not self.is_begun:
+                self.unfinished.request.no_response()
+            for request in self.unfinished.behind:
+                request.no_response()
+        if self.queued is not None:
+            self.queued.no_response()
+
+
 class BurstReader:
-    """Reads bursts for one processor. `queued`: the request that ended a connection's burst, to be handed over."""
+    """Reads bursts for one processor. `leaving`: what ended a connection's burst, to be handed over."""
 
     def __init__(self, channel: RequestChannel, limits: ConnectionLimits, log: RateLimited) -> None:
-        self.queued: dict[Connection, RequestInHand] = {}
+        self.leaving: dict[Connection, Leaving] = {}
         self._channel = channel
         self._limits = limits
         self._log = log
 
-    def take(self, connection: Connection, buffer: bytearray, view: memoryview, have: int) -> tuple[int, Next]:
-        """Take the whole frames of `view[:have]` and have them handled. Returns (bytes used, what is next)."""
+    def take(
+        self, connection: Connection, buffer: bytearray, view: memoryview, have: int, *, is_shared: bool
+    ) -> tuple[int, Next]:
+        """Take the whole frames of `view[:have]` and have them handled. Returns (bytes used, what is next).
+
+        is_shared: the buffer serves other connections next, so what leaves the burst is copied out of it."""
         room = min(connection.room, self._limits.burst_max_requests)
         requests: list[RequestInHand] = []
         others = 0
         position = 0
         next_ = Next.READ
         fault: RemoteProtocolError | None = None
+        queued: RequestInHand | None = None
+        unfinished: Unfinished | None = None
         connection.expected_bytes = 0
         try:
             while next_ is Next.READ:
@@ -110,20 +155,23 @@ class BurstReader:
                     requests.append(request)
                     others += header.api_key != ApiKey.PRODUCE
                 else:
-                    self.queued[connection] = request
+                    queued = request
                     next_ = Next.QUEUED
         except RemoteProtocolError as error:
             fault = error
         if position:
             connection.note_activity()
-            self._channel.handle_burst(requests)
+            unfinished = self._channel.handle_burst(requests)
+        if unfinished is not None or queued is not None:
+            leaving = Leaving(unfinished, queued, None if fault is None else str(fault))
+            if is_shared:
+                leaving.own_bytes()
+            self.leaving[connection] = leaving
+            return position, Next.QUEUED
         if fault is not None:
-            self._break(connection, str(fault))
+            self.break_off(connection, str(fault))
         elif connection.finish_reason is not None:
             next_ = Next.DRAIN
-            dropped = self.queued.pop(connection, None)
-            if dropped is not None:
-                dropped.no_response()
         return position, Next.END if connection.closed else next_
 
     def _take(
@@ -189,7 +237,7 @@ class BurstReader:
         head = encode_head(header.api_key, header.version, header.correlation_id, response)
         connection.fill(connection.new_slot(), head, (), 0)
 
-    def _break(self, connection: Connection, reason: str) -> None:
+    def break_off(self, connection: Connection, reason: str) -> None:
         """The peer broke the protocol in a way that leaves nothing to answer."""
         self._log_fault(connection, reason)
         connection.close(reason)
@@ -204,6 +252,14 @@ class BurstReader:
             client_id=context.client_id,
             reason=reason,
         )
+
+
+def _owned(attachments: memoryview) -> memoryview:
+    """A copy, with the slack behind it that record checks may read."""
+    size = len(attachments)
+    copy = memoryview(bytearray(size + READER_SLACK_BYTES))[:size]
+    copy[:] = attachments
+    return copy
 
 
 def _pick_dialect(connection: Connection, first_byte: int) -> None:

@@ -105,7 +105,7 @@ class Processor:
             connection.close(reason)
             del self.connections[connection]
             self._reading.pop(connection, None)
-            self._bursts.queued.pop(connection, None)
+            self._bursts.leaving.pop(connection, None)
             self._one_ended.unpark_all()
             on_closed()
 
@@ -146,7 +146,7 @@ class Processor:
         for _ in range(BURSTS_PER_TURN):
             used = 0
             if have >= PREFIX_BYTES:
-                used, next_ = self._bursts.take(connection, self._buffer, view, have)
+                used, next_ = self._bursts.take(connection, self._buffer, view, have, is_shared=True)
                 if used:
                     have -= used
                     view[:have] = view[used : used + have]
@@ -171,21 +171,41 @@ class Processor:
 
     # --- what must wait ------------------------------------------------------------------------------------------
 
-    async def _hand_over(self, connection: Connection) -> None:
-        """Give a queued request to the channel and wait until its handler is done."""
-        request = self._bursts.queued.pop(connection)
-        request.attachments = memoryview(bytearray(request.attachments))  # the shared buffer is somebody else's soon
-        charge = request.size_bytes + len(connection.kept)
-        if charge < UNCHARGED_REQUEST_BYTES:
-            charge = 0  # and it does not wait in the line of the large ones
-        else:
-            await self._channel.budget_of(request.api_key).reserve(charge)
-        await self._enqueue(connection, request, charge)
+    async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> None:
+        """Give what left its burst to the channel, one after the other, and wait until its handlers are done.
 
-    async def _enqueue(self, connection: Connection, request: RequestInHand, charge: int) -> None:
-        connection.muted = True
-        await self._channel.enqueue(request, charge)
-        await connection.wait_unmuted()
+        reserved_bytes: what the caller has reserved for it; the channel releases them."""
+        leaving = self._bursts.leaving.pop(connection)
+        try:
+            while leaving.unfinished is not None:
+                request, remainder, behind = leaving.unfinished
+                charge = reserved_bytes or await self._reserve(connection, request, leaving.size_bytes)
+                reserved_bytes = 0
+                connection.muted = True
+                await self._channel.enqueue(request, charge, remainder)
+                leaving.is_begun = True
+                await connection.wait_unmuted()
+                leaving.is_begun = False
+                leaving.unfinished = self._channel.handle_burst(behind)
+            if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
+                request = leaving.queued
+                charge = reserved_bytes or await self._reserve(connection, request, request.size_bytes)
+                leaving.queued = None
+                connection.muted = True
+                await self._channel.enqueue(request, charge)
+                await connection.wait_unmuted()
+        finally:
+            leaving.drop()
+        if leaving.fault is not None:
+            self._bursts.break_off(connection, leaving.fault)
+
+    async def _reserve(self, connection: Connection, request: RequestInHand, size_bytes: int) -> int:
+        """Charge what waits with this request; returns how much that is."""
+        charge = size_bytes + len(connection.kept)
+        if charge < UNCHARGED_REQUEST_BYTES:
+            return 0  # and it does not wait in the line of the large ones
+        await self._channel.budget_of(request.api_key).reserve(charge)
+        return charge
 
     async def _receive_large(self, connection: Connection) -> Next:
         """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
@@ -216,10 +236,10 @@ class Processor:
                 if reads % BURSTS_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
             await connection.wait_for_room()
-            _, next_ = self._bursts.take(connection, buffer, view, have)
+            _, next_ = self._bursts.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:
                 charged = 0  # the channel releases it
-                await self._enqueue(connection, self._bursts.queued.pop(connection), size)
+                await self._hand_over(connection, size)
             return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
         finally:
             budget.release(charged)

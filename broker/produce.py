@@ -6,17 +6,24 @@ Inline, a plain function per request. The batches of one burst are gathered per 
     acks=0   nothing is answered; a failure closes the connection
     acks=1   answered once the leader's log has the batch
     acks=-1  parked until the high watermark is above its last record; refused at once while the ISR is too small
+
+Where a topic's rules ask for more than the loop can do (`conversion`), the request leaves its burst with those
+partitions: `handle` returns what is left to do, the channel has it done by a handler task while the connection is
+muted. After that wait everything about roles is checked anew.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from strandline.broker.conversion import RuledBatches
 from strandline.broker.purgatory import ProduceOperation, Waiter
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.request_channel import Remainder, RequestInHand
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import PartitionProduceResponse
+from strandline.protocol.record_batch import TIMESTAMP_TYPE_BIT
 from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.storage.errors import LogStorageError
@@ -35,10 +42,11 @@ class ProduceHandler:
         self._replicas = replicas
         self._wave: dict[Partition, list[tuple[ProduceOperation, int, list[ProducedBatch]]]] = {}
 
-    def handle(self, request: RequestInHand) -> None:
+    def handle(self, request: RequestInHand) -> Remainder | None:
         """Check every partition of the request; what may be appended joins the wave of this burst.
 
-        The attachments stay valid until the end of the burst, which is when they are written.
+        The attachments stay valid until the end of the burst, which is when they are written. Returns what is left to
+        do for partitions that need a worker.
         """
         message = request.message
         topics = message.topic_data
@@ -48,7 +56,8 @@ class ProduceHandler:
         operation = ProduceOperation(request, len(sizes), deadline)
         if not sizes:
             operation.respond()
-            return
+            return None
+        converting: list[RuledBatches] = []
         position = 0
         for topic in topics:
             for data in topic.partition_data:
@@ -56,8 +65,14 @@ class ProduceHandler:
                     operation, position, topic.name, topic.topic_id, data.index, views[position], message.acks
                 )
                 if outcome is not None:
-                    operation.complete(position, outcome)
+                    if isinstance(outcome, PartitionProduceResponse):
+                        operation.complete(position, outcome)
+                    elif outcome.needs_worker or any(part.partition is outcome.partition for part in converting):
+                        converting.append(outcome)
+                    else:
+                        self._join_wave(operation, outcome)
                 position += 1
+        return partial(self._convert_and_append, operation, converting) if converting else None
 
     def _admit(
         self,
@@ -68,8 +83,9 @@ class ProduceHandler:
         index: int,
         records: memoryview | None,
         acks: int,
-    ) -> PartitionProduceResponse | None:
-        """Put one partition's batches into the wave, or return its error."""
+    ) -> PartitionProduceResponse | RuledBatches | None:
+        """Put one partition's batches into the wave, or return its error, or what its topic's rules are still to be
+        applied to."""
         if not -1 <= acks <= 1:
             return PartitionProduceResponse(index, ErrorCode.INVALID_REQUIRED_ACKS)
         partition = self._replicas.partitions.get((topic, index))
@@ -82,20 +98,58 @@ class ProduceHandler:
         if not records:
             return PartitionProduceResponse(index, 0, partition.log.log_end_offset)
         config = partition.config
+        rules = config.batch_rules
         try:
             batches = validate_produced(
                 records,
                 max_batch_bytes=config.max_message_bytes,
-                compacted=config.is_compacted,
                 slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
+                rules=rules,
+                now_ms=0 if rules is None else self._replicas.burst_wall_ms(),
             )
         except InvalidBatch as error:
             return PartitionProduceResponse(index, error.code, error_message=str(error))
+        if rules is not None:
+            return RuledBatches(partition, topic_id, position, batches, rules)
         entries = self._wave.get(partition)
         if entries is None:
             self._wave[partition] = [(operation, position, batches)]
         else:
             entries.append((operation, position, batches))
+        return None
+
+    def _join_wave(self, operation: ProduceOperation, part: RuledBatches) -> None:
+        part.stamp(self._replicas.burst_wall_ms())
+        self._wave.setdefault(part.partition, []).append((operation, part.position, part.batches))
+
+    async def _convert_and_append(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
+        """In a handler task: have a worker convert, then append what this broker still leads."""
+        replicas, request = self._replicas, operation.request
+        sizes = [data.records_size for topic in request.message.topic_data for data in topic.partition_data]
+        views = split_attachments(sizes, request.attachments)
+        for part in parts:
+            part.move_to(views[part.position])
+        await replicas.converter.convert(parts, replicas.wall_ms())
+        for part in parts:
+            refusal = self._refuse_after_wait(part, request.message.acks)
+            if refusal is None:
+                self._join_wave(operation, part)
+            else:
+                operation.complete(part.position, refusal)
+        replicas.end_of_burst()
+
+    def _refuse_after_wait(self, part: RuledBatches, acks: int) -> PartitionProduceResponse | None:
+        """Whatever may have changed since `_admit`: the role, the replica itself, the ISR."""
+        topic, index = part.partition.topic_partition
+        if part.refusal is not None:
+            return PartitionProduceResponse(index, part.refusal.code, error_message=str(part.refusal))
+        partition = self._replicas.partitions.get((topic, index))
+        if partition is not part.partition or partition.leadership is None:
+            return self._refuse_not_leading(topic, index, partition)
+        if part.topic_id != NO_TOPIC_ID and part.topic_id != partition.topic_id:
+            return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        if acks == ACKS_ALL and not partition.leadership.has_enough_replicas:
+            return PartitionProduceResponse(index, ErrorCode.NOT_ENOUGH_REPLICAS)
         return None
 
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
@@ -133,8 +187,11 @@ class ProduceHandler:
             base_offset = offset
             for batch in appended:
                 offset += batch.records_count
+            first = appended[0]
+            stamped_ms = first.max_timestamp_ms if first.attributes & TIMESTAMP_TYPE_BIT else -1
             if operation.request.message.acks == ACKS_ALL:
-                waiters.park(Waiter(offset, operation, position, index, base_offset))
+                waiters.park(Waiter(offset, operation, position, index, base_offset, stamped_ms))
             else:
-                operation.complete(position, PartitionProduceResponse(index, 0, base_offset, -1, log_start_offset))
+                outcome = PartitionProduceResponse(index, 0, base_offset, stamped_ms, log_start_offset)
+                operation.complete(position, outcome)
         partition.complete_waiters()

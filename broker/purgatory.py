@@ -57,13 +57,16 @@ class ProduceOperation:
 
 
 class Waiter(NamedTuple):
-    """One partition of a produce request that waits until HW reaches `required_offset` (exclusive)."""
+    """One partition of a produce request that waits until HW reaches `required_offset` (exclusive).
+
+    `log_append_time_ms`: the broker's time in its batches, −1 where they have the producer's."""
 
     required_offset: int
     operation: ProduceOperation
     position: int
     partition: int
     base_offset: int
+    log_append_time_ms: int = -1
 
 
 class ProduceWaiters:
@@ -85,8 +88,9 @@ class ProduceWaiters:
         """Everything below HW is committed: answer its waiters."""
         waiting = self._waiting
         while waiting and waiting[0].required_offset <= high_watermark:
-            _, operation, position, partition, base_offset = waiting.popleft()
-            operation.complete(position, PartitionProduceResponse(partition, 0, base_offset, -1, log_start_offset))
+            _, operation, position, partition, base_offset, stamped_ms = waiting.popleft()
+            outcome = PartitionProduceResponse(partition, 0, base_offset, stamped_ms, log_start_offset)
+            operation.complete(position, outcome)
 
     def fail_all(self, code: ErrorCode, leader_id: int, leader_epoch: int) -> None:
         """Leadership is lost: nobody can say any more whether these records stay."""

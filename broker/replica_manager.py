@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 import trio
 
+from strandline.broker.conversion import Converter
 from strandline.broker.delete_records import DeleteRecordsHandler
 from strandline.broker.fetch import FetchHandler
 from strandline.broker.follower import Followers
@@ -59,6 +60,7 @@ class ReplicaManager:
         self.fetch = FetchHandler(self)
         self.produce = ProduceHandler(self)
         self.delete_records = DeleteRecordsHandler(self, state_change_log)
+        self.converter = Converter(environment.computing, config.max_decompressed_message_bytes, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
         self._environment = environment
@@ -68,6 +70,7 @@ class ReplicaManager:
         self._grown: dict[Partition, None] = {}
         self._committed: dict[Partition, None] = {}
         self._burst_now: float | None = None
+        self._burst_wall_ms: int | None = None
         self._fetches: dict[ParkedFetch, None] = {}
         isr_updates.bind(self.isr_update_finished)
         followers.bind(self)
@@ -83,6 +86,16 @@ class ReplicaManager:
         if self._burst_now is None:
             self._burst_now = trio.current_time()
         return self._burst_now
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by this machine."""
+        return self._environment.wall_clock.now_ms()
+
+    def burst_wall_ms(self) -> int:
+        """The same, read once per burst: where records are stamped or their timestamps bounded."""
+        if self._burst_wall_ms is None:
+            self._burst_wall_ms = self._environment.wall_clock.now_ms()
+        return self._burst_wall_ms
 
     @property
     def lag_time_max_s(self) -> float:
@@ -121,7 +134,7 @@ class ReplicaManager:
     def end_of_burst(self) -> None:
         """Write what the burst produced, then serve the fetches that it woke. The channel sends the answers."""
         self.produce.flush()
-        self._burst_now = None
+        self._burst_now = self._burst_wall_ms = None
         if self._grown or self._committed:
             grown, self._grown = self._grown, {}
             committed, self._committed = self._committed, {}

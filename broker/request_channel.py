@@ -3,6 +3,7 @@
 | kind | handler | when |
 |---|---|---|
 | inline | plain function of the request | within the burst, in order; answers now or later by `respond` |
+| remainder | coroutine that an inline handler returned | by a handler task, the connection is muted meanwhile |
 | queued | coroutine that returns the response | by one of `num.io.threads` tasks, behind a bounded queue |
 | control | the same, from controllers | by one task of its own, so that data load never delays a leader change |
 
@@ -86,7 +87,9 @@ class RequestInHand:
         self.connection.fill(self.slot, head, (), 0)
 
 
-InlineHandler = Callable[[RequestInHand], None]
+Remainder = Callable[[], Awaitable[None]]
+"""What an inline handler leaves for a handler task to await (a worker's answer); answers by `respond`."""
+InlineHandler = Callable[[RequestInHand], Remainder | None]
 QueuedHandler = Callable[[RequestInHand], Awaitable[Message]]
 
 
@@ -108,12 +111,21 @@ class Route(NamedTuple):
     highest_version: int
 
 
+class Unfinished(NamedTuple):
+    """An inline request that left its burst, what is left to do for it, and those behind it that wait for that."""
+
+    request: RequestInHand
+    remainder: Remainder
+    behind: list[RequestInHand]
+
+
 class _Queued(NamedTuple):
     """A request in line, with the bytes that it holds of a budget until it is handled."""
 
     request: RequestInHand
     budget: ByteBudget
     charged_bytes: int
+    remainder: Remainder | None
 
 
 _Work = _Queued | Callable[[], Awaitable[None]]
@@ -182,15 +194,23 @@ class RequestChannel:
 
     # --- for processors ------------------------------------------------------------------------------------------
 
-    def handle_burst(self, requests: Sequence[RequestInHand]) -> None:
-        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready."""
+    def handle_burst(self, requests: Sequence[RequestInHand]) -> Unfinished | None:
+        """Call the inline handlers of one connection's burst in order, end the burst, send what is ready.
+
+        Returns the request that ended it early, if one did: it and those behind it own their bytes from then on, its
+        remainder is to be enqueued, and the rest handled as a burst when that is done."""
+        unfinished: Unfinished | None = None
         if requests:
             inline = self._inline
-            for request in requests:
+            in_order = iter(requests)
+            for request in in_order:
                 try:
-                    inline[request.api_key](request)
+                    remainder = inline[request.api_key](request)
                 except Exception as error:
                     self._answer_failure(request, error)
+                else:
+                    if remainder is not None:
+                        unfinished = Unfinished(request, remainder, list(in_order))
             try:
                 self._end_of_burst()
             except Exception as error:
@@ -198,10 +218,12 @@ class RequestChannel:
                 self._log_bug(requests[-1], error)
                 requests[-1].connection.close("a bug at the end of a burst, see the log")
         self.flush_responses()
+        return unfinished
 
-    async def enqueue(self, request: RequestInHand, charged_bytes: int) -> None:
-        """Put a queued or control request in line; waits while its queue is full. Its connection is muted by now.
-        `charged_bytes` of `budget_of(api_key)` were reserved for it: they are released here, however it ends."""
+    async def enqueue(self, request: RequestInHand, charged_bytes: int, remainder: Remainder | None = None) -> None:
+        """Put a queued or control request in line, or an inline request's remainder; waits while its queue is full. Its
+        connection is muted by now. `charged_bytes` of `budget_of(api_key)` were reserved for it: they are released
+        here, however it ends."""
         budget = self.budget_of(request.api_key)
         queue = self._control if budget is self._control_bytes else self._data
         try:
@@ -210,7 +232,7 @@ class RequestChannel:
         except BaseException:
             budget.release(charged_bytes)
             raise
-        queue.put(_Queued(request, budget, charged_bytes))
+        queue.put(_Queued(request, budget, charged_bytes, remainder))
 
     def budget_of(self, api_key: int) -> ByteBudget:
         """Where bytes of this API's requests are charged; controllers' requests never wait for data."""
@@ -256,7 +278,9 @@ class RequestChannel:
     async def _handle_queued(self, queued: _Queued) -> None:
         request = queued.request
         try:
-            if not request.connection.closed:
+            if queued.remainder is not None:  # also after a close: what came whole is carried out
+                await queued.remainder()
+            elif not request.connection.closed:
                 request.respond(await self._handlers[request.api_key](request))
         except Exception as error:
             self._answer_failure(request, error)

@@ -177,8 +177,8 @@ class Metadata:
         a name that cannot even be encoded would spoil the questions about all other topics, too."""
         try:
             check_topic_name(name)
-        except InvalidTopicName as error:
-            raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+        except InvalidTopicName as refusal:
+            raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(refusal)) from None
         deadline = trio.current_time() + timeout_ms / 1000
         while True:
             self._topics[name] = None

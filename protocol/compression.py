@@ -1,8 +1,8 @@
-"""Decompression with a limit: no input, however it lies, costs more memory than the caller allows.
+"""Decompression with a limit: no input, however it lies, costs more memory than the caller allows. And compression.
 
 `decompress(codec, data, max_bytes)` serves the four codecs of record batches:
 
-* gzip   one or more gzip members; zlib stops at the limit by itself.
+* gzip   up to 100 gzip members; zlib stops at the limit by itself.
 * snappy either raw, or xerial framing: 16 bytes of header, then (int32 big endian length, raw snappy block)…; each
          block begins with its own decompressed length, which is added up before anything is decoded.
 * lz4    one LZ4 frame.
@@ -10,7 +10,10 @@
          walked first (RFC 8878, 3.1.1): windows above the limit are refused, and the blocks (at most 128 KiB each
          when decoded) give an upper bound of the output.
 
-lz4 and zstd are decoded into a buffer that cannot grow: a first guess, doubled up to the limit.
+lz4 and zstd are decoded into a buffer that cannot grow: a first guess, raised up to the limit.
+
+`compress(codec, data)` writes what Kafka's readers take, at Kafka's default levels: one gzip member (without a time in
+its header: the same data gives the same bytes), xerial snappy, lz4 with independent blocks, one zstd frame.
 """
 
 from __future__ import annotations
@@ -57,6 +60,11 @@ def decompress(codec: int, data: memoryview, max_bytes: int = MAX_DECOMPRESSED_B
     return decoder(data, max_bytes)
 
 
+def compress(codec: int, data: memoryview) -> bytes:
+    """`data` in that codec. KeyError: no such codec."""
+    return _ENCODERS[codec](data)
+
+
 def _too_large(codec: str, max_bytes: int) -> DecompressionFailed:
     return DecompressionFailed(
         f"{codec} data decodes to more than the {max_bytes} bytes allowed", ErrorCode.MESSAGE_TOO_LARGE
@@ -72,13 +80,16 @@ def _plain(data: memoryview, max_bytes: int) -> Buffer:
 # --- gzip --------------------------------------------------------------------------------------------------------
 
 _GZIP_ONLY = 16 + zlib.MAX_WBITS
+MAX_GZIP_MEMBERS = 100
+"""Producers write one. What follows a member is copied to be read, so a megabyte of empty members would be gigabytes
+of copying."""
 
 
 def _gzip(data: memoryview, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     room = max_bytes
     rest: Buffer = data
-    while True:
+    for _ in range(MAX_GZIP_MEMBERS):
         member = zlib.decompressobj(_GZIP_ONLY)
         try:
             # One byte more than allowed, so that "exactly the limit" and "more" can be told apart; 0 means no limit.
@@ -94,6 +105,12 @@ def _gzip(data: memoryview, max_bytes: int) -> bytes:
         rest = member.unused_data
         if not rest:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    raise DecompressionFailed(f"gzip data of more than {MAX_GZIP_MEMBERS} members")
+
+
+def _gzip_encode(data: memoryview) -> bytes:
+    member = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, _GZIP_ONLY)
+    return member.compress(data) + member.flush()
 
 
 # --- snappy ------------------------------------------------------------------------------------------------------
@@ -105,7 +122,7 @@ _BLOCK_LENGTH = struct.Struct(">i")
 
 def _snappy(data: memoryview, max_bytes: int) -> bytes:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _snappy_block(data, max_bytes)[0]
+        return _snappy_block(data, max_bytes, max_bytes)
     pieces: list[bytes] = []
     room = max_bytes
     position, end = _XERIAL_HEADER_BYTES, len(data)
@@ -116,21 +133,33 @@ def _snappy(data: memoryview, max_bytes: int) -> bytes:
         position += _BLOCK_LENGTH.size
         if length < 1 or length > end - position:
             raise DecompressionFailed(f"snappy block of {length} bytes where {end - position} are left")
-        piece, room = _snappy_block(data[position : position + length], room)
+        piece = _snappy_block(data[position : position + length], room, max_bytes)
+        room -= len(piece)
         pieces.append(piece)
         position += length
     return b"".join(pieces)
 
 
-def _snappy_block(block: memoryview, room: int) -> tuple[bytes, int]:
-    """The decoded block and the room that it leaves."""
+def _snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+    """The decoded block, which must fit the room that `max_bytes` leave."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > room:
-            raise _too_large("snappy", room)
-        return bytes(cramjam.snappy.decompress_raw(block)), room - size
+        if cramjam.snappy.decompress_raw_len(block) > room:
+            raise _too_large("snappy", max_bytes)
+        return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise DecompressionFailed(f"snappy data is damaged: {error}") from None
+
+
+_XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+
+
+def _snappy_encode(data: memoryview) -> bytes:
+    pieces = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        pieces += (_BLOCK_LENGTH.pack(len(block)), block)
+    return b"".join(pieces)
 
 
 # --- lz4 and zstd ------------------------------------------------------------------------------------------------
@@ -160,6 +189,21 @@ def _into_fixed_buffer(
 def _lz4(data: memoryview, max_bytes: int) -> memoryview:
     guess = max(_FIRST_GUESS_MIN_BYTES, _FIRST_GUESS_FACTOR * len(data))
     return _into_fixed_buffer("lz4", cramjam.lz4.decompress_into, data, max_bytes, guess)
+
+
+_LZ4_LEVEL = 9
+_ZSTD_LEVEL = 3
+"""Kafka's defaults (KIP-390)."""
+
+
+def _lz4_encode(data: memoryview) -> bytes:
+    encoder = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)  # KIP-57
+    encoder.compress(bytes(data))  # it takes no memoryview
+    return bytes(encoder.finish())
+
+
+def _zstd_encode(data: memoryview) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
 def _zstd(data: memoryview, max_bytes: int) -> memoryview:
@@ -241,4 +285,12 @@ _DECODERS: dict[int, Callable[[memoryview, int], Buffer]] = {
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
+}
+
+_ENCODERS: dict[int, Callable[[memoryview], bytes]] = {
+    Codec.NONE: bytes,
+    Codec.GZIP: _gzip_encode,
+    Codec.SNAPPY: _snappy_encode,
+    Codec.LZ4: _lz4_encode,
+    Codec.ZSTD: _zstd_encode,
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from strandline.protocol.record_rules import BatchRules, batch_rules
 from strandline.runtime.config_broker import BrokerConfig
 from strandline.runtime.config_table_logs import BROKER_KEY
 from strandline.runtime.config_values import ANY, ConfigKey, InvalidConfig
@@ -103,6 +104,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     unclean_leader_election_enable: bool
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    batch_rules: BatchRules | None = None
+    """Derived once: what is asked of each produced batch; None for the ordinary topic."""
 
     @property
     def is_compacted(self) -> bool:
@@ -123,7 +126,16 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
                 name, text, "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
             )
         values[row.key.attribute] = row.key.parse(text)
-    return TopicConfig(**values)
+    config = TopicConfig(**values)
+    rules = batch_rules(
+        cleanup_policy=config.cleanup_policy,
+        compression_type=config.compression_type,
+        timestamp_type=config.message_timestamp_type,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        difference_max_ms=config.message_timestamp_difference_max_ms,
+    )
+    return config if rules is None else msgspec.structs.replace(config, batch_rules=rules)
 
 
 def not_honoured_yet(overrides: Iterable[str]) -> list[str]:

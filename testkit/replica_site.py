@@ -2,7 +2,7 @@
 
 `ReplicaSite` plays the controller (`order`, `stop`), clients (`produce`, `fetch`) and the other replicas (`follow`).
 `burst` calls handlers as the request channel does, inline and then `end_of_burst`. A `Hand` is a request whose answers
-are kept with the bytes that would have been sent. What the handlers submit waits until `run_submitted`.
+are kept with the bytes that would have been sent. What the handlers submit or leave to do waits until `run_submitted`.
 """
 
 from __future__ import annotations
@@ -291,7 +291,9 @@ class ReplicaSite:
                 ProduceRequest: self.replicas.produce.handle,
                 DeleteRecordsRequest: self.replicas.delete_records.handle,
             }.get(type(hand.message), self.replicas.fetch.handle)
-            handler(in_hand(hand))
+            remainder = handler(in_hand(hand))
+            if remainder is not None:
+                self.submitted.append(remainder)
         self.replicas.end_of_burst()
 
     def produce(self, *parts: tuple[TopicPartition, bytes], **fields: Any) -> Hand:

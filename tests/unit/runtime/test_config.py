@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.protocol.record_rules import BatchRules
 from strandline.runtime.config import (
     BROKER_KEYS,
     TOPIC_KEYS,
@@ -66,9 +67,8 @@ def test_the_class_has_one_attribute_per_row_and_of_its_type() -> None:
 
 def test_a_topics_class_has_one_attribute_per_row_and_of_its_type() -> None:
     hints = get_type_hints(TopicConfig)
-    assert {name: hints[name] for name in TopicConfig.__struct_fields__} == {
-        row.key.attribute: TYPES[row.key.kind] for row in TOPIC_KEYS
-    }
+    attributes = {name: hints[name] for name in TopicConfig.__struct_fields__ if name != "batch_rules"}
+    assert attributes == {row.key.attribute: TYPES[row.key.kind] for row in TOPIC_KEYS}
 
 
 @pytest.mark.parametrize("key", [*BROKER_KEYS, *(row.key for row in TOPIC_KEYS)], ids=lambda key: key.name)
@@ -287,6 +287,17 @@ def test_a_topic_has_the_brokers_values_unless_it_says_otherwise() -> None:
     assert (plain.max_message_bytes, plain.segment_ms, plain.is_compacted) == (5000, 3_600_000, False)
     own = topic_config(config, {"max.message.bytes": "7", "cleanup.policy": "compact,delete", "flush.ms": "9"})
     assert (own.max_message_bytes, own.segment_ms, own.flush_ms, own.is_compacted) == (7, 3_600_000, 9, True)
+    assert (plain.batch_rules, own.batch_rules) == (None, BatchRules(needs_keys=True))
+
+
+def test_the_rules_of_a_topics_batches_follow_its_own_keys_and_the_brokers() -> None:
+    config = load(compression_type="lz4", log_message_timestamp_before_max_ms="60000")
+    assert topic_config(config, {}).batch_rules == BatchRules(codec=3, before_max_ms=60_000)
+    own = {"compression.type": "producer", "message.timestamp.difference.max.ms": "5"}
+    assert topic_config(config, own).batch_rules == BatchRules(before_max_ms=60_000, after_max_ms=5)
+    assert topic_config(config, {"message.timestamp.type": "LogAppendTime"}).batch_rules == BatchRules(
+        codec=3, stamps=True
+    )
 
 
 @pytest.mark.parametrize(
