@@ -24,8 +24,9 @@ from strandline.storage.loading import (
 from strandline.storage.log_manager import LogManager
 from strandline.storage.scan import ScanTask, scan_segments
 
-INLINE_BYTES = 4 * 2**20
-"""So much is checked by the thread that loads: a worker takes about 0.3 s to start."""
+INLINE_BYTES = 128 * 2**20
+"""So much of a directory is checked by the threads that load, before workers are started: one takes about 0.3 s to
+start, a thread checks 0.3 GB/s of batches of 1 KB and 2.5 GB/s of 16 KB (tests/benchmarks/startup.py)."""
 PROGRESS_INTERVAL_S = 2.0
 
 
@@ -91,6 +92,7 @@ class _Loader:
         self._environment = environment
         self._limiter = trio.CapacityLimiter(threads)
         self._progress = progress
+        self._inline_bytes = INLINE_BYTES
 
     async def run(self) -> None:
         """One of several tasks: take logs until none is left."""
@@ -105,7 +107,9 @@ class _Loader:
         """What was found in the segments that these logs want checked, in order."""
         groups = scan_groups(chunk)
         results: list[list[list[Any]]] = [[] for _ in groups]
-        in_worker = sum(task.size_bytes for group in groups for task in group) > INLINE_BYTES
+        scan_bytes = sum(task.size_bytes for group in groups for task in group)
+        in_worker = scan_bytes > self._inline_bytes
+        self._inline_bytes -= scan_bytes
         async with trio.open_nursery() as nursery:
             for place, group in enumerate(groups):
                 nursery.start_soon(self._scan_group, group, results, place, in_worker)
