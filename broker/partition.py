@@ -19,6 +19,7 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartiti
 from strandline.runtime.config import TopicConfig
 from strandline.storage import head
 from strandline.storage.log import Log
+from strandline.storage.producer_append import Outcome, append_checked
 
 if TYPE_CHECKING:
     from strandline.broker.delete_records import DeletionWaiter
@@ -96,6 +97,15 @@ class Partition:
         first_offset = self.log.append_as_leader(batches, leadership.leader_epoch)
         leadership.advance_high_watermark(self.log.log_end_offset)  # at once when nobody else is in sync
         return first_offset
+
+    def append_checked(self, entries: Sequence[Sequence[ProducedBatch]]) -> list[Outcome]:
+        """As `append`, for a wave in which idempotent producers take part: one outcome per entry, which may be that its
+        records are in the log already, or that its producer is refused."""
+        leadership = self.leadership
+        assert leadership is not None, "only a leader appends what clients produce"
+        outcomes = append_checked(self.log, entries, leadership.leader_epoch)
+        leadership.advance_high_watermark(self.log.log_end_offset)
+        return outcomes
 
     def complete_waiters(self) -> None:
         self.waiters.complete_below(self.high_watermark, self.log.log_start_offset)

@@ -26,7 +26,7 @@ from strandline.protocol.messages import PartitionProduceResponse
 from strandline.protocol.record_batch import TIMESTAMP_TYPE_BIT
 from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
-from strandline.storage.errors import LogStorageError
+from strandline.storage.errors import LogStorageError, ProducerRefused
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -169,17 +169,16 @@ class ProduceHandler:
                 self._replicas.high_watermark_advanced(partition)
 
     def _append(self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]) -> None:
+        for entry in entries:
+            if entry[2][0].producer_id >= 0:
+                self._append_checked(partition, entries)
+                return
         index = partition.topic_partition.partition
         batches = entries[0][2] if len(entries) == 1 else [batch for entry in entries for batch in entry[2]]
         try:
             offset = partition.append(batches)
         except LogStorageError as error:
-            self._replicas.partition_failed(partition, error)
-            for operation, position, _ in entries:
-                operation.complete(
-                    position,
-                    PartitionProduceResponse(index, ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)),
-                )
+            self._fail(partition, entries, error)
             return
         waiters = partition.waiters
         log_start_offset = partition.log.log_start_offset
@@ -195,3 +194,41 @@ class ProduceHandler:
                 outcome = PartitionProduceResponse(index, 0, base_offset, stamped_ms, log_start_offset)
                 operation.complete(position, outcome)
         partition.complete_waiters()
+
+    def _append_checked(
+        self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]
+    ) -> None:
+        """The same, where idempotent producers take part: each entry is appended, known already, or refused alone.
+
+        A repetition is answered as its first append was, with acks=all once that is below the high watermark."""
+        try:
+            outcomes = partition.append_checked([batches for _, _, batches in entries])
+        except LogStorageError as error:
+            self._fail(partition, entries, error)
+            return
+        index = partition.topic_partition.partition
+        log_start_offset = partition.log.log_start_offset
+        for (operation, position, _), outcome in zip(entries, outcomes, strict=True):
+            if isinstance(outcome, ProducerRefused):
+                refusal = PartitionProduceResponse(index, outcome.code, error_message=str(outcome))
+                operation.complete(position, refusal)
+            elif operation.request.message.acks == ACKS_ALL:
+                waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset)
+                partition.waiters.park(waiter)
+            else:
+                done = PartitionProduceResponse(index, 0, outcome.base_offset, -1, log_start_offset)
+                operation.complete(position, done)
+        partition.complete_waiters()
+
+    def _fail(
+        self,
+        partition: Partition,
+        entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]],
+        error: LogStorageError,
+    ) -> None:
+        """Nobody knows what of the wave was written: give the replica up, and say so to all."""
+        self._replicas.partition_failed(partition, error)
+        index = partition.topic_partition.partition
+        for operation, position, _ in entries:
+            failure = PartitionProduceResponse(index, ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
+            operation.complete(position, failure)

@@ -7,6 +7,7 @@ condition, never by which event woke first, and happens exactly once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple, Protocol
 
@@ -81,8 +82,11 @@ class ProduceWaiters:
         return len(self._waiting)
 
     def park(self, waiter: Waiter) -> None:
-        assert not self._waiting or self._waiting[-1].required_offset <= waiter.required_offset
-        self._waiting.append(waiter)
+        waiting = self._waiting
+        if not waiting or waiting[-1].required_offset <= waiter.required_offset:
+            waiting.append(waiter)
+        else:  # a repetition of what was appended before others that wait
+            waiting.insert(bisect_right(waiting, waiter.required_offset, key=_required_offset), waiter)
 
     def complete_below(self, high_watermark: int, log_start_offset: int) -> None:
         """Everything below HW is committed: answer its waiters."""
@@ -116,6 +120,10 @@ class ProduceWaiters:
             elif not waiter.operation.request.connection.closed:
                 kept.append(waiter)
         self._waiting = kept
+
+
+def _required_offset(waiter: Waiter) -> int:
+    return waiter.required_offset
 
 
 class ParkedFetch(Protocol):

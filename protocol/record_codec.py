@@ -154,12 +154,14 @@ class BatchBuilder:
 
     __slots__ = ("_builder", "records_count")
 
-    def __init__(self, codec: str = "none", batch_size_bytes: int = DEFAULT_BATCH_BYTES) -> None:
+    def __init__(
+        self, codec: str = "none", batch_size_bytes: int = DEFAULT_BATCH_BYTES, *, is_transactional: bool = False
+    ) -> None:
         """codec: none, gzip, snappy, lz4 or zstd (KeyError otherwise)."""
         self._builder = DefaultRecordBatchBuilder(
             magic=MAGIC,
             compression_type=Codec[codec.upper()],
-            is_transactional=0,
+            is_transactional=int(is_transactional),
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=-1,
