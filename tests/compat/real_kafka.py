@@ -52,6 +52,7 @@ group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
 log.cleaner.dedupe.buffer.size=2000000
 log.retention.check.interval.ms=300
+log.flush.start.offset.checkpoint.interval.ms=300
 log.initial.task.delay.ms=100
 """
 LOG4J = """\
@@ -237,14 +238,19 @@ class Ours(Turn):
         with Consumer(self.address) as consumer:
             consumer.assign([tp])
             consumer.seek_to_beginning(tp)
-            end = consumer.end_offsets([tp])[tp]
-            start = consumer.beginning_offsets([tp])[tp]
+            start, end = self.bounds(topic, partition)
             parts: list[bytes] = []
             deadline = time.monotonic() + 60
             while (end_offset(parts[-1]) if parts else start) < end:
                 assert time.monotonic() < deadline, f"{tp} is not served up to {end}"
                 parts += [bytes(fetched.records) for fetched in consumer.fetch_batches(timeout_ms=500)]
         return b"".join(parts)
+
+    def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """Log start and high watermark."""
+        tp = TopicPartition(topic, partition)
+        with Consumer(self.address) as consumer:
+            return consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
 
 
 class Site:

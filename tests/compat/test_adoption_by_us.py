@@ -13,14 +13,24 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from real_kafka import Kafka, Ours, Site, wait_until
 
+import strandline
 from strandline.client.sync_producer import Producer
 from strandline.protocol.records import decode_records
+from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, read_offsets
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}
-TOPICS = ("codecs", "idempotent", "shortened", "compacted", "empty")
+TOPICS = ("codecs", "idempotent", "shortened", "compacted", "begun", "empty")
+APPENDED = tuple(topic for topic in TOPICS if topic != "shortened")
+"""To which our broker appends; not where retention would then delete more."""
+APPENDED_RECORDS = 100
+LOG_START = 187
+"""Of `begun`: inside a batch."""
+DISK = PosixDisk()
 
 
 async def produce(kafka: Kafka, topic: str, records: Sequence[tuple[bytes | None, bytes]], **settings: Any) -> None:
@@ -38,6 +48,15 @@ async def produce(kafka: Kafka, topic: str, records: Sequence[tuple[bytes | None
 def numbered(count: int, size: int = 100) -> list[tuple[bytes | None, bytes]]:
     """Seven keys, values that no codec makes much smaller."""
     return [(b"k%d" % (place % 7), random.Random(place).randbytes(size)) for place in range(count)]
+
+
+async def delete_records(kafka: Kafka, topic: str, before: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before)})
+    finally:
+        await admin.close()
 
 
 async def commit_an_offset(kafka: Kafka) -> None:
@@ -60,29 +79,34 @@ def fill_with_kafka(site: Site) -> dict[str, bytes]:
     kafka.create_topic(
         "compacted", **SMALL, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", file_delete_delay_ms="100"
     )
+    kafka.create_topic("begun", **SMALL)
     kafka.create_topic("empty", **SMALL)
     for codec in CODECS:
         asyncio.run(produce(kafka, "codecs", numbered(150), compression_type=codec))
     asyncio.run(produce(kafka, "idempotent", numbered(400), enable_idempotence=True))
     asyncio.run(produce(kafka, "shortened", numbered(600)))
     asyncio.run(produce(kafka, "compacted", numbered(600, size=200)))
+    asyncio.run(produce(kafka, "begun", numbered(400)))
     asyncio.run(commit_an_offset(kafka))
     wait_until(lambda: kafka.bounds("shortened")[0] > 0, "retention moved the log start of shortened")
+    asyncio.run(delete_records(kafka, "begun", LOG_START))
+    starts = f"{site.data}/{LOG_START_OFFSETS}"
+    begun = (strandline.TopicPartition("begun", 0), LOG_START)
+    wait_until(lambda: begun in read_offsets(DISK, starts).items(), "Kafka wrote the log start of begun")
     wait_until(lambda: "compacted-0" in cleaned(site), "compacted was compacted")
     served = {topic: kafka.raw(topic) for topic in TOPICS}
     assert len(list(site.data.glob("codecs-0/*.log"))) >= 3
     return served
 
 
-def cleaned(site: Site) -> str:
+def cleaned(site: Site) -> list[str]:
     """The partitions that Kafka's cleaner is done with."""
-    lines = (site.data / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
-    return " ".join(f"{line.split()[0]}-{line.split()[1]}" for line in lines)
+    return [str(partition) for partition in read_offsets(DISK, f"{site.data}/{COMPACTED_OFFSETS}")]
 
 
 def append_with_ours(ours: Ours, topic: str) -> None:
     with Producer(ours.address, acks="all") as producer:
-        for place in range(100):
+        for place in range(APPENDED_RECORDS):
             producer.send(topic, b"ours %d" % place, key=b"k%d" % (place % 7), partition=0)
         producer.flush()
 
@@ -92,25 +116,34 @@ def test_our_broker_serves_the_folder_of_a_kafka_and_gives_it_back(new_site, sto
     site: Site = new_site()
     site.kafka.start()
     served = fill_with_kafka(site)
+    bounds = {topic: site.kafka.bounds(topic) for topic in TOPICS}
+    assert bounds["begun"] == (LOG_START, 400) and bounds["shortened"][0] > 0
     site.kafka.stop() if stop == "in order" else site.kafka.kill()
     logs = site.files(".log")
 
-    site.ours.start()
+    site.ours.start(log_cleaner_enable="false")  # the bytes shall stay comparable
     for topic in TOPICS:
+        assert site.ours.bounds(topic) == bounds[topic], topic
         assert site.ours.raw(topic) == served[topic], topic
     assert {name: data for name, data in site.files(".log").items() if name in logs} == logs
-    for topic in TOPICS:
+    for topic in APPENDED:
         append_with_ours(site.ours, topic)
     longer = {topic: site.ours.raw(topic) for topic in TOPICS}
-    for topic in TOPICS:
+    assert longer["shortened"] == served["shortened"]
+    for topic in APPENDED:
         assert longer[topic].startswith(served[topic]) and len(longer[topic]) > len(served[topic]), topic
     site.ours.stop() if stop == "in order" else site.ours.kill()
 
-    site.kafka.start()
+    site.kafka.start(log_cleaner_enable="false")
+    site.kafka.wait_for_log("Skipping recovery of 8 logs" if stop == "in order" else "Recovering 8 logs")
     for topic in TOPICS:
+        start, end = bounds[topic]
+        assert site.kafka.bounds(topic) == (start, end + (APPENDED_RECORDS if topic in APPENDED else 0)), topic
         assert site.kafka.raw(topic) == longer[topic], topic
     asyncio.run(produce(site.kafka, "idempotent", numbered(20), enable_idempotence=True))
     again = site.kafka.raw("idempotent")
-    assert again.startswith(longer["idempotent"]) and len(decode_records(memoryview(again))) == 400 + 100 + 20
+    assert (
+        again.startswith(longer["idempotent"]) and len(decode_records(memoryview(again))) == 400 + APPENDED_RECORDS + 20
+    )
     site.kafka.stop()
     assert not site.kafka.complaints()
