@@ -196,6 +196,7 @@ class Processor:
                 await connection.wait_unmuted()
         finally:
             leaving.drop()
+            self._channel.flush_responses()
         if leaving.fault is not None:
             self._bursts.break_off(connection, leaving.fault)
 
