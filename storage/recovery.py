@@ -133,7 +133,13 @@ def load_steps(
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
     if first_unsafe < len(segments):
         scanned = yield [
-            ScanTask(segment.path + LOG_SUFFIX, segment.base_offset, segment.size_bytes, config.index_interval_bytes)
+            ScanTask(
+                segment.path + LOG_SUFFIX,
+                segment.base_offset,
+                segment.size_bytes,
+                config.index_interval_bytes,
+                segment is segments[-1],
+            )
             for segment in segments[first_unsafe:]
         ]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)

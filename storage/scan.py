@@ -64,6 +64,8 @@ class CheckedPrefix:
     epoch: int
     fault: str = ""
     """Why the rest is not; empty when the file is sound to its end."""
+    fell: bool = False
+    """The fault is an offset or epoch that lies before the one of the last sound batch: one of the two is wrong."""
 
 
 def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple[int, BatchHeader]]:
@@ -78,7 +80,10 @@ def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple
         if filled - at >= HEADER_BYTES:
             header = read_header(buffer, at)
             need = header.batch_length + LENGTH_PREFIX_BYTES
-            prefix.fault = _header_fault(header, need, end - prefix.end_position, prefix)
+            prefix.fault = _header_fault(header, need, end - prefix.end_position)
+            if not prefix.fault:
+                prefix.fault = _order_fault(header, prefix)
+                prefix.fell = bool(prefix.fault)
             if prefix.fault:
                 return
             if filled - at >= need:
@@ -103,18 +108,23 @@ def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple
             return
 
 
-def _header_fault(header: BatchHeader, size_bytes: int, available: int, prefix: CheckedPrefix) -> str:
-    """Why a header cannot be the next one; empty when it can."""
+def _header_fault(header: BatchHeader, size_bytes: int, available: int) -> str:
+    """Why a header cannot be one; empty when it can."""
     if size_bytes < HEADER_BYTES:
         return f"the length field says {header.batch_length}"
     if header.magic != MAGIC:
         return f"the format version (magic) is {header.magic}, not {MAGIC}"
     if size_bytes > available:
         return f"the batch needs {size_bytes} bytes, {available} are there"
-    if header.base_offset < prefix.next_offset:
-        return f"offset {header.base_offset} stands after {prefix.next_offset - 1}"
     if header.last_offset_delta < 0:
         return f"the last offset delta is {header.last_offset_delta}"
+    return ""
+
+
+def _order_fault(header: BatchHeader, prefix: CheckedPrefix) -> str:
+    """Why a header cannot be the next one; empty when it can."""
+    if header.base_offset < prefix.next_offset:
+        return f"offset {header.base_offset} stands after {prefix.next_offset - 1}"
     if header.partition_leader_epoch < prefix.epoch:
         return f"leader epoch {header.partition_leader_epoch} stands after {prefix.epoch}"
     return ""
@@ -175,6 +185,8 @@ class ScanTask(NamedTuple):
     base_offset: int
     size_bytes: int
     index_interval_bytes: int
+    is_last: bool
+    """Of its log."""
 
 
 class ScannedSegment(NamedTuple):
@@ -197,33 +209,71 @@ class ScannedSegment(NamedTuple):
     """Offsets are missing in the sound part: the cleaner was here."""
 
 
+class _SoundPart:
+    """What is sound of a segment so far, one batch behind: base offset and epoch lie outside of the CRC, and which of
+    two neighbours has a wrong one shows only at the second."""
+
+    def __init__(self, task: ScanTask) -> None:
+        self.builder = IndexBuilder(task.base_offset, task.index_interval_bytes)
+        self.end_position = 0
+        self.next_offset = task.base_offset
+        self.epochs: list[list[int]] = []
+        self.last_epoch = -1
+        self.has_gaps = False
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        self.builder.add(position, header)
+        self.has_gaps |= self.leaves_gap(header) or header.records_count <= header.last_offset_delta
+        if header.partition_leader_epoch != self.last_epoch:
+            self.last_epoch = header.partition_leader_epoch
+            self.epochs.append([self.last_epoch, header.base_offset])
+        self.end_position = position + header.size_bytes
+        self.next_offset = header.next_offset
+
+    def leaves_gap(self, header: BatchHeader) -> bool:
+        return header.base_offset != self.next_offset
+
+    def doubts(self, last: BatchHeader, prefix: CheckedPrefix, is_last_segment: bool) -> str:
+        """Why the last batch that passed its checks is not to be believed; empty where it is."""
+        jumps = self.leaves_gap(last)
+        if prefix.fell and (jumps or (self.epochs and last.partition_leader_epoch != self.last_epoch)):
+            jump = f"offset {last.base_offset}" if jumps else f"epoch {last.partition_leader_epoch}"
+            return f"{prefix.fault}; the batch before jumps to {jump}"
+        if jumps and is_last_segment and not prefix.fault and not self.has_gaps:
+            return f"the last batch jumps from offset {self.next_offset} to {last.base_offset}"
+        return ""
+
+
 def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
     """Check one segment by itself: what stands before it is not known. OSError from the disk."""
-    builder = IndexBuilder(task.base_offset, task.index_interval_bytes)
+    sound = _SoundPart(task)
     prefix = CheckedPrefix(0, task.base_offset, -1)
-    epochs: list[list[int]] = []
-    last_epoch = -1
-    has_gaps = False
+    held: tuple[int, BatchHeader] | None = None
     file = disk.open(task.path, read_only=True)
     try:
-        for position, header in check_batches(file, task.size_bytes, prefix):
-            builder.add(position, header)
-            has_gaps |= header.base_offset != prefix.next_offset or header.records_count <= header.last_offset_delta
-            if header.partition_leader_epoch != last_epoch:
-                last_epoch = header.partition_leader_epoch
-                epochs.append([last_epoch, header.base_offset])
+        for found in check_batches(file, task.size_bytes, prefix):
+            if held is not None:
+                sound.add(*held)
+            held = found
     finally:
         file.close()
-    builder.finish()
+    fault = prefix.fault
+    if held is not None:
+        doubts = sound.doubts(held[1], prefix, task.is_last)
+        if doubts:
+            fault = doubts
+        else:
+            sound.add(*held)
+    sound.builder.finish()
     return ScannedSegment(
-        prefix.end_position,
-        prefix.next_offset,
-        prefix.fault,
-        builder.offset_index.encode(),
-        builder.time_index.encode(),
-        epochs,
-        last_epoch,
-        has_gaps,
+        sound.end_position,
+        sound.next_offset,
+        fault,
+        sound.builder.offset_index.encode(),
+        sound.builder.time_index.encode(),
+        sound.epochs,
+        sound.last_epoch,
+        sound.has_gaps,
     )
 
 
