@@ -1,11 +1,18 @@
-"""Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch. All inline."""
+"""Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch.
+
+All inline, but for ListOffsets by timestamp: it reads indexes and decodes batches, so it leaves its burst, and what is
+compressed is decoded by a worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from strandline.broker.request_channel import RequestInHand
+import trio
+
+from strandline.broker.request_channel import Remainder, RequestInHand
 from strandline.protocol.api import INTER_BROKER_ONLY
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -28,14 +35,22 @@ from strandline.protocol.messages import (
     OffsetForLeaderTopicResponse,
     UpdateMetadataPartitionState,
 )
-from strandline.protocol.record_batch import InvalidBatch
+from strandline.protocol.record_batch import BatchHeader, InvalidBatch
+from strandline.protocol.record_conversion import find_record
+from strandline.protocol.records import first_record_from
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
+from strandline.runtime.environment import WORKER_DIED, ComputingFailed
 from strandline.storage.errors import LogStorageError
+from strandline.storage.timestamps import batch_for_timestamp
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
     from strandline.broker.replica_manager import ReplicaManager
+
+
+INLINE_DECODE_BYTES = 256 * 1024
+"""Uncompressed batches up to this size are looked into on the event loop: a millisecond or two of small records."""
 
 
 class QueryHandler:
@@ -125,15 +140,35 @@ class QueryHandler:
 
     # --- ListOffsets -------------------------------------------------------------------------------------------
 
-    def list_offsets(self, request: RequestInHand) -> None:
+    def list_offsets(self, request: RequestInHand) -> Remainder | None:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
-        topics = [
-            ListOffsetsTopicResponse(topic.name, [self._list_offset(topic.name, wanted) for wanted in topic.partitions])
-            for topic in request.message.topics
-        ]
+        topics = request.message.topics
+        if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
+            return partial(self._list_offsets_by_time, request)
+        request.respond(
+            ListOffsetsResponse(
+                [
+                    ListOffsetsTopicResponse(topic.name, [self._list_offset(topic.name, w) for w in topic.partitions])
+                    for topic in topics
+                ]
+            )
+        )
+        return None
+
+    async def _list_offsets_by_time(self, request: RequestInHand) -> None:
+        """In a handler task, one partition at a time."""
+        topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
+        for topic, answer in zip(request.message.topics, topics, strict=True):
+            for wanted in topic.partitions:
+                if wanted.timestamp >= 0:
+                    await trio.lowlevel.checkpoint()
+                    answer.partitions.append(await self._find_by_time(topic.name, wanted))
+                else:
+                    answer.partitions.append(self._list_offset(topic.name, wanted))
         request.respond(ListOffsetsResponse(topics))
 
     def _list_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """Earliest or latest; for a timestamp: the error, if there is one."""
         index = wanted.partition_index
         partition = self._replicas.partitions.get((topic, index))
         code = self._fence(topic, index, wanted.current_leader_epoch, partition)
@@ -150,17 +185,52 @@ class QueryHandler:
             return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)
         if wanted.timestamp < 0:
             return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
+        return ListOffsetsPartitionResponse(index, 0)
+
+    async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """The first record that is not older. The role is looked at anew after each wait for a worker."""
+        index, timestamp_ms = wanted.partition_index, wanted.timestamp
+        behind = 0
+        while True:
+            refusal = self._list_offset(topic, wanted)
+            if refusal.error_code:
+                return refusal
+            partition = self._replicas.partitions[(topic, index)]
+            epoch = partition.leader_epoch
+            start, end = max(behind, partition.log.log_start_offset), partition.high_watermark
+            try:
+                found = batch_for_timestamp(partition.log, timestamp_ms, start, end)
+                if found is None:
+                    return ListOffsetsPartitionResponse(index, 0)
+                header, batch = found
+                record = await self._first_record(header, batch, timestamp_ms, start, end)
+            except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
+                return ListOffsetsPartitionResponse(index, error.code)
+            except LogStorageError as error:
+                self._replicas.partition_failed(partition, error)
+                return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
+            if self._replicas.partitions.get((topic, index)) is not partition or partition.leader_epoch != epoch:
+                behind = 0  # meanwhile the log may have become another: once more from the start
+            elif record:
+                return ListOffsetsPartitionResponse(index, 0, record[1], record[0], header.partition_leader_epoch)
+            else:
+                behind = header.next_offset
+
+    async def _first_record(
+        self, header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int, end: int
+    ) -> Sequence[int]:
+        """(offset, timestamp), or nothing. InvalidBatch: it cannot be decoded."""
+        cap = self._replicas.config.max_decompressed_message_bytes
+        if not header.codec and len(batch) <= INLINE_DECODE_BYTES:
+            return first_record_from(batch, timestamp_ms, start, end, cap) or ()
         try:
-            found = log.offset_for_timestamp(wanted.timestamp, leadership.high_watermark)
-        except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
-            return ListOffsetsPartitionResponse(index, error.code)
-        except LogStorageError as error:
-            self._replicas.partition_failed(partition, error)
-            return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
-        if found is None:
-            return ListOffsetsPartitionResponse(index, 0)
-        offset, timestamp_ms, epoch = found
-        return ListOffsetsPartitionResponse(index, 0, timestamp_ms, offset, epoch)
+            found = await self._replicas.run_computing(find_record, batch, timestamp_ms, start, end, cap)
+        except ComputingFailed as error:
+            code = ErrorCode.REQUEST_TIMED_OUT if error.kind == WORKER_DIED else ErrorCode.UNKNOWN_SERVER_ERROR
+            raise InvalidBatch(code, str(error)) from error
+        if isinstance(found, int):
+            raise InvalidBatch(ErrorCode(found), f"the batch at offset {header.base_offset} cannot be decoded")
+        return found
 
     # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
 

@@ -104,6 +104,9 @@ class ReplicaManager:
     async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
         return await self._environment.blocking.run(function, *args)
 
+    async def run_computing(self, job: Callable[..., T], *args: object) -> T:
+        return await self._environment.computing.run(job, *args)
+
     def why_not_leading(self, topic: str, index: int, partition: Partition | None) -> tuple[ErrorCode, int, int]:
         """(error, who leads, its epoch) for a request about a partition that this broker does not lead."""
         if partition is not None and partition.failed:

@@ -119,6 +119,19 @@ def decode_columns(
     return columns
 
 
+def first_record_from(
+    view: Buffer, timestamp_ms: int, start_offset: int, end_offset: int, max_decompressed_bytes: int
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record of the batch in [start_offset, end_offset) that is at least as young as
+    `timestamp_ms`; None where there is none. InvalidBatch: as for `decode_batch`."""
+    for record in _records(view, True, max_decompressed_bytes):
+        if record.offset >= end_offset:
+            return None
+        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+            return record.offset, record.timestamp
+    return None
+
+
 def _records(view: Buffer, check_crc: bool, max_decompressed_bytes: int) -> list[default_records.DefaultRecord]:
     header = read_header(view)
     size_bytes = header.size_bytes

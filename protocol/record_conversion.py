@@ -1,4 +1,4 @@
-"""What a worker does to produced batches: decode, check every record by the topic's rules, encode in the topic's codec.
+"""What workers do to batches: decode, check every record by the topic's rules, encode in the topic's codec.
 
 Only what the rules ask for (`BatchRules.needs_worker`). A batch is never taken apart into records: what is compressed
 is their section as a whole, so offsets, timestamps, keys, headers and the producer's fields stay as they were sent,
@@ -33,6 +33,7 @@ from strandline.protocol.record_batch import (
     InvalidBatch,
     read_header,
 )
+from strandline.protocol.record_codec import first_record_from
 from strandline.protocol.record_rules import BatchRules
 from strandline.protocol.record_validation import (
     PADDING,
@@ -131,6 +132,17 @@ def convert_all(
             decoded_bytes += max_decompressed_bytes if error.code is ErrorCode.MESSAGE_TOO_LARGE else len(batch)
             outcomes.append([int(error.code), str(error)])
     return outcomes, decoded_bytes
+
+
+def find_record(
+    _disk: object, batch: bytes, timestamp_ms: int, start_offset: int, end_offset: int, max_decompressed_bytes: int
+) -> tuple[int, int] | tuple[()] | int:
+    """The job of a lookup by timestamp in a compressed batch: (offset, timestamp); () where no record will do; an error
+    code where the batch cannot be decoded."""
+    try:
+        return first_record_from(batch, timestamp_ms, start_offset, end_offset, max_decompressed_bytes) or ()
+    except InvalidBatch as error:
+        return int(error.code)
 
 
 def take_over(batch: ProducedBatch, converted: bytes) -> None:

@@ -3,6 +3,7 @@
 * `record_batch`       the format, its header, scanning and patching in place
 * `record_validation`  what is checked of batches from producers and leaders (hot path)
 * `record_codec`       building and decoding
+* `record_conversion`  what workers do to batches: check, recompress; not imported here
 * `compression`        decompression with a limit
 """
 
@@ -32,6 +33,7 @@ from strandline.protocol.record_codec import (
     decode_batch,
     decode_columns,
     decode_records,
+    first_record_from,
 )
 from strandline.protocol.record_validation import (
     READER_SLACK_BYTES,
@@ -63,6 +65,7 @@ __all__ = [
     "decode_batch",
     "decode_columns",
     "decode_records",
+    "first_record_from",
     "read_header",
     "scan",
     "validate_fetched",

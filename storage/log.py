@@ -298,15 +298,6 @@ class Log:
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record below `end_offset` whose timestamp is at least
-        `timestamp_ms`; None when there is none. Decodes one batch; InvalidBatch where that cannot be done (a producer
-        may have compressed nonsense). LogStorageError from the disk."""
-        try:
-            return reading.find_timestamp(self.segments, timestamp_ms, self.log_start_offset, end_offset)
-        except (OSError, CorruptLog) as error:
-            raise self.fail("reading failed", error) from error
-
     # --- truncate ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""Finding things in a log: the file region of a fetch, the batch of an offset, the record of a timestamp.
+"""Finding things in a log: the file region of a fetch, the batch of an offset.
 
 A fetch at the tail is answered from memory (`read_tail`). Elsewhere the offset index gives both ends: a batch at or
 before the offset, and the last boundary within `max_bytes`; then a few headers are read at most. Nothing is changed but
@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader
-from strandline.protocol.records import decode_batch
 from strandline.runtime.disk import Buffer, File, FileRegion
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.errors import CorruptLog
-from strandline.storage.scan import read_batch, walk_headers
+from strandline.storage.scan import walk_headers
 from strandline.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -126,31 +125,6 @@ def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHe
         end = found + header.size_bytes
     if end != segment.size_bytes:
         raise CorruptLog(segment.path, end, "no whole batch stands there")
-
-
-def find_timestamp(
-    segments: SegmentList, timestamp_ms: int, log_start_offset: int, end_offset: int
-) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record in [log_start_offset, end_offset) that is at least as young
-    as `timestamp_ms`; None where there is none."""
-    for segment in segments:
-        if segment.base_offset >= end_offset:
-            return None
-        if segment.largest_timestamp_ms(segment is segments.active) < timestamp_ms:
-            continue
-        start = segment.indexes.time.offset_before(timestamp_ms)
-        position = segment.indexes.offset.position_for_offset(max(start, log_start_offset))
-        for found, header in headers_from(segment, position):
-            if header.base_offset >= end_offset:
-                return None
-            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start_offset:
-                continue
-            for record in decode_batch(read_batch(segment.log.get(), found, header)):
-                if record.offset >= end_offset:
-                    return None
-                if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
-                    return record.offset, record.timestamp_ms, header.partition_leader_epoch
-    return None
 
 
 def write_rest(file: File, buffers: Sequence[Buffer], position: int, written: int) -> None:

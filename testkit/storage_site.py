@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.protocol.record_validation import ProducedBatch, validate_produced
-from strandline.protocol.records import Record, build_batch, decode_records
+from strandline.protocol.records import Record, build_batch, decode_records, first_record_from
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 
 TP = TopicPartition("t", 0)
@@ -152,3 +153,15 @@ def epochs(log: Log) -> list[tuple[int, int]]:
 
 def file_names(disk: MemoryDisk, suffix: str = "", folder: str = FOLDER) -> list[str]:
     return [name for name in disk.listdir(folder) if name.endswith(suffix)]
+
+
+def offset_for_timestamp(log: Log, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None:
+    """(offset, timestamp, leader epoch) of the first record below `end_offset` that is at least so young."""
+    start = log.log_start_offset
+    while (found := batch_for_timestamp(log, timestamp_ms, start, end_offset)) is not None:
+        header, batch = found
+        record = first_record_from(batch, timestamp_ms, start, end_offset, 2**30)
+        if record is not None:
+            return (*record, header.partition_leader_epoch)
+        start = header.next_offset
+    return None

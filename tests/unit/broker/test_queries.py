@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from crc32c import crc32c
 from trio.testing import MockClock
 
 from strandline.broker.queries import QueryHandler
@@ -27,7 +28,9 @@ from strandline.protocol.messages import (
     OffsetForLeaderTopic,
     UpdateMetadataPartitionState,
 )
-from strandline.protocol.record_batch import InvalidBatch
+from strandline.protocol.record_validation import correct_max_timestamp
+from strandline.protocol.records import build_batch
+from strandline.protocol.types import TopicPartition
 from strandline.testkit.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, in_hand
 
 
@@ -51,6 +54,14 @@ class Queries:
         asked = ListOffsetsPartition(tp.partition, timestamp, epoch)
         hand = Hand(ListOffsetsRequest([ListOffsetsTopic(tp.topic, [asked])]))
         self.handler.list_offsets(in_hand(hand))
+        return hand.answer.topics[0].partitions[0]
+
+    async def offset_at(self, timestamp: int, *, tp=T0) -> ListOffsetsPartitionResponse:
+        """By timestamp: what a handler task does in between is done."""
+        hand = Hand(ListOffsetsRequest([ListOffsetsTopic(tp.topic, [ListOffsetsPartition(tp.partition, timestamp)])]))
+        remainder = self.handler.list_offsets(in_hand(hand))
+        assert remainder is not None and not hand.is_answered
+        await remainder()
         return hand.answer.topics[0].partitions[0]
 
     def epoch_end(self, epoch: int, *, current: int = -1) -> OffsetForLeaderPartitionResponse:
@@ -160,7 +171,8 @@ async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_i
     await site.follow_leader(epoch=1)
     await site.lead(epoch=2)
     for timestamp in (LATEST_TIMESTAMP, 1000):
-        assert queries.offset(timestamp).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        found = await queries.offset_at(timestamp) if timestamp >= 0 else queries.offset(timestamp)
+        assert found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     assert queries.offset(EARLIEST_TIMESTAMP).error_code == 0
     site.follow(2, 5)
     site.follow(3, 4)
@@ -178,9 +190,9 @@ async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(
         site.produce((T0, batch(timestamp_ms=1000 + 100 * place)), acks=1)
     site.follow(2, 4)
     site.follow(3, 2)
-    found = queries.offset(1050)
+    found = await queries.offset_at(1050)
     assert (found.offset, found.timestamp, found.leader_epoch) == (1, 1100, 2)
-    later = queries.offset(1150)
+    later = await queries.offset_at(1150)
     assert (later.error_code, later.offset, later.timestamp) == (0, -1, -1)
     assert queries.offset(-5).error_code == ErrorCode.INVALID_TIMESTAMP
 
@@ -200,22 +212,86 @@ async def test_offsets_are_the_leaders_to_tell(queries: Queries, autojump_clock:
     assert queries.offset(LATEST_TIMESTAMP, tp=T1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
-    queries: Queries, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def lone_leader(queries: Queries, *tps: TopicPartition) -> ReplicaSite:
     site = queries.site
-    await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
-    site.produce((T0, batch()), (T1, batch()))
+    await site.order(*(site.state(tp, replicas=(1,), isr=(1,)) for tp in tps))
+    return site
 
-    def nonsense(*_: object) -> None:
-        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "a producer compressed nonsense")
 
-    monkeypatch.setattr(site.partition(T0).log, "offset_for_timestamp", nonsense)
-    assert queries.offset(1000).error_code == ErrorCode.CORRUPT_MESSAGE
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_compressed_batches_are_looked_into_by_a_worker(
+    codec: str, queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    for place in range(3):
+        site.produce((T0, batch(10, timestamp_ms=1000 + 100 * place, size_bytes=100, codec=codec)))
+    for wanted, expected in (
+        (0, (0, 1000)),
+        (1005, (5, 1005)),
+        (1010, (10, 1100)),
+        (1209, (29, 1209)),
+        (1210, (-1, -1)),
+    ):
+        found = await queries.offset_at(wanted)
+        assert (found.error_code, found.offset, found.timestamp) == (0, *expected)
+    assert site.environment.computing.calls == (0 if codec == "none" else 4)  # type: ignore[attr-defined]
+
+
+async def test_a_large_batch_is_looked_into_by_a_worker_though_it_is_not_compressed(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    site.produce((T0, batch(10, timestamp_ms=1000, size_bytes=30_000)))
+    assert (await queries.offset_at(1007)).offset == 7
+    assert site.environment.computing.calls == 1  # type: ignore[attr-defined]
+
+
+async def test_a_batch_that_claims_a_younger_record_than_it_has_is_passed_over(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    lying = bytearray(batch(10, timestamp_ms=1000, size_bytes=100, codec="gzip"))
+    correct_max_timestamp(memoryview(lying), 9999)
+    site.produce((T0, bytes(lying)), (T0, batch(2, timestamp_ms=2000)))
+    found = await queries.offset_at(1500)
+    assert (found.offset, found.timestamp) == (10, 2000)
+
+
+async def test_a_bomb_in_the_log_is_not_decoded_beyond_the_cap(autojump_clock: MockClock) -> None:
+    queries = Queries(ReplicaSite(config={"max.decompressed.message.bytes": "100000"}))
+    site = await lone_leader(queries, T0)
+    site.produce((T0, build_batch([(1000, b"k", bytes(2_000_000))], "zstd")))
+    assert (await queries.offset_at(1000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert site.partition().leadership is not None
+
+
+async def test_leadership_that_is_lost_meanwhile_is_told(queries: Queries, autojump_clock: MockClock) -> None:
+    site = await lone_leader(queries, T0)
+    site.produce((T0, batch(10, size_bytes=100, codec="gzip")))
+    run = site.environment.computing.run
+
+    async def meanwhile(*args: object) -> object:
+        found = await run(*args)  # type: ignore[arg-type]
+        await site.follow_leader(epoch=5)
+        return found
+
+    object.__setattr__(site.environment.computing, "run", meanwhile)
+    assert (await queries.offset_at(1000)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0, T1)
+    nonsense = bytearray(batch(10, size_bytes=100, codec="gzip"))
+    nonsense[70:90] = b"\xff" * 20
+    nonsense[17:21] = crc32c(bytes(nonsense[21:])).to_bytes(4, "big")
+    assert [o.error_code for o in site.produce((T0, bytes(nonsense)), (T1, batch())).outcomes] == [0, 0]
+    assert (await queries.offset_at(1000)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert site.partition(T0).leadership is not None
     site.disk.fail("pread", "/logs/t-1/*", errno.EIO)
     site.disk.fail("pread_into", "/logs/t-1/*", errno.EIO)
-    assert queries.offset(1000, tp=T1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await queries.offset_at(1000, tp=T1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert site.partition(T1).failed
 
 

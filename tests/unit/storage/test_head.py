@@ -31,6 +31,7 @@ from strandline.testkit.storage_site import (
     epochs,
     file_names,
     fill,
+    offset_for_timestamp,
     offsets,
     produced,
     raw,
@@ -104,7 +105,7 @@ def test_a_log_start_inside_a_batch_leaves_the_batch_whole(site: StorageSite) ->
     assert raise_log_start(log, 31, 60) and not raise_log_start(log, 31, 60) and not raise_log_start(log, 5, 60)
     assert retain(log, site.disk) > 0 and bases(log)[0] <= 30
     assert records(log)[0].offset == 30 and records(log) == before[30:]
-    assert log.offset_for_timestamp(0, 60)[0] == 31 and epochs(log) == [(0, 31)]
+    assert offset_for_timestamp(log, 0, 60)[0] == 31 and epochs(log) == [(0, 31)]
 
 
 def test_a_log_whose_records_were_all_deleted_keeps_its_end_and_frees_the_disk(site: StorageSite) -> None:

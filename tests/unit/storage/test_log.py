@@ -17,6 +17,7 @@ from strandline.testkit.storage_site import (
     epochs,
     file_names,
     fill,
+    offset_for_timestamp,
     offsets,
     produced,
     raw,
@@ -250,7 +251,7 @@ def test_a_timestamp_finds_the_first_record_that_is_not_older(site: StorageSite,
     everything = records(log)
     for wanted in range(800, 3100, 7):
         expected = next((record for record in everything if record.timestamp_ms >= wanted), None)
-        found = log.offset_for_timestamp(wanted, log.log_end_offset)
+        found = offset_for_timestamp(log, wanted, log.log_end_offset)
         if expected is None:
             assert found is None
         else:
@@ -260,9 +261,9 @@ def test_a_timestamp_finds_the_first_record_that_is_not_older(site: StorageSite,
 def test_a_timestamp_is_not_found_at_or_above_the_end_offset(site: StorageSite) -> None:
     log = site.log()
     fill(log, 10, count=2, timestamp_ms=1000)
-    assert log.offset_for_timestamp(1013, 20) == (13, 1013, 0)
-    assert log.offset_for_timestamp(1013, 13) is None
-    assert log.offset_for_timestamp(1013, 14) == (13, 1013, 0)
+    assert offset_for_timestamp(log, 1013, 20) == (13, 1013, 0)
+    assert offset_for_timestamp(log, 1013, 13) is None
+    assert offset_for_timestamp(log, 1013, 14) == (13, 1013, 0)
 
 
 # --- a failing disk ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,16 @@ from strandline.storage.epoch_check import epochs_agree
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.storage.scan import build_indexes
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, epochs, produced, raw, records
+from strandline.testkit.storage_site import (
+    TOPIC_ID,
+    TP,
+    StorageSite,
+    epochs,
+    offset_for_timestamp,
+    produced,
+    raw,
+    records,
+)
 
 CODECS = st.sampled_from(["none", "none", "none", "gzip", "lz4"])
 
@@ -207,7 +216,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(timestamp_ms=st.integers(900, 3000))
     def find_a_timestamp(self, timestamp_ms: int) -> None:
         expected: Any = next((r for r in records(self.log) if r.timestamp_ms >= timestamp_ms), None)
-        found = self.log.offset_for_timestamp(timestamp_ms, self.end_offset)
+        found = offset_for_timestamp(self.log, timestamp_ms, self.end_offset)
         assert (found and found[:2]) == (expected and (expected.offset, expected.timestamp_ms))
 
     @rule()

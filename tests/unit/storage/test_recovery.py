@@ -17,6 +17,7 @@ from strandline.testkit.storage_site import (
     epochs,
     file_names,
     fill,
+    offset_for_timestamp,
     offsets,
     raw,
     records,
@@ -176,7 +177,7 @@ def test_a_damaged_index_gives_the_same_answers_as_before(
     log = manager.create(TP, bytes(16))
     fill(log, 120, count=2)
     expected = records(log)
-    times = {ms: log.offset_for_timestamp(ms, 240) for ms in range(990, 1250, 9)}
+    times = {ms: offset_for_timestamp(log, ms, 240) for ms in range(990, 1250, 9)}
     manager.flush_all()
     manager.checkpoint_recovery_points()
     manager.close(clean=clean)
@@ -189,7 +190,7 @@ def test_a_damaged_index_gives_the_same_answers_as_before(
     log = site.reload()
     for start in range(0, 240, 7):
         assert records(log, start=start, max_bytes=400) == expected[start:]
-    assert {ms: log.offset_for_timestamp(ms, 240) for ms in times} == times
+    assert {ms: offset_for_timestamp(log, ms, 240) for ms in times} == times
     fill(log, 30, timestamp_ms=5000)
     assert offsets(log) == list(range(270))
 
