@@ -139,12 +139,13 @@ class ProduceHandler:
         replicas.end_of_burst()
 
     def _refuse_after_wait(self, part: RuledBatches, acks: int) -> PartitionProduceResponse | None:
-        """Whatever may have changed since `_admit`: the role, the replica itself, the ISR."""
+        """Whatever may have changed since `_admit`: the role, the replica itself, the ISR. A broker that leaves
+        may have been replaced without having heard of it."""
         topic, index = part.partition.topic_partition
         if part.refusal is not None:
             return PartitionProduceResponse(index, part.refusal.code, error_message=str(part.refusal))
         partition = self._replicas.partitions.get((topic, index))
-        if partition is not part.partition or partition.leadership is None:
+        if partition is not part.partition or partition.leadership is None or self._replicas.is_leaving:
             return self._refuse_not_leading(topic, index, partition)
         if part.topic_id != NO_TOPIC_ID and part.topic_id != partition.topic_id:
             return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -101,6 +101,11 @@ class ReplicaManager:
     def lag_time_max_s(self) -> float:
         return self.config.replica_lag_time_max_ms / 1000
 
+    @property
+    def is_leaving(self) -> bool:
+        """This broker stops, and hands its leaderships over."""
+        return self._followers.leaving
+
     async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
         return await self._environment.blocking.run(function, *args)
 

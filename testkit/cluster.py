@@ -102,14 +102,16 @@ class MemoryCluster:
         seed: int = 0,
         network_latency_s: float = 0.001,
         zookeeper_latency_s: float = 0.002,
+        computing_delay_s: float = 0.0,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """config: keys of `server.properties` for every broker."""
+        """computing_delay_s: what each job of a worker takes. config: keys of `server.properties` for every broker."""
         self.seed = seed
         self.network = MemoryNetwork(seed, latency_s=network_latency_s)
         self.zookeeper = MemoryZooKeeper(latency_s=zookeeper_latency_s)
         self.nodes = {broker_id: BrokerNode(broker_id) for broker_id in range(1, brokers + 1)}
         self.history: list[str] = []
+        self._computing_delay_s = computing_delay_s
         self._config = dict(config or {})
         self._nursery: trio.Nursery | None = None
         for name in (CLIENT, *map(node_name, self.nodes)):
@@ -152,7 +154,7 @@ class MemoryCluster:
             disk=disk,
             network=self.network.node(node.name),
             blocking=NodeBlocking(node.life, InlineBlocking()),
-            computing=NodeComputing(node.life, InlineComputing(disk)),
+            computing=NodeComputing(node.life, InlineComputing(disk, self._computing_delay_s)),
             wall_clock=VirtualWallClock(),
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),
         )
