@@ -3,18 +3,23 @@
 ```
 <log dir>/.lock                              held while a broker uses the folder
           meta.properties                    whose folder this is, and in which boot of the machine it was last used
-          .kafka_cleanshutdown               present between an orderly stop and the next start
-          .strandline_segments                 which segments there were at the orderly stop (`segment_manifest`)
+          .kafka_cleanshutdown               present between an orderly stop and the next start (`segment_manifest`)
+          .strandline_segments               which segments there were at our orderly stop (`segment_manifest`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint
           <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
           <topic>-<partition>.<id>-delete/   about to be removed
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id`; Kafka ignores keys that it does not know, and so do we.
+(22 characters), and our own `strandline.boot.id` and `strandline.adopted`; Kafka keeps keys that it does not know, and
+so do we.
 
 Rules: the marker is removed, durably, before anything is loaded. The boot id is brought up to date only when nothing
 may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a kill in between must not hide
 it.
+
+Kafka may have had the folder before us, or between two lives of ours: then its clean marker is not ours. From then on
+until every log was loaded the folder is foreign (`strandline.adopted` is missing): no list of ours is believed, and
+each log is looked through for transactions.
 """
 
 from __future__ import annotations
@@ -39,12 +44,20 @@ from strandline.storage.checkpoints import (
 )
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable
 from strandline.storage.recovery import KnownState
-from strandline.storage.segment_manifest import MANIFEST, SegmentSizes, read_manifest, write_manifest
+from strandline.storage.segment_manifest import (
+    MANIFEST,
+    SegmentSizes,
+    decode_marker,
+    encode_marker,
+    read_manifest,
+    write_manifest,
+)
 
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
+ADOPTED_KEY = "strandline.adopted"
 DELETE_SUFFIX = "-delete"
 MAX_NAME_BYTES = 255
 
@@ -71,6 +84,8 @@ class LogDirectory:
         self.compacted_offsets: dict[TopicPartition, int] = {}
         self.segments: dict[TopicPartition, SegmentSizes] = {}
         """Of the logs at the orderly stop before this start; empty after any other."""
+        self._segments_crc: int | None = None
+        """Of the list that belongs to the marker."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
 
@@ -103,8 +118,10 @@ class LogDirectory:
         self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
         self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
         self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
-        if self.was_clean:
-            self.segments = read_manifest(self._disk, f"{self.path}/{MANIFEST}", self._report)
+        if self._segments_crc is not None:
+            path = f"{self.path}/{MANIFEST}"
+            self.segments = read_manifest(self._disk, path, self._segments_crc, self._report)
+            self._segments_crc = None
 
     def _make_folder(self) -> None:
         """Make the folder and its parents, durably."""
@@ -126,6 +143,7 @@ class LogDirectory:
         boot_id = self._disk.boot_id()
         if not self._disk.exists(path):
             self._meta = {"version": "0", "broker.id": str(self._broker_id), "directory.id": new_directory_id}
+            self._meta[ADOPTED_KEY] = "1"
             self.may_have_lost_data = True  # an empty or replaced folder: what this broker acknowledged before is gone
             self._write_meta()
             return
@@ -137,6 +155,10 @@ class LogDirectory:
         if found != str(self._broker_id):
             raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
         self.was_clean = self._disk.exists(f"{self.path}/{CLEAN_MARKER}")
+        if self.was_clean:
+            self._segments_crc = self._read_marker()
+            if self._segments_crc is None and self._meta.pop(ADOPTED_KEY, None) is not None:
+                self._write_meta()
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
         self.may_have_lost_data = not self.was_clean and not same_boot
         if "directory.id" not in self._meta or not (self.may_have_lost_data or same_boot):
@@ -144,6 +166,12 @@ class LogDirectory:
             if not self.may_have_lost_data:
                 self._meta[BOOT_ID_KEY] = boot_id
             self._write_meta()
+
+    def _read_marker(self) -> int | None:
+        try:
+            return decode_marker(read_file(self._disk, f"{self.path}/{CLEAN_MARKER}"))
+        except ValueError:  # absurdly large
+            return None
 
     def _take_marker(self) -> None:
         if self.was_clean:
@@ -164,6 +192,12 @@ class LogDirectory:
             self._meta[BOOT_ID_KEY] = self._disk.boot_id()
             self._write_meta()
 
+    def note_loaded(self) -> None:
+        """Every log here was loaded, or refused. Blocking."""
+        if ADOPTED_KEY not in self._meta and not self.refused:
+            self._meta[ADOPTED_KEY] = "1"
+            self._write_meta()
+
     def note_loss(self) -> None:
         """A log here ends below what was durable or committed: this broker may have lost data, and a crash before it
         has drawn the consequences does not make that forgotten. Blocking."""
@@ -182,6 +216,7 @@ class LogDirectory:
             log_start_offset=self.log_start_offsets.get(tp, 0),
             compacted_below=self.compacted_offsets.get(tp, 0),
             listed=self.segments.get(tp),
+            is_foreign=ADOPTED_KEY not in self._meta or tp not in self.recovery_points,
         )
 
     def log_folders(self) -> tuple[list[TopicPartition], list[str]]:
@@ -222,12 +257,12 @@ class LogDirectory:
 
     def write_segments(self, segments: Mapping[TopicPartition, SegmentSizes]) -> None:
         """What the next start shall find, written just before the marker. Blocking."""
-        write_manifest(self._disk, f"{self.path}/{MANIFEST}", segments)
+        self._segments_crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", segments)
 
     def close(self, clean: bool) -> None:
         """Leave the marker where the stop is an orderly one, and let the lock go. Blocking."""
         if clean:
-            write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", b"")
+            write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", encode_marker(self._segments_crc))
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -174,6 +174,7 @@ class LogManager:
             if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
                 # What is appended next must not be vouched for by the old checkpoint.
                 self._write_log_checkpoints(directory)
+            directory.note_loaded()
 
     def join_cluster(self, cluster_id: str) -> None:
         """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""

@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = ST
         time.sleep(_POLL_S)
 
 
-class Turn:
+class Turn(ABC):
     """What both kinds of broker have in common: a process on a port that serves one data folder."""
 
     def __init__(self, site: Site, kind: str) -> None:
@@ -117,8 +118,8 @@ class Turn:
     def log_of_this_life(self) -> str:
         return self.log()[self._seen :]
 
-    def _command(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _command(self) -> list[str]: ...
 
     def _is_up(self) -> bool:
         self.process.require_alive()
@@ -128,8 +129,8 @@ class Turn:
             return False
         return self._says_it_is_up()
 
-    def _says_it_is_up(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _says_it_is_up(self) -> bool: ...
 
 
 class Kafka(Turn):

@@ -154,7 +154,13 @@ def test_meta_properties_is_kafkas(site: StorageSite) -> None:
     manager = site.start()
     manager.join_cluster("abc")
     lines = site.disk.read("/logs/meta.properties").decode().splitlines()
-    assert lines == ["version=0", "broker.id=7", f"directory.id={manager.directory_id}", "cluster.id=abc"]
+    assert lines == [
+        "version=0",
+        "broker.id=7",
+        f"directory.id={manager.directory_id}",
+        "strandline.adopted=1",
+        "cluster.id=abc",
+    ]
 
 
 def test_what_others_wrote_into_meta_properties_stays(site: StorageSite) -> None:
