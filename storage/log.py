@@ -298,6 +298,10 @@ class Log:
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
 
+    def segments_replaced(self) -> None:
+        """Sealed segments are other files now: what was remembered of places in them counts no more."""
+        self._boundaries.visited.clear()
+
     # --- truncate ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:

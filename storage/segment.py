@@ -321,12 +321,12 @@ class Segment:
             except FileNotFoundError:
                 pass
 
-    def put_aside(self, delay_ms: int) -> None:
+    def put_aside(self, delay_ms: int, *, companions: bool = True) -> None:
         """The segment leaves its log: its files are renamed now and unlinked `delay_ms` later. Whoever still sends from
-        one of them may finish. OSError from the disk."""
+        one of them may finish. companions: those of other kinds, too. OSError from the disk."""
         self.release()
-        companions = [self.path + suffix for suffix in COMPANION_SUFFIXES]
-        self._context.removals.put_aside(self._context.disk, [*self.file_paths(), *companions], delay_ms)
+        others = [self.path + suffix for suffix in COMPANION_SUFFIXES] if companions else []
+        self._context.removals.put_aside(self._context.disk, [*self.file_paths(), *others], delay_ms)
 
     def release(self) -> None:
         """Drop descriptors and memory; the files stay."""

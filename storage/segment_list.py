@@ -7,9 +7,10 @@ first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from strandline.runtime.disk import Disk
 from strandline.storage import reading
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.segment import Segment
@@ -74,6 +75,28 @@ class SegmentList:
             self._sealed_bytes -= segment.size_bytes
             dropped.append(segment)
         return dropped
+
+    @property
+    def disk(self) -> Disk:
+        return self._context.disk
+
+    def put_aside(self, replaced: Sequence[Segment], delay_ms: int) -> None:
+        """Put the files of these segments aside, oldest first; `replace` has to follow. What belongs to a base offset
+        and not to its records stays with the first of them."""
+        for place, segment in enumerate(replaced):
+            segment.put_aside(delay_ms, companions=place > 0)
+
+    def replace(self, replaced: Sequence[Segment], size_bytes: int, largest_timestamp_ms: int) -> None:
+        """The files named as the first of these sealed neighbours are now what all of them became."""
+        first = replaced[0]
+        segment = Segment(self._context, self.folder, first.base_offset, first.index_interval_bytes)
+        segment.size_bytes = size_bytes
+        segment.sealed_timestamp_ms = largest_timestamp_ms
+        segment.created_ms = replaced[-1].created_ms
+        segment.first_timestamp_ms = first.first_timestamp_ms
+        place = self._segments.index(first)
+        self._segments[place : place + len(replaced)] = [segment]
+        self._sealed_bytes += size_bytes - sum(each.size_bytes for each in replaced)
 
     def locate_cut(self, offset: int) -> tuple[Segment, int, int]:
         """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch

@@ -1,0 +1,250 @@
+"""The records of many batches as columns: where each stands, its offset, its key, whether it is a tombstone.
+
+A chunk is some whole batches of a .log file. Records of compressed batches are decoded (with a cap) and put behind the
+chunk, so that all of them stand in one buffer. Only the walk from record to record is a Python loop, over the length
+varints; everything else is read by numpy for all records at once (format: `protocol/record_batch`).
+
+Rules: nothing is believed. A wrong CRC, a record that leaves its batch, offsets that do not rise or leave the batch's
+range, a count that is not the header's, data that does not decode or decodes to too much: `Unreadable`, with the offset
+of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from strandline.protocol.compression import DecompressionFailed, decompress
+from strandline.protocol.record_batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader
+from strandline.storage.cleaning.key_hash import I64, SLACK_BYTES, Bytes
+
+_VARINT_MAX_BYTES = 10
+_SLACK = bytes(4 * _VARINT_MAX_BYTES + SLACK_BYTES)
+_RECORD_MIN_BYTES = 6
+"""Attributes, two deltas, two lengths, the count of headers."""
+
+
+class Unreadable(Exception):
+    """A batch that the cleaner cannot look into. It stays as it is, and so does everything behind it."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"the batch at offset {offset}: {why}")
+        self.offset = offset
+        self.why = why
+
+
+class Batch(NamedTuple):
+    """One batch of a chunk; `start` and `end` are its bytes in the chunk's buffer."""
+
+    header: BatchHeader
+    start: int
+    end: int
+    first_record: int
+    """Number of its first record in the columns."""
+    records_end: int
+
+
+@dataclass(slots=True)
+class Columns:
+    """Positions are those of `buffer`. Columns have a row per record of all batches that are not control batches."""
+
+    buffer: bytes
+    batches: list[Batch]
+    starts: I64
+    """Of each record, its length varint included."""
+    bodies: I64
+    """Behind the length varint."""
+    ends: I64
+    offsets: I64
+    timestamp_deltas: I64
+    after_timestamps: I64
+    """Behind the timestamp delta."""
+    key_starts: I64
+    key_lengths: I64
+    """−1: no key."""
+    is_tombstone: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+    @property
+    def bytes_array(self) -> Bytes:
+        return np.frombuffer(self.buffer, dtype=np.uint8)
+
+
+class ChunkReader:
+    """Collects batches until they are enough, then makes columns of them."""
+
+    def __init__(self, data: bytes, max_decompressed_bytes: int) -> None:
+        """data: whole batches of the file, and perhaps a part of another."""
+        self._data = data
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._pieces: list[bytes | bytearray | memoryview] = [data]
+        self._batches: list[Batch] = []
+        self._starts: list[int] = []
+        self._bodies: list[int] = []
+        self._end = len(data)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What the compressed batches so far became."""
+        return self._end - len(self._data)
+
+    def add(self, header: BatchHeader, position: int, *, with_records: bool = True) -> None:
+        """The batch at `position` of the data. with_records: else (and for control batches) it has no rows."""
+        start, end = position, position + header.size_bytes
+        check_batch(header, memoryview(self._data)[start:end])
+        first = len(self._starts)
+        if with_records and not header.is_control and header.records_count:
+            if header.codec:
+                source, begin, stop = self._decode(header, start, end)
+                base = self._end
+                self._pieces.append(source)
+                self._end += stop
+            else:
+                source, begin, stop, base = self._data, start + HEADER_BYTES, end, 0
+            self._walk(header, source, begin, stop, base)
+        self._batches.append(Batch(header, start, end, first, len(self._starts)))
+
+    def _decode(self, header: BatchHeader, start: int, end: int) -> tuple[bytes, int, int]:
+        try:
+            records = decompress(
+                header.codec, memoryview(self._data)[start + HEADER_BYTES : end], self._max_decompressed_bytes
+            )
+        except DecompressionFailed as error:
+            raise Unreadable(header.base_offset, str(error)) from None
+        return bytes(records), 0, len(records)
+
+    def _walk(self, header: BatchHeader, source: bytes, position: int, end: int, base: int) -> None:
+        """Note where the records begin. Hot: one turn per record. `base`: where `source` begins in the buffer."""
+        starts, bodies = self._starts, self._bodies
+        before = len(starts)
+        limit = end - _RECORD_MIN_BYTES
+        while position < limit:
+            starts.append(position + base)
+            byte = source[position]
+            if byte < 128:
+                position += 1
+            else:
+                following = source[position + 1]
+                position += 2
+                if following < 128:
+                    byte = byte & 127 | following << 7
+                else:
+                    byte, position = _long_varint(source, position - 2, end, header)
+            if byte & 1:
+                break
+            bodies.append(position + base)
+            position += byte >> 1
+        if position != end or len(starts) - before != header.records_count or len(bodies) != len(starts):
+            raise Unreadable(
+                header.base_offset,
+                f"its {header.records_count} records end at byte {position}, the batch at {end} after"
+                f" {len(starts) - before} of them",
+            )
+
+    def columns(self) -> Columns:
+        """Of the batches so far; `Unreadable` names the first of them that is not what it should be."""
+        buffer = b"".join((*self._pieces, _SLACK))
+        array = np.frombuffer(buffer, dtype=np.uint8)
+        starts, bodies = np.array(self._starts, dtype=np.int64), np.array(self._bodies, dtype=np.int64)
+        ends = self._record_ends(starts)
+        base_offsets = np.repeat(
+            np.array([batch.header.base_offset for batch in self._batches], dtype=np.int64),
+            [batch.records_end - batch.first_record for batch in self._batches],
+        )
+        timestamp_deltas, after_timestamps = _varints(array, bodies + 1)
+        offset_deltas, position = _varints(array, after_timestamps)
+        key_lengths, key_starts = _varints(array, position)
+        # Lengths are believed only once they are known to stay within the record, and used for indexing only then.
+        sane = (key_lengths >= -1) & (key_lengths <= ends - key_starts)
+        values_at = np.where(sane, key_starts + np.maximum(key_lengths, 0), bodies)
+        value_lengths, values = _varints(array, values_at)
+        sane &= (values <= ends) & (value_lengths >= -1) & (np.maximum(value_lengths, 0) < ends - values + 1)
+        columns = Columns(
+            buffer,
+            self._batches,
+            starts,
+            bodies,
+            ends,
+            base_offsets + offset_deltas,
+            timestamp_deltas,
+            after_timestamps,
+            key_starts,
+            key_lengths,
+            value_lengths < 0,
+        )
+        self._check(columns, sane, offset_deltas)
+        return columns
+
+    def _record_ends(self, starts: I64) -> I64:
+        """A record ends where the next one of its batch begins; the last one of a batch, where its bytes end."""
+        ends = np.empty_like(starts)
+        if len(starts):
+            ends[:-1] = starts[1:]
+        decoded_end = len(self._data)
+        pieces = iter(self._pieces[1:])
+        for batch in self._batches:
+            if batch.records_end > batch.first_record:
+                if batch.header.codec:
+                    decoded_end += len(next(pieces))
+                    ends[batch.records_end - 1] = decoded_end
+                else:
+                    ends[batch.records_end - 1] = batch.end
+        return ends
+
+    def _check(self, columns: Columns, sane: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], deltas: I64) -> None:
+        if not len(deltas):
+            return
+        last_deltas = np.repeat(
+            np.array([batch.header.last_offset_delta for batch in self._batches], dtype=np.int64),
+            [batch.records_end - batch.first_record for batch in self._batches],
+        )
+        sane &= (deltas >= 0) & (deltas <= last_deltas)
+        rising = np.empty(len(deltas), dtype=np.bool_)
+        rising[0] = True
+        rising[1:] = deltas[1:] > deltas[:-1]
+        rising[[batch.first_record for batch in self._batches if batch.records_end > batch.first_record]] = True
+        sane &= rising
+        if not sane.all():
+            wrong = int(np.flatnonzero(~sane)[0])
+            for batch in self._batches:
+                if batch.first_record <= wrong < batch.records_end:
+                    raise Unreadable(batch.header.base_offset, f"record {wrong - batch.first_record} is malformed")
+
+
+def check_batch(header: BatchHeader, view: memoryview) -> None:
+    """Unreadable: a header that cannot be, or a wrong CRC."""
+    if header.magic != MAGIC or header.last_offset_delta < 0 or header.records_count < 0:
+        raise Unreadable(header.base_offset, f"no batch stands there: magic {header.magic}")
+    if crc32c.crc32c(view[CRC_START:]) != header.crc:
+        raise Unreadable(header.base_offset, "the CRC does not match")
+
+
+def _long_varint(source: bytes, position: int, end: int, header: BatchHeader) -> tuple[int, int]:
+    """(raw value, position behind it) of a length of three bytes or more."""
+    value = shift = 0
+    for place in range(position, min(end, position + _VARINT_MAX_BYTES)):
+        byte = source[place]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place + 1
+        shift += 7
+    raise Unreadable(header.base_offset, "a record's length does not end")
+
+
+def _varints(array: Bytes, positions: I64) -> tuple[I64, I64]:
+    """(values, positions behind them) of the zigzag varints at `positions`. One that has no end within ten bytes is
+    given an end there: its value is nonsense, which the caller's bounds find."""
+    byte = array[positions].astype(np.uint64)
+    values = byte & np.uint64(127)
+    behind = positions + 1
+    waiting = np.flatnonzero(byte > 127)
+    shift = 7
+    while len(waiting) and shift < 7 * _VARINT_MAX_BYTES:
+        byte = array[behind[waiting]].astype(np.uint64)
+        values[waiting] |= (byte & np.uint64(127)) << np.uint64(shift)
+        behind[waiting] += 1
+        waiting = waiting[byte > 127]
+        shift += 7
+    return ((values >> np.uint64(1)) ^ (np.uint64(0) - (values & np.uint64(1)))).astype(np.int64), behind

@@ -1,0 +1,96 @@
+"""The file that a group of segments becomes: `<base>.log.cleaned` with both indexes, written once, front to back.
+
+Nothing of it counts before the log has taken it over (`swap`): a start removes `.cleaned` files, and so does the next
+cleaning of the same log. It is synced before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.protocol.record_batch import BatchHeader
+from strandline.runtime.disk import Buffer, Disk, File
+from strandline.storage.reading import write_rest
+from strandline.storage.scan import IndexBuilder
+from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+"""The .log last: its name says that the group is complete."""
+MAX_SEGMENT_BYTES = 2**31 - 1
+"""Positions in an index are int32."""
+
+
+class TooLarge(Exception):
+    """A segment would grow beyond what an index can address."""
+
+
+class Output:
+    """Use it within `contextlib.closing`."""
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int) -> None:
+        self.path = f"{folder}/{base_offset:020d}"
+        self.size_bytes = 0
+        self.indexes = IndexBuilder(base_offset, index_interval_bytes)
+        self._disk = disk
+        self._log = self._create(LOG_SUFFIX)
+
+    def append(self, headers: Sequence[BatchHeader], pieces: Sequence[Buffer]) -> None:
+        """These batches come next; `pieces` are their bytes. OSError; TooLarge."""
+        size = sum(map(len, pieces))
+        if self.size_bytes + size > MAX_SEGMENT_BYTES:
+            raise TooLarge(f"{self.path} would have more than {MAX_SEGMENT_BYTES} bytes")
+        _write(self._log, pieces, self.size_bytes, size)
+        position = self.size_bytes
+        for header in headers:
+            self.indexes.add(position, header)
+            position += header.size_bytes
+        assert position == self.size_bytes + size
+        self.size_bytes = position
+
+    def finish(self) -> None:
+        """Write the indexes and make all three durable. Blocking."""
+        self.indexes.finish()
+        for suffix, content in (
+            (INDEX_SUFFIX, self.indexes.offset_index.encode(0)),
+            (TIME_INDEX_SUFFIX, self.indexes.time_index.encode(0)),
+        ):
+            file = self._create(suffix)
+            try:
+                if content:
+                    _write(file, [content], 0, len(content))
+                file.fsync()
+            finally:
+                file.close()
+        self._log.fsync()
+        self._log.close()
+
+    def discard(self) -> None:
+        """It is not needed. What cannot be removed now is removed by the next cleaning."""
+        self.close()
+        remove_files(self._disk, [self.path + suffix + CLEANED_SUFFIX for suffix in SUFFIXES])
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _create(self, suffix: str) -> File:
+        """New and by this process only: a leftover is somebody else's."""
+        path = self.path + suffix + CLEANED_SUFFIX
+        remove_files(self._disk, [path])
+        return self._disk.open(path, exclusive=True)
+
+
+def _write(file: File, pieces: Sequence[Buffer], position: int, size: int) -> None:
+    written = file.pwritev(pieces, position) if pieces else 0
+    if written != size:
+        write_rest(file, pieces, position, written)
+
+
+def remove_files(disk: Disk, paths: Sequence[str]) -> None:
+    """Unlink those that are there. OSError from the disk."""
+    for path in paths:
+        try:
+            disk.unlink(path)
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,104 @@
+"""A whole cleaning of one log in one call, and what must be true of its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from strandline.protocol.record_batch import BatchHeader, scan
+from strandline.protocol.records import Record, decode_batch
+from strandline.runtime.disk import Disk
+from strandline.storage.cleaning.cleaner import Cleaner, Done, Plan
+from strandline.storage.cleaning.rewrite import has_horizon
+from strandline.storage.cleaning.swap import Lent
+from strandline.storage.log import Log
+
+
+def clean(
+    log: Log,
+    disk: Disk,
+    *,
+    end_offset: int | None = None,
+    first_dirty_offset: int = 0,
+    now_ms: int = 0,
+    delete_retention_ms: int = 1000,
+    map_entries: int = 10_000,
+    segment_bytes: int = 2**30,
+    chunk_bytes: int = 2**19,
+    max_decompressed_bytes: int = 2**20,
+    last_of_producer: Mapping[int, int] | None = None,
+) -> Done:
+    """Clean all sealed segments below `end_offset` (default: all) at once."""
+    lent = Lent(log, log.log_end_offset if end_offset is None else end_offset)
+    plan = Plan(
+        folder=log.segments.folder,
+        sources=lent.sources,
+        first_dirty_offset=first_dirty_offset,
+        now_ms=now_ms,
+        delete_retention_ms=delete_retention_ms,
+        segment_bytes=segment_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+        index_interval_bytes=log.config.index_interval_bytes,
+        map_bytes=24 * map_entries,
+        map_load_factor=0.9,
+        max_decompressed_bytes=max_decompressed_bytes,
+        chunk_bytes=chunk_bytes,
+        hash_seed=7,
+        last_of_producer=dict(last_of_producer or {}),
+    )
+    for step in Cleaner(disk, plan).run():
+        if step.result is not None:
+            lent.take_over(step.result)
+        if step.done is not None:
+            disk.fsync_dir(log.segments.folder)
+            return step.done
+    raise AssertionError("a cleaning says when it is done")
+
+
+class Seen(NamedTuple):
+    """A batch as a reader finds it."""
+
+    header: BatchHeader
+    records: list[Record]
+
+
+def batches(log: Log) -> list[Seen]:
+    """All batches of a log, read as fetches read them."""
+    seen: list[Seen] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        region = log.read(offset, 2**30, log.log_end_offset)
+        if region is None:
+            break
+        data = memoryview(region.file.pread(region.length, region.position))
+        for at, header in scan(data):
+            seen.append(Seen(header, decode_batch(data[at : at + header.size_bytes])))
+            offset = header.next_offset
+    return seen
+
+
+def records_of(seen: Iterable[Seen]) -> list[Record]:
+    return [record for each in seen for record in each.records]
+
+
+def expected_records(
+    before: Iterable[Seen], *, clean_end_offset: int, map_end_offset: int, first_dirty_offset: int, now_ms: int
+) -> list[Record]:
+    """The model: of all records below `clean_end_offset` (the end of the last segment that was rewritten), which ones a
+    cleaning keeps. The map knows the keys of [first_dirty_offset, map_end_offset)."""
+    before = list(before)
+    newest = {
+        record.key: record.offset
+        for record in records_of(before)
+        if record.key is not None and first_dirty_offset <= record.offset < map_end_offset
+    }
+    kept: list[Record] = []
+    for header, records in before:
+        deletes = has_horizon(header) and header.base_timestamp_ms <= now_ms
+        for record in records:
+            if record.offset < min(map_end_offset, clean_end_offset) and (
+                record.key is None or record.offset < newest.get(record.key, -1) or (record.value is None and deletes)
+            ):
+                continue
+            kept.append(record)
+    return kept
