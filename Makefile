@@ -4,10 +4,11 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 DATA ?= strandline-data
 BROKERS ?= 3
+MINUTES ?= 20
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test demo up status down bench compat clean
+.PHONY: help setup check format docs test soak demo up status down bench compat clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,6 +33,9 @@ docs: setup ## write docs/configuration.md from the table of keys
 
 test: setup ## run every test
 	$(PYTHON) -m pytest $(TESTS)
+
+soak: setup ## property tests and crash points for long (MINUTES=20)
+	STRANDLINE_SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest tests/soak tests/unit/storage/crash
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)

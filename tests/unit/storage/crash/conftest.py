@@ -1,6 +1,6 @@
 """One tally of crash points for all tests here, shown at the end of a run: the figure of the release notes.
 
-STRANDLINE_SOAK=1 (`make soak`) draws many more power failures per point.
+`make soak` draws many more power failures per point.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from strandline.storage.errors import LogClosed
 from strandline.storage.log_manager import LogManager
 from strandline.testkit.crash_points import Between, Expected, Point, Tally, nothing_between, survive_every_crash
 from strandline.testkit.log_audit import States, states_of
+from strandline.testkit.log_machine import LogMachine
 from strandline.testkit.storage_site import StorageSite
 
 TALLY = Tally()
-RANDOM_LOSSES = 40 if os.environ.get("STRANDLINE_SOAK") else 2
+RANDOM_LOSSES = 40 if os.environ.get("STRANDLINE_SOAK_MINUTES") else 2
 
 
 class Broker:
@@ -88,3 +89,5 @@ def broker(site: StorageSite, request: pytest.FixtureRequest) -> Broker:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if TALLY.rows:
         terminalreporter.write_line(str(TALLY))
+    if LogMachine.examples:
+        terminalreporter.write_line(LogMachine.report())

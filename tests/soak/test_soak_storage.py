@@ -1,0 +1,25 @@
+"""State machines of storage, new examples until the time is up. A failure prints what reproduces it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from strandline.testkit.log_machine import LogMachine
+
+MACHINES: list[type[RuleBasedStateMachine]] = [LogMachine]
+ROUND = settings(
+    max_examples=200, stateful_step_count=60, deadline=None, derandomize=False, database=None, print_blob=True
+)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
+def test_no_example_breaks(machine: type[RuleBasedStateMachine]) -> None:
+    minutes = float(os.environ["STRANDLINE_SOAK_MINUTES"]) / len(MACHINES)
+    until = time.monotonic() + 60 * minutes
+    while time.monotonic() < until:
+        run_state_machine_as_test(machine, settings=ROUND)
