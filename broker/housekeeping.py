@@ -6,6 +6,7 @@
 | recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms` |
 | log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms` |
 | retention (`retention_checks`) | `log.retention.check.interval.ms` |
+| idle producers are forgotten | `producer.id.expiration.ms`, 10 min at most |
 | unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
 
 Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
@@ -30,6 +31,9 @@ CHECK_INTERVAL_S = 1.0
 """How often logs are asked whether a flush is due, unless `log.flush.scheduler.interval.ms` is shorter."""
 REMOVAL_INTERVAL_S = 1.0
 LOGS_PER_STEP = 500
+PRODUCER_EXPIRY_INTERVAL_S = 600.0
+PRODUCERS_PER_STEP = 5000
+"""0.2 µs each."""
 
 
 class Housekeeping:
@@ -58,6 +62,7 @@ class Housekeeping:
             )
             nursery.start_soon(self._run_checkpoints, log_start_s, logs.checkpoint_log_starts, "log starts")
             nursery.start_soon(self._run_removals)
+            nursery.start_soon(self._run_producer_expiry)
             nursery.start_soon(self._retention.run)
 
     async def _run_flushes(self) -> None:
@@ -83,6 +88,20 @@ class Housekeeping:
                 await self._replicas.run_blocking(write)
             except OSError as error:  # the older file is a safe lower bound (23); the next one may succeed
                 self._log.error(f"{what} not checkpointed", error=str(error))
+
+    async def _run_producer_expiry(self) -> None:
+        last_ms = int(trio.current_time() * 1000)
+        while True:
+            await trio.sleep(min(PRODUCER_EXPIRY_INTERVAL_S, self._config.producer_id_expiration_ms / 1000))
+            now_ms = int(trio.current_time() * 1000)
+            looked_at = 0
+            for log in list(self._logs.logs.values()):
+                looked_at += len(log.producers.states) + 1
+                log.producers.states.expire(now_ms - last_ms, self._config.producer_id_expiration_ms)
+                if looked_at > PRODUCERS_PER_STEP:
+                    looked_at = 0
+                    await trio.lowlevel.checkpoint()
+            last_ms = now_ms
 
     async def _run_removals(self) -> None:
         while True:

@@ -143,7 +143,7 @@ _TRANSACTIONS = (
     _later("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", 60000, "ms", 1,
       "Aborting late ones. (Kafka 1.0's; Kafka 3.9: 10000.)"),
     _later("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3600000, "ms", 1, "Forgetting ids."),
-    _later("producer.id.expiration.ms", "int", 86400000, "ms", 1, "An idle producer id is forgotten.", True),
+    K("producer.id.expiration.ms", "int", 86400000, "ms", at_least(1), "An idle producer id is forgotten.", True),
     K("transaction.partition.verification.enable", "bool", True, "", ANY,
       "Check partitions of a transaction.", True, False),
 )

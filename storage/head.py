@@ -72,7 +72,10 @@ def take_off_head(log: Log, decision: Decision, high_watermark: int) -> list[Seg
         log.roll()
     raise_log_start(log, decision.log_start_offset, high_watermark)
     try:
-        return log.segments.drop_head(log.log_start_offset, log.config.file_delete_delay_ms, SEGMENTS_PER_STEP)
+        dropped = log.segments.drop_head(log.log_start_offset, log.config.file_delete_delay_ms, SEGMENTS_PER_STEP)
+        if dropped:
+            log.producers.drop_head(log.config.file_delete_delay_ms)
+        return dropped
     except OSError as error:
         raise log.fail("putting old segments aside failed", error) from error
 

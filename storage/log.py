@@ -162,7 +162,7 @@ class Log:
         whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new log end offset.
 
         InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
-        self.health.check()
+        self.ready()
         headers = validate_fetched(records, self.log_end_offset, max_epoch)
         if headers and headers[0].partition_leader_epoch < self.epochs.latest_epoch:
             raise InvalidBatch(
@@ -249,12 +249,16 @@ class Log:
 
     def may_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int) -> bool:
         """Whether batches of `size_bytes` together, up to that timestamp and offset, may need another segment."""
-        limits = self._limits
-        return (
-            self._active.size_bytes + size_bytes > limits.bytes
-            or max_timestamp_ms > limits.timestamp_ms
-            or last_offset > limits.last_offset
-        )
+        return self._limits.may_be_exceeded(self._active.size_bytes + size_bytes, max_timestamp_ms, last_offset)
+
+    def ready(self) -> None:
+        """LogStorageError unless an append may begin. What it notes of producers goes before its write, so its file is
+        opened first: lacking a descriptor fails no log, and nothing may have been noted then."""
+        self.health.check()
+        try:
+            self._active.log.get()
+        except OSError as error:
+            raise self.fail("opening the active segment failed", error) from error
 
     def roll(self, first_timestamp_ms: int = -1) -> None:
         """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its

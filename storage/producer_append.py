@@ -33,7 +33,7 @@ Outcome = Appended | ProducerRefused
 
 def append_checked(log: Log, entries: Sequence[Sequence[ProducedBatch]], leader_epoch: int) -> list[Outcome]:
     """Append the entries that are new; returns one outcome per entry. LogStorageError: as `Log.append_as_leader`."""
-    log.health.check()
+    log.ready()
     sizes = timestamps = records = 0
     for entry in entries:
         for batch in entry:

@@ -62,6 +62,12 @@ class LogProducers:
         if not self.states.cut(end_offset):
             self.load(end_offset, end_offset)
 
+    def drop_head(self, delay_ms: int) -> None:
+        """The log's first segments were put aside: so are the snapshots that only they needed. What producers have
+        appended stays known, although it is gone. OSError from the disk."""
+        paths = self.snapshots.forget_below(next(iter(self._segments)).base_offset)
+        self._context.removals.put_aside(self._context.disk, paths, delay_ms)
+
     def clear(self) -> None:
         """The log lost everything. OSError from the disk."""
         self.states.clear()

@@ -27,6 +27,10 @@ class RollLimits(NamedTuple):
     index_entries: int
     """At this many the index counts as full."""
 
+    def may_be_exceeded(self, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
+        """By a segment of that size, whose latest batches reach to that timestamp and offset."""
+        return size_bytes > self.bytes or timestamp_ms > self.timestamp_ms or last_offset > self.last_offset
+
 
 def roll_limits(segment: Segment, config: LogConfig) -> RollLimits:
     """For the next batches of `segment`, which is the active one."""

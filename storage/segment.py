@@ -22,8 +22,8 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 """Kafka's index of aborted transactions: goes with its segment, and is not touched otherwise."""
-COMPANION_SUFFIXES = (".txnindex", ".snapshot")
-"""Files that a segment may have besides: aborted transactions, the producers' state at its base offset."""
+COMPANION_SUFFIXES = (TRANSACTION_INDEX_SUFFIX,)
+"""Files that a segment may have besides. (Producer snapshots are the log's: `producer_log`.)"""
 _LACKING_INTERVALS = 8
 """So many index intervals without an entry behind the last one, and the index counts as cut short."""
 MAX_INDEX_BYTES_READ = 2**30

@@ -83,3 +83,17 @@ async def test_a_checkpoint_that_fails_is_written_the_next_time(autojump_clock) 
     assert fault.hits == 1
     assert b"t 0 3\n" in site.disk.read("/logs/recovery-point-offset-checkpoint")
     assert "recovery points not checkpointed" in site.event_names()
+
+
+async def test_an_idle_producer_is_forgotten_after_producer_id_expiration_ms(autojump_clock) -> None:
+    site = await site_with()
+    site.produce((T0, batch(producer=(7, 0, 0))), (T1, batch(producer=(7, 0, 0))))
+    day_s = site.config.producer_id_expiration_ms / 1000
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 2 * day_s)
+        await trio.sleep(day_s / 2)
+        site.produce((T1, batch(producer=(7, 0, 1))))
+        await trio.sleep(day_s * 0.6)
+        known = [len(site.partition(tp).log.producers.states) for tp in (T0, T1)]
+        nursery.cancel_scope.cancel()
+    assert known == [0, 1]

@@ -140,8 +140,9 @@ def test_one_step_is_bounded_and_the_rest_comes_with_the_next(site: StorageSite)
 def test_an_index_that_is_open_elsewhere_and_a_snapshot_of_the_segment_go_with_it(site: StorageSite) -> None:
     log = ten_each(site, retention_bytes=0)
     fill(log, 30)
-    for name in (f"{10:020d}.snapshot", f"{10:020d}.txnindex", f"{20:020d}.snapshot"):
-        site.disk.write(f"{FOLDER}/{name}", b"")
+    log.flushed(log.flush_plan()())
+    assert file_names(site.disk, ".snapshot") == [f"{10:020d}.snapshot", f"{20:020d}.snapshot"]
+    site.disk.write(f"{FOLDER}/{10:020d}.txnindex", b"")
     retain(log, site.disk, high_watermark=20)
     assert file_names(site.disk, ".snapshot") == [f"{20:020d}.snapshot"]
     assert file_names(site.disk, ".txnindex") == []

@@ -133,6 +133,7 @@ def test_a_fault_in_a_sealed_segment_drops_the_younger_ones_loudly(site: Storage
 
 def test_of_what_lies_below_the_recovery_point_only_the_ends_are_read(site: StorageSite) -> None:
     manager = site.start()
+    manager.mark_loss_handled()
     log = manager.create(TP, bytes(16))
     fill(log, 300)
     log.flushed(log.flush_plan()())
