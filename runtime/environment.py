@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -42,6 +43,14 @@ class ComputingFailed(Exception):
 WORKER_DIED = "worker process ended"
 
 
+class ComputingSession(Protocol):
+    """A worker of one's own, for jobs that build upon one another."""
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        """As `Computing.run`, but calls `job(disk, memory, *args)`: `memory` is a dict of the worker's that lives from
+        one job to the next. It is empty again after a job that was cancelled or whose worker died."""
+
+
 class Computing(Protocol):
     """Runs what computes (cleaning, recompression, recovery scans) off the event loop: a worker process in production,
     inline in tests. A job is a module-level function of this package whose first parameter is the disk; the other
@@ -51,6 +60,10 @@ class Computing(Protocol):
     async def run(self, job: Callable[..., T], *args: object) -> T:
         """Call `job(disk, *args)` elsewhere and return its result. ComputingFailed for whatever it raised. Cancelled,
         it stops at any point or goes on for a moment: what it writes must not matter then."""
+
+    def session(self) -> AbstractAsyncContextManager[ComputingSession]:
+        """Not counted among the workers that `run` shares; it begins with its first job, and what it remembers is gone
+        at the end."""
 
 
 class WallClock(Protocol):

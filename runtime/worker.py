@@ -2,7 +2,8 @@
 
 Format of both directions: frames of uint32 (big endian) length and so many bytes of msgpack.
 
-    request   [job, [argument, …]]            job: "module:function", a module-level function of this package
+    request   [job, [argument, …], remembers]   job: "module:function", a module-level function of this package;
+                                                remembers: its first argument after the disk is this process's memory
     reply     [true, result]  or  [false, kind, text, errno or nil]
 
 Rules: the process belongs to its parent. It ends at once, in the middle of a job too, when its standard input ends: so
@@ -84,9 +85,11 @@ def _read_requests(descriptor: int, requests: SimpleQueue[bytes]) -> None:
         requests.put(body)
 
 
-def _answer(disk: PosixDisk, request: bytes) -> bytes:
+def _answer(disk: PosixDisk, memory: dict[str, Any], request: bytes) -> bytes:
     try:
-        name, arguments = unpack(request)
+        name, arguments, remembers = unpack(request)
+        if remembers:
+            arguments = [memory, *arguments]
         return frame([True, find_job(name)(disk, *arguments)])
     except Exception as error:
         return frame([False, *describe(error)])
@@ -100,8 +103,9 @@ def main() -> None:
     requests: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_requests, args=(os.dup(0), requests), daemon=True).start()
     disk = PosixDisk()
+    memory: dict[str, Any] = {}
     while True:
-        reply = memoryview(_answer(disk, requests.get()))
+        reply = memoryview(_answer(disk, memory, requests.get()))
         while reply:
             reply = reply[os.write(output, reply) :]
 

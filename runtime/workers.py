@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import trio
 
@@ -48,22 +48,32 @@ class WorkerPool:
     async def run(self, job: Callable[..., T], *args: object) -> T:
         """As `Computing` says. A job waits for its turn where all workers are busy."""
         name = job_name(job)
-        request = frame([name, args])
+        request = frame([name, args, False])
         async with self._limiter:
             worker = await self._worker(name)
-            self._busy[worker.pid] = worker
-            try:
-                reply = unpack(await _ask(worker, request, name))
-            except BaseException:
-                del self._busy[worker.pid]
-                await _end(worker)
-                raise
-            del self._busy[worker.pid]
+            reply = await self._give(worker, request, name)
             self._idle.append(worker)
-        if not reply[0]:
-            raise ComputingFailed(name, *reply[1:])
-        result: T = reply[1]
+        result: T = _result(name, reply)
         return result
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[WorkerSession]:
+        session = WorkerSession(self)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+    async def _give(self, worker: trio.Process, request: bytes, job: str) -> Any:
+        """The worker's reply; it is ended where there is none."""
+        self._busy[worker.pid] = worker
+        try:
+            return unpack(await _ask(worker, request, job))
+        except BaseException:
+            await _end(worker)
+            raise
+        finally:
+            del self._busy[worker.pid]
 
     async def _worker(self, job: str) -> trio.Process:
         """An idle one that still lives, or a new one."""
@@ -72,22 +82,55 @@ class WorkerPool:
             if worker.poll() is None:
                 return worker
             await _end(worker)
-        try:
-            return await trio.lowlevel.open_process(
-                COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=None,
-                # In a process group of its own Ctrl-C does not even reach it while Python starts.
-                process_group=0,
-            )
-        except OSError as error:
-            raise ComputingFailed(job, "OSError", f"no worker process can be started: {error}", error.errno) from error
+        return await _start(job)
 
     async def close(self) -> None:
         """End the idle workers; what is under way goes on."""
         while self._idle:
             await _end(self._idle.pop())
+
+
+class WorkerSession:
+    """`ComputingSession` in a worker of its own. One job at a time."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._own: trio.Process | None = None
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        name = job_name(job)
+        request = frame([name, args, True])
+        worker, self._own = self._own, None
+        if worker is None or worker.poll() is not None:
+            worker = await _start(name)
+        reply = await self._pool._give(worker, request, name)
+        self._own = worker
+        result: T = _result(name, reply)
+        return result
+
+    async def close(self) -> None:
+        if self._own is not None:
+            await _end(self._own)
+
+
+def _result(job: str, reply: Any) -> Any:
+    if not reply[0]:
+        raise ComputingFailed(job, *reply[1:])
+    return reply[1]
+
+
+async def _start(job: str) -> trio.Process:
+    try:
+        return await trio.lowlevel.open_process(
+            COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None,
+            # In a process group of its own Ctrl-C does not even reach it while Python starts.
+            process_group=0,
+        )
+    except OSError as error:
+        raise ComputingFailed(job, "OSError", f"no worker process can be started: {error}", error.errno) from error
 
 
 async def _ask(worker: trio.Process, request: bytes, job: str) -> bytes:

@@ -28,6 +28,19 @@ def spin_until(disk: Disk, started: str, finish: str) -> str:
     return "finished"
 
 
+def count(disk: Disk, memory: dict[str, int], step: int) -> int:
+    """The sum of the steps of its session so far; a step of 0 fails."""
+    if not step:
+        raise ZeroDivisionError
+    memory["sum"] = memory.get("sum", 0) + step
+    return memory["sum"]
+
+
+def spin_with_memory(disk: Disk, memory: dict[str, int], started: str, finish: str) -> str:
+    """`spin_until` in a session."""
+    return spin_until(disk, started, finish)
+
+
 def return_a_set(disk: Disk) -> set[int]:
     """What no message can hold."""
     return {1}

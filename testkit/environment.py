@@ -6,7 +6,8 @@ With trio's `MockClock` the whole node is deterministic: the same seed gives the
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -47,14 +48,39 @@ class InlineComputing:
         self.calls = 0
 
     async def run(self, job: Callable[..., T], *args: object) -> T:
+        return await self._run(job, (), args)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[InlineSession]:
+        yield InlineSession(self)
+
+    async def _run(self, job: Callable[..., T], before: tuple[object, ...], args: tuple[object, ...]) -> T:
         name = job_name(job)
         arguments = unpack(pack(args))
         await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
         self.calls += 1
         try:
-            result: T = unpack(pack(job(self._disk, *arguments)))
+            result: T = unpack(pack(job(self._disk, *before, *arguments)))
         except Exception as error:
             raise ComputingFailed(name, *describe(error)) from error
+        return result
+
+
+class InlineSession:
+    """`ComputingSession` of the same."""
+
+    def __init__(self, computing: InlineComputing) -> None:
+        self._computing = computing
+        self._memory: dict[str, object] = {}
+
+    async def run(self, job: Callable[..., T], *args: object) -> T:
+        memory, self._memory = self._memory, {}
+        try:
+            result = await self._computing._run(job, (memory,), args)
+        except ComputingFailed:
+            self._memory = memory
+            raise
+        self._memory = memory
         return result
 
 

@@ -9,7 +9,8 @@ decided and having written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ from strandline.runtime.coordination import (
     ZnodeStat,
 )
 from strandline.runtime.disk import DiskSpace, File, FileLock, FolderEntry
-from strandline.runtime.environment import Blocking, Computing, ComputingFailed
+from strandline.runtime.environment import Blocking, Computing, ComputingFailed, ComputingSession
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
@@ -67,10 +68,10 @@ class NodeBlocking:
         return await self._inner.run(call)
 
 
-class NodeComputing:
-    """`Computing` of one life, with its disk: what had not begun when it ended never does."""
+class NodeSession:
+    """`ComputingSession` of one life: what had not begun when it ended never does."""
 
-    def __init__(self, life: Life, inner: Computing) -> None:
+    def __init__(self, life: Life, inner: Computing | ComputingSession) -> None:
         self._life = life
         self._inner = inner
 
@@ -81,6 +82,20 @@ class NodeComputing:
         except ComputingFailed:
             self._life.check()
             raise
+
+
+class NodeComputing(NodeSession):
+    """`Computing` of one life, with its disk."""
+
+    def __init__(self, life: Life, inner: Computing) -> None:
+        super().__init__(life, inner)
+        self._computing = inner
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[NodeSession]:
+        self._life.check()
+        async with self._computing.session() as session:
+            yield NodeSession(self._life, session)
 
 
 class NodeDisk:

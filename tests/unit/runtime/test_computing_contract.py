@@ -18,7 +18,16 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import WORKER_DIED, Computing, ComputingFailed
 from strandline.runtime.workers import WorkerPool
-from strandline.testkit.computing_jobs import echo, fail, print_and_echo, read, return_a_set, spin_until
+from strandline.testkit.computing_jobs import (
+    count,
+    echo,
+    fail,
+    print_and_echo,
+    read,
+    return_a_set,
+    spin_until,
+    spin_with_memory,
+)
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.environment import InlineComputing
 
@@ -126,6 +135,17 @@ async def test_an_argument_that_cannot_travel_is_refused_before_anything_runs(pl
         await place.computing.run(echo, {1})
 
 
+async def test_the_jobs_of_a_session_share_a_memory_that_nobody_else_sees(place: Place) -> None:
+    async with place.computing.session() as first, place.computing.session() as second:
+        assert await first.run(count, 3) == 3
+        assert await second.run(count, 10) == 10
+        with pytest.raises(ComputingFailed, match="ZeroDivisionError"):
+            await first.run(count, 0)
+        assert await first.run(count, 4) == 7
+    async with place.computing.session() as third:
+        assert await third.run(count, 1) == 1
+
+
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +198,24 @@ async def test_a_cancelled_job_ends_with_its_worker(pool: WorkerPool, tmp_path: 
         nursery.cancel_scope.cancel()
     assert not is_alive(victim) and pool.pids == []
     assert await pool.run(echo, 1) == [1]
+
+
+async def test_a_session_has_its_own_worker_ends_with_it_and_forgets_what_a_lost_one_knew(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    async with pool.session() as session:
+        assert await session.run(count, 5) == 5
+        with trio.move_on_after(PATIENCE_S) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.run, spin_with_memory, str(tmp_path / "started"), str(tmp_path / "never"))
+                await until_exists(tmp_path / "started")
+                (own,) = pool.pids
+                await pool.run(echo)
+                assert len(pool.pids) == 2
+                scope.cancel()
+        assert not is_alive(own)
+        assert await session.run(count, 2) == 2
+    assert len(pool.pids) == 1
 
 
 async def test_jobs_run_side_by_side_up_to_the_size_of_the_pool_while_the_loop_goes_on(
