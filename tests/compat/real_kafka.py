@@ -160,9 +160,9 @@ class Kafka(Turn):
         return "started (kafka.server.KafkaServer)" in self.log_of_this_life()
 
     def complaints(self) -> list[str]:
-        """Errors of this life, and warnings that concern a log or a checkpoint."""
+        """Errors of this life, but those of partitions that wait for a leader; and warnings of a log or checkpoint."""
         warnings = re.compile(r"WARN .*(corrupt|index|checkpoint|recover|unclean|malformed|mismatch)", re.IGNORECASE)
-        lines = self.log_of_this_life().splitlines()
+        lines = [line for line in self.log_of_this_life().splitlines() if "(state.change.logger)" not in line]
         return [line for line in lines if re.match(r"\[[^]]*\] (ERROR|FATAL) ", line) or warnings.search(line)]
 
     def wait_for_log(self, pattern: str) -> None:
