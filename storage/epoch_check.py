@@ -33,7 +33,9 @@ def _epoch_at(segments: SegmentList, offset: int, end_offset: int) -> int | None
     """Epoch of the first batch that does not end before `offset`; None where that begins at `end_offset` or later
     (compaction left nothing)."""
     segment = segments.holding(offset)
-    for _, header in reading.headers_from(segment, reading.position_of(segment, offset)):
+    # Most epochs begin with a segment, or did when the older ones went: no index has to be loaded for that.
+    position = reading.position_of(segment, offset) if offset > segment.base_offset else 0
+    for _, header in reading.headers_from(segment, position):
         return header.partition_leader_epoch if header.base_offset < end_offset else None
     return None
 

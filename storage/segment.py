@@ -166,7 +166,8 @@ class SegmentIndexes:
 
     def _check_end(self, offset: OffsetIndex, time: TimeIndex) -> None:
         """CorruptIndex unless the last entry names a batch that stands there, few bytes follow without an entry (a file
-        that was cut at an entry would be right, but slow), and none of them is younger than the time index knows."""
+        that was cut at an entry would be right, but slow), none of them is younger than the time index knows, and the
+        last entry of that one is true."""
         segment = self._segment
         unindexed = 0
         position = offset.last_position
@@ -178,6 +179,14 @@ class SegmentIndexes:
             if header.max_timestamp_ms > time.last_timestamp_ms:
                 raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
             unindexed += header.size_bytes
+        if len(time):
+            position = offset.position_for_offset(time.last_offset)
+            for _, header in walk_headers(segment.log.get(), position, segment.size_bytes):
+                if header.last_offset >= time.last_offset:
+                    if header.base_offset <= time.last_offset and header.max_timestamp_ms == time.last_timestamp_ms:
+                        return
+                    break
+            raise CorruptIndex(f"no batch at offset {time.last_offset} brought timestamp {time.last_timestamp_ms}")
 
     def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
