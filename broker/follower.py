@@ -350,6 +350,8 @@ class Fetcher:
             self._back_off(partition)
         except (LogStorageError, OSError) as error:
             replicas.partition_failed(partition, error)
+            if not partition.failed:  # only descriptors are lacking
+                self._back_off(partition)
 
     def _handle_error(self, partition: Partition, data: FetchPartitionData) -> None:
         code = data.error_code

@@ -76,6 +76,14 @@ async def _tell(progress: LoadProgress, log: structlog.typing.FilteringBoundLogg
             )
 
 
+def _first(group: BaseExceptionGroup[OSError]) -> OSError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, OSError)
+    return error
+
+
 class _Loader:
     """One log directory's."""
 
@@ -99,7 +107,11 @@ class _Loader:
         blocking = self._environment.blocking
         while chunk := await blocking.run(self._directory.take):
             if any(loading.tasks for loading in chunk):
-                await blocking.run(finish, chunk, await self._scan(chunk))
+                try:
+                    await blocking.run(finish, chunk, await self._scan(chunk))
+                except* OSError as errors:  # of the disk: then the directory is offline, whichever of its logs it was
+                    for loading in chunk:
+                        loading.give_up(_first(errors))
             self._logs.adopt(chunk)
             self._progress.logs_loaded += len(chunk)
 

@@ -27,6 +27,8 @@ from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.environment import Environment
+from strandline.runtime.logging import RateLimited
+from strandline.storage.errors import OutOfDescriptors
 from strandline.storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class ReplicaManager:
         self._isr_updates = isr_updates
         self._followers = followers
         self._state_change_log = state_change_log
+        self._limited = RateLimited(state_change_log)
         self._grown: dict[Partition, None] = {}
         self._committed: dict[Partition, None] = {}
         self._burst_now: float | None = None
@@ -174,8 +177,12 @@ class ReplicaManager:
     # --- role changes (`role_changes` decides them) ------------------------------------------------------------
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
-        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24)."""
+        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24). Where
+        only descriptors are lacking nothing has failed: the request gets an error, the next one may succeed."""
         if partition.failed:
+            return
+        if isinstance(error, OutOfDescriptors):
+            self._limited.warning("out of descriptors", "out of descriptors", error=str(error))
             return
         partition.failed = True
         self._followers.stop(partition)

@@ -8,6 +8,7 @@ loops over many partitions let other tasks run in between and look at the contro
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 import trio
@@ -30,7 +31,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
-from strandline.storage.errors import LogStorageError
+from strandline.storage.errors import LogStorageError, OutOfDescriptors
 
 
 class RoleChanges:
@@ -97,13 +98,11 @@ class RoleChanges:
 
     def _write_epochs(self, partitions: list[Partition]) -> list[tuple[Partition, LogStorageError]]:
         """Blocking. The epoch files of a wave; returns those whose disk failed, which are offline now."""
-        broken: list[tuple[Partition, LogStorageError]] = []
         for partition in partitions:
-            try:
-                self._logs.write_epoch_checkpoints([partition.log])
-            except LogStorageError as error:
-                broken.append((partition, error))
-        return broken
+            if partition.log.failure is None:
+                with suppress(LogStorageError):  # the log has it, or its next flush writes the file
+                    self._logs.write_epoch_checkpoints([partition.log])
+        return [(partition, failure) for partition in partitions if (failure := partition.log.failure) is not None]
 
     def _apply(
         self,
@@ -121,18 +120,24 @@ class RoleChanges:
             return ErrorCode.INCONSISTENT_TOPIC_ID, None
         if partition is not None and state.leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, None
+        if partition is not None and partition.log.failure is not None:
+            self._replicas.partition_failed(partition, partition.log.failure)
         if partition is not None and partition.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR, None
         if partition is not None and state.leader_epoch == partition.leader_epoch:
             return ErrorCode.NONE, None  # applied already; nothing of a role outlives its application half-done
         try:
             if partition is None:
-                partition = self._host(topic_partition, topic.topic_id, topic_configs(topic.topic_name))
+                config = topic_configs(topic.topic_name)
+                partition = self._host(topic_partition, topic.topic_id, config, is_new=state.is_new)
             was_leading = partition.leadership is not None
             if state.leader == self._replicas.broker_id:
                 partition.become_leader(state, self._replicas.now())
             else:
                 partition.become_follower(state)
+        except OutOfDescriptors as error:  # nothing has failed: any other code makes the controller say it again
+            self._state_change_log.error("role change put off", partition=str(topic_partition), error=str(error))
+            return ErrorCode.BROKER_NOT_AVAILABLE, None
         except (LogStorageError, OSError) as error:
             self._state_change_log.error("role change failed", partition=str(topic_partition), error=str(error))
             if partition is not None:
@@ -157,8 +162,11 @@ class RoleChanges:
         )
         return ErrorCode.NONE, partition
 
-    def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
-        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed."""
+    def _host(
+        self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig, *, is_new: bool
+    ) -> Partition:
+        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed. One
+        that is not known may lie in a directory that could not be read: then only a new partition gets a log."""
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self._state_change_log.warning(
@@ -167,6 +175,8 @@ class RoleChanges:
             self._logs.delete(topic_partition)
             log = None
         if log is None:
+            if self._logs.directories.has_unread and not is_new:
+                raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")
             log = self._logs.create(topic_partition, topic_id, config)
         elif log.topic_id is None:
             self._logs.assign_topic_id(topic_partition, topic_id)

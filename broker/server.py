@@ -24,6 +24,7 @@ import trio
 from strandline import __version__
 from strandline.broker.admin_port import AdminPort
 from strandline.broker.control import ControlHandlers
+from strandline.broker.disk_failures import DiskFailures
 from strandline.broker.follower import Followers
 from strandline.broker.health import HealthCheck
 from strandline.broker.housekeeping import Housekeeping
@@ -240,6 +241,7 @@ class Broker:
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,
             Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
+            DiskFailures(self.log_manager, self.replicas, self._log).run,
             self.registration.run,
             Leftovers(self.log_manager, self.registration, self.replicas).run,
         ]

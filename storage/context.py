@@ -16,6 +16,7 @@ from typing import Protocol
 from strandline.runtime.disk import Disk, File
 from strandline.runtime.environment import WallClock
 from strandline.storage.checkpoints import Report, no_report
+from strandline.storage.directory_health import DirectoryHealth, is_about_process
 from strandline.storage.removal import Removals
 
 DEFAULT_OPEN_FILES = 2000
@@ -62,7 +63,7 @@ class SecondChanceCache:
     """Bounds the total weight of loaded holders."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+        self.capacity = self._allowed = capacity
         self.weight = 0
         self._ring: deque[Evictable] = deque()
         self._weights: dict[int, int] = {}
@@ -70,6 +71,8 @@ class SecondChanceCache:
     def admit(self, holder: Evictable, weight: int) -> None:
         """`holder` was loaded; evict others until it fits (it is always admitted itself)."""
         self.remove(holder)
+        if self.capacity < self._allowed:
+            self.capacity += 1
         while self._ring and self.weight + weight > self.capacity:
             candidate = self._ring.popleft()
             if candidate.used and id(candidate) in self._weights:
@@ -89,6 +92,18 @@ class SecondChanceCache:
         self._weights.clear()
         self.weight = 0
 
+    def shrink(self) -> bool:
+        """There is less room than `capacity` says: evict half, and take no more than what is left; each admission then
+        adds one again, up to what was allowed first. False when nothing could be evicted."""
+        target = self.weight // 2
+        evicted = bool(self._ring)
+        while self._ring and self.weight > target:
+            holder = self._ring.popleft()
+            self.weight -= self._weights.pop(id(holder), 0)
+            holder.evict()
+        self.capacity = max(1, self.weight)
+        return evicted
+
     def remove(self, holder: Evictable) -> None:
         """`holder` is gone for good (or about to be admitted anew)."""
         weight = self._weights.pop(id(holder), None)
@@ -99,7 +114,7 @@ class SecondChanceCache:
 
 @dataclass(slots=True)
 class StorageContext:
-    """Made once per broker by the log manager."""
+    """Made by the log manager, one per log directory; clock and caches are the broker's."""
 
     disk: Disk
     wall_clock: WallClock
@@ -108,6 +123,18 @@ class StorageContext:
     loaded_indexes: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_INDEX_BYTES))
     removals: Removals = field(default_factory=Removals)
     """Files that were put aside, until they are unlinked: the broker's, the log manager's own."""
+    directory: DirectoryHealth = field(default_factory=DirectoryHealth)
+    """Of the log directory that this context serves."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file, closing others for it where the process has no descriptor left. For the owner of the logs only,
+        not for threads beside it."""
+        while True:
+            try:
+                return self.disk.open(path, create=create, read_only=read_only)
+            except OSError as error:
+                if not (is_about_process(error) and self.open_files.shrink()):
+                    raise
 
 
 class PooledFile:
@@ -156,7 +183,7 @@ class PooledFile:
     def _open(self, *, create: bool) -> File:
         file = self._last() if self._last is not None else None
         if file is None:
-            file = self._context.disk.open(self.path, create=create)
+            file = self._context.open(self.path, create=create)
             self._last = weakref.ref(file)
         self._file = file
         self._context.open_files.admit(self, 1)

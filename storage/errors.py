@@ -6,6 +6,8 @@ a start (the operator must act) or is repaired by recovery and only reported.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.protocol.errors import ErrorCode
 from strandline.runtime.config_values import unusable_folder
 
@@ -34,6 +36,16 @@ class LogStorageError(StorageError):
     def __init__(self, log: str, what: str, cause: BaseException | None = None) -> None:
         reason = f"{what}: {cause}" if cause is not None else what
         super().__init__(f"{log} is offline: {reason}; free or replace the disk, then restart the broker")
+        self.log = log
+
+
+class OutOfDescriptors(LogStorageError):
+    """No descriptor was left to open a file of the log. Nothing is wrong with log and disk: try again later."""
+
+    def __init__(self, log: str, what: str, cause: BaseException) -> None:
+        Exception.__init__(
+            self, f"{log} cannot be used just now: {what}: {cause}; raise the limit of open files (ulimit -n)"
+        )
         self.log = log
 
 
@@ -113,6 +125,13 @@ class LogDirUnusable(StorageError):
             super().__init__(str(unusable_folder("log.dirs", path, why)))
         else:
             super().__init__(f"log.dirs {path} cannot be used: {why}; correct log.dirs or the folder")
+
+
+class NoLogDirLeft(StorageError):
+    """Every log directory is offline: the broker cannot go on."""
+
+    def __init__(self, failures: Sequence[LogStorageError]) -> None:
+        super().__init__(f"no log directory is left: {'; '.join(str(failure) for failure in failures)}")
 
 
 class InconsistentMetaProperties(StorageError):

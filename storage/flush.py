@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, write_atomically
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.errors import LogStorageError
+from strandline.storage.directory_health import is_about_process
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from strandline.storage.producer_log import LogProducers
@@ -26,8 +26,8 @@ from strandline.storage.segment_list import SegmentList
 class FlushPlan:
     """Call it off the event loop; hand what it returns to `Flushes.completed`.
 
-    LogStorageError when the disk failed: the log is told by itself (one attribute is set, which is all that a thread
-    may do to it) and takes no more appends; the plan is not to be tried again.
+    LogStorageError when the disk failed: the log is told by itself (attributes are set, which is all that a thread may
+    do to it) and takes no more appends; the plan is not to be tried again.
     """
 
     log: str
@@ -35,7 +35,7 @@ class FlushPlan:
     folder: str
     offset: int
     """Everything below is durable once the plan returned."""
-    fail: Callable[[LogStorageError], None]
+    health: LogHealth
     paths: Sequence[str] = ()
     """Files to sync."""
     epochs: Sequence[EpochEntry] | None = None
@@ -50,6 +50,8 @@ class FlushPlan:
     written: list[tuple[int, Sequence[ProducerRow], str]] = field(default_factory=list, init=False)
     """The same and the file that holds it, which has its name not yet: what it tells may have been cut off."""
     is_done: bool = field(default=False, init=False)
+    is_postponed: bool = field(default=False, init=False)
+    """No descriptor was left: another plan is due at once."""
 
     def __call__(self) -> int:
         try:
@@ -64,9 +66,8 @@ class FlushPlan:
             for folder in self.folders:
                 self.disk.fsync_dir(folder)
         except OSError as error:
-            failure = LogStorageError(self.log, "flushing failed", error)
-            self.fail(failure)
-            raise failure from error
+            self.is_postponed = is_about_process(error)
+            raise self.health.fail("flushing failed", error, syncing=True) from error
         self.is_done = True
         return self.offset
 
@@ -134,7 +135,7 @@ class Flushes:
             self._last_ms = now_ms
         if unflushed <= 0:
             return False
-        if self._sealed or unflushed >= config.flush_messages:
+        if self._sealed or unflushed >= config.flush_messages or any(plan.is_postponed for plan in self._plans):
             due = True
         else:
             due = config.flush_ms is not None and now_ms - self._last_ms >= config.flush_ms
@@ -164,7 +165,7 @@ class Flushes:
             self._context.disk,
             folder,
             log_end_offset,
-            self._health.take,
+            self._health,
             # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
             self._segments.file_paths(self.recovery_point - 1),
             self._epochs.entries if self._epochs.version != self._epochs_version else None,
@@ -174,7 +175,7 @@ class Flushes:
             self._producers.publish if final else None,
         )
         self._sealed = False
-        self._plans = [*self._plans[-_PLANS_MAX:], plan]
+        self._plans = [*[plan for plan in self._plans if not plan.is_postponed][-_PLANS_MAX:], plan]
         return plan
 
     def cut(self, offset: int) -> bool:

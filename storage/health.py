@@ -1,44 +1,56 @@
 """Whether a log may still be changed: the first failure of its disk ends that, for good.
 
 After a failed write or fsync nobody knows what the page cache holds, so nothing is retried as if it were clean
-(safety.md 24): the log goes on answering reads and refuses changes until the broker starts again.
+(safety.md 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
+directory's failure and so that of all its logs (`directory_health`); a damaged file is this log's alone. Where only
+descriptors are lacking nothing has failed: `OutOfDescriptors` is raised and the same may be tried again.
 """
 
 from __future__ import annotations
 
 from strandline.storage.checkpoints import Report
-from strandline.storage.errors import LogClosed, LogStorageError
+from strandline.storage.directory_health import DirectoryHealth, is_about_process
+from strandline.storage.errors import LogClosed, LogStorageError, OutOfDescriptors
 
 
 class LogHealth:
     """Of one log."""
 
-    __slots__ = ("_log", "_report", "failure")
+    __slots__ = ("_directory", "_log", "_own", "_report")
 
-    def __init__(self, log: str, report: Report) -> None:
+    def __init__(self, log: str, report: Report, directory: DirectoryHealth) -> None:
         """`log`: its name, for texts."""
-        self.failure: LogStorageError | None = None
-        """Why the log is offline."""
+        self._own: LogStorageError | None = None
         self._log = log
         self._report = report
+        self._directory = directory
+
+    @property
+    def failure(self) -> LogStorageError | None:
+        """Why the log is offline."""
+        return self._own or self._directory.failure
 
     def check(self) -> None:
         """LogStorageError unless the log may be changed."""
-        if self.failure is not None:
+        if self._own is not None or self._directory.failure is not None:
             raise LogStorageError(self._log, str(self.failure))
 
-    def fail(self, what: str, cause: BaseException) -> LogStorageError:
-        """The disk failed under this log: it goes offline; returns the error to raise."""
+    def fail(
+        self, what: str, cause: BaseException, *, syncing: bool = False, repeatable: bool = True
+    ) -> LogStorageError:
+        """The disk failed under this log: it goes offline with its directory; returns the error to raise. Also called
+        from threads: it sets attributes, once. syncing: while data was made durable. repeatable: nothing was changed
+        yet, so where only descriptors are lacking the log stays as it is."""
+        if repeatable and is_about_process(cause):
+            return OutOfDescriptors(self._log, what, cause)
         failure = LogStorageError(self._log, what, cause)
-        self.take(failure)
-        return failure
-
-    def take(self, failure: LogStorageError) -> None:
-        """The first reason stays. Also called from a flush plan's thread: one attribute, set once."""
-        if self.failure is None:
-            self.failure = failure
+        if self._own is None:  # the first reason stays
+            self._own = failure
             self._report("log-offline", log=self._log, why=str(failure))
+        if isinstance(cause, OSError):
+            self._directory.fail(f"{what} in {self._log}", cause, syncing=syncing)
+        return failure
 
     def close(self) -> None:
         """The log was closed on purpose."""
-        self.failure = LogClosed(self._log)
+        self._own = LogClosed(self._log)

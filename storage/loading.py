@@ -24,6 +24,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.context import SecondChanceCache, StorageContext
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log_directory import LogDirectory
+from strandline.storage.rewriting import write_again
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 
 if TYPE_CHECKING:
@@ -70,9 +71,23 @@ class LogLoading:
         try:
             self.tasks = next(self._steps) if scanned is None else self._steps.send(scanned)
         except StopIteration as done:
-            self.log = done.value
+            self._loaded(done.value)
         except (LogStorageError, OSError) as error:
             self.failure = error
+
+    def give_up(self, error: OSError) -> None:
+        """Its segments could not be checked: the disk failed."""
+        self.tasks = ()
+        self.log, self.failure = None, self.failure or error
+
+    def _loaded(self, log: Log) -> None:
+        try:
+            if self.directory.was_suspect:
+                write_again(self.context, log)
+        except OSError as error:
+            self.failure = error
+        else:
+            self.log = log
 
 
 class DirectoryLoading:
@@ -154,6 +169,10 @@ def load_inline(logs: LogManager) -> None:
     for directory in logs.begin_load():
         while chunk := directory.take():
             disk = chunk[0].context.disk
-            finish(chunk, [result for group in scan_groups(chunk) for result in scan_segments(disk, group)])
+            try:
+                finish(chunk, [result for group in scan_groups(chunk) for result in scan_segments(disk, group)])
+            except OSError as error:
+                for loading in chunk:
+                    loading.give_up(error)
             logs.adopt(chunk)
     logs.end_load()

@@ -26,6 +26,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage import reading
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.directory_health import is_about_process
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
@@ -66,7 +67,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.epochs = epochs
-        self.health = LogHealth(str(topic_partition), context.report)
+        self.health = LogHealth(str(topic_partition), context.report, context.directory)
         self._context = context
         self._config = config
         self._checkpoint_now = checkpoint_now
@@ -226,7 +227,8 @@ class Log:
             try:
                 segment.start_writeback()
             except OSError as error:
-                raise self.fail("writing an index failed", error) from error
+                if not is_about_process(error):  # then the next flush writes it
+                    raise self.fail("writing an index failed", error) from error
 
     def _roll_back(self, error: OSError) -> LogStorageError:
         """A write failed: cut file, indexes and memory back to the last whole wave."""
@@ -294,10 +296,10 @@ class Log:
             raise OffsetOutOfRange(str(self), offset, self.log_start_offset, self.log_end_offset)
         segment = self._active
         found = reading.read_tail(self._boundaries, segment, offset, max_bytes, end_offset, self.log_end_offset)
-        if found is not None:
-            start, end = found
-            return FileRegion(segment.log.get(), start, end - start) if end > start else None
         try:
+            if found is not None:
+                start, end = found
+                return FileRegion(segment.log.get(), start, end - start) if end > start else None
             return reading.read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
@@ -325,7 +327,7 @@ class Log:
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
             self.producers.cut(self.log_end_offset)
         except (OSError, CorruptLog) as error:
-            raise self.fail("truncating failed", error) from error
+            raise self.health.fail("truncating failed", error, repeatable=False) from error
         self._after_cutting()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -337,7 +339,7 @@ class Log:
             self.segments.start_at(offset, self._config)
             self.producers.clear()
         except OSError as error:
-            raise self.fail("truncating failed", error) from error
+            raise self.health.fail("truncating failed", error, repeatable=False) from error
         self.log_end_offset = offset
         self.epochs.clear()
         self._after_cutting()

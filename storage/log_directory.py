@@ -10,8 +10,8 @@
           <topic>-<partition>.<id>-delete/   about to be removed
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id` and `strandline.adopted`; Kafka keeps keys that it does not know, and
-so do we.
+(22 characters), and our own `strandline.boot.id`, `strandline.adopted` and `strandline.suspect.directories`; Kafka
+keeps keys that it does not know, and so do we.
 
 Rules: the marker is removed, durably, before anything is loaded. The boot id is brought up to date only when nothing
 may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a kill in between must not hide
@@ -20,13 +20,18 @@ it.
 Kafka may have had the folder before us, or between two lives of ours: then its clean marker is not ours. From then on
 until every log was loaded the folder is foreign (`strandline.adopted` is missing): no list of ours is believed, and
 each log is looked through for transactions.
+
+A directory whose page cache became *suspect* (`directory_health`) gets a boot id of dashes, written in place: that
+needs no space and no new name. Where even that fails, the other directories name it. The next start then counts as one
+that may have lost data, and writes everything above the recovery points again before it trusts in it (`rewriting`).
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicPartition
@@ -42,7 +47,9 @@ from strandline.storage.checkpoints import (
     write_atomically,
     write_offsets,
 )
-from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable
+from strandline.storage.directory_health import DirectoryHealth
+from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
+from strandline.storage.properties import dash_out, parse_properties
 from strandline.storage.recovery import KnownState
 from strandline.storage.segment_manifest import (
     MANIFEST,
@@ -53,11 +60,15 @@ from strandline.storage.segment_manifest import (
     write_manifest,
 )
 
+if TYPE_CHECKING:
+    from strandline.storage.log import Log
+
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
 ADOPTED_KEY = "strandline.adopted"
+SUSPECTS_KEY = "strandline.suspect.directories"
 DELETE_SUFFIX = "-delete"
 MAX_NAME_BYTES = 255
 
@@ -69,9 +80,13 @@ class LogDirectory:
 
     def __init__(self, disk: Disk, path: str, broker_id: int, report: Report) -> None:
         self.path = path
+        self.health = DirectoryHealth(path, report)
         self.was_clean = False
         """Whether the stop before this start was an orderly one."""
         self.may_have_lost_data = False
+        self.was_suspect = False
+        """An earlier life could not make durable what it had written."""
+        self.is_marked_suspect = False
         self._disk = disk
         self._broker_id = broker_id
         self._report = report
@@ -91,7 +106,8 @@ class LogDirectory:
 
     @property
     def directory_id(self) -> str:
-        return self._meta["directory.id"]
+        """Empty where the directory could not be opened."""
+        return self._meta.get("directory.id", "")
 
     @property
     def cluster_id(self) -> str | None:
@@ -112,16 +128,17 @@ class LogDirectory:
             self._remove_temporaries()
             self._read_identity(new_directory_id)
             self._take_marker()
+            self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
+            self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
+            self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+            self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
+            if self._segments_crc is not None:
+                path = f"{self.path}/{MANIFEST}"
+                self.segments = read_manifest(self._disk, path, self._segments_crc, self._report)
+                self._segments_crc = None
         except OSError as error:
+            self.unlock()
             raise LogDirUnusable(self.path, error) from error
-        self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
-        self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
-        self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
-        self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
-        if self._segments_crc is not None:
-            path = f"{self.path}/{MANIFEST}"
-            self.segments = read_manifest(self._disk, path, self._segments_crc, self._report)
-            self._segments_crc = None
 
     def _make_folder(self) -> None:
         """Make the folder and its parents, durably."""
@@ -159,6 +176,7 @@ class LogDirectory:
             self._segments_crc = self._read_marker()
             if self._segments_crc is None and self._meta.pop(ADOPTED_KEY, None) is not None:
                 self._write_meta()
+        self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
         self.may_have_lost_data = not self.was_clean and not same_boot
         if "directory.id" not in self._meta or not (self.may_have_lost_data or same_boot):
@@ -188,8 +206,9 @@ class LogDirectory:
 
     def mark_loss_handled(self) -> None:
         """The broker has left the in-sync sets that it might betray: from now on this boot counts."""
-        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id():
+        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects:
             self._meta[BOOT_ID_KEY] = self._disk.boot_id()
+            self._meta.pop(SUSPECTS_KEY, None)
             self._write_meta()
 
     def note_loaded(self) -> None:
@@ -219,6 +238,36 @@ class LogDirectory:
             is_foreign=ADOPTED_KEY not in self._meta or tp not in self.recovery_points,
         )
 
+    @property
+    def suspects(self) -> list[str]:
+        """Ids of directories that could not note themselves that they are suspect."""
+        return [name for name in self._meta.get(SUSPECTS_KEY, "").split(",") if name]
+
+    def name_suspect(self, directory_id: str) -> None:
+        """Note that of another directory. Blocking. OSError from the disk."""
+        if directory_id not in self.suspects:
+            self._meta[SUSPECTS_KEY] = ",".join([*self.suspects, directory_id])
+            self._write_meta()
+
+    def distrust(self) -> None:
+        """At a start: another directory names this one."""
+        self.was_suspect = self.may_have_lost_data = True
+        self.was_clean = False
+
+    def mark_suspect(self) -> None:
+        """Note it for the next start: dashes over the boot id. Blocking. OSError from the disk."""
+        path = f"{self.path}/{META_PROPERTIES}"
+        self._meta[BOOT_ID_KEY] = "-"
+        dash_out(self._disk, path, BOOT_ID_KEY)
+        self.is_marked_suspect = True
+
+    def folder_of(self, tp: TopicPartition) -> str:
+        """Where a partition's log lies, or would. UnsafePath."""
+        path = posixpath.normpath(f"{self.path}/{tp}")
+        if posixpath.dirname(path) != self.path or tp.partition < 0:
+            raise UnsafePath(f"{str(tp)!r} would not be a folder of {self.path}; choose another topic name")
+        return path
+
     def log_folders(self) -> tuple[list[TopicPartition], list[str]]:
         """The partitions that have a folder here, and the paths of folders that wait for their removal."""
         partitions: list[TopicPartition] = []
@@ -236,33 +285,55 @@ class LogDirectory:
                 self._report("log-dir-unknown-folder", path=path)
         return partitions, doomed
 
-    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Blocking, as the next two."""
+    def write_recovery_points(self, logs: Iterable[Log]) -> None:
+        """Blocking, as the next two. OSError: the directory is offline."""
+        offsets = {log.topic_partition: log.recovery_point for log in logs}
         self.recovery_points = self._with_refused(self.recovery_points, offsets)
-        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self.recovery_points)
+        self._write_offsets(RECOVERY_POINTS, self.recovery_points)
 
-    def write_log_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_log_start_offsets(self, logs: Iterable[Log]) -> None:
+        """Of those that do not begin with a segment."""
+        offsets = {
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments.holding(0).base_offset
+        }
         if offsets or self.log_start_offsets:
             self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
-            write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self.log_start_offsets)
+            self._write_offsets(LOG_START_OFFSETS, self.log_start_offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.high_watermarks = self._with_refused(self.high_watermarks, offsets)
-        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self.high_watermarks)
+        self._write_offsets(HIGH_WATERMARKS, self.high_watermarks)
 
     def _with_refused(
         self, stored: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         return {**{tp: stored[tp] for tp in sorted(self.refused) if tp in stored}, **offsets}
 
-    def write_segments(self, segments: Mapping[TopicPartition, SegmentSizes]) -> None:
+    def write_segments(self, logs: Iterable[Log]) -> None:
         """What the next start shall find, written just before the marker. Blocking."""
+        segments = {
+            log.topic_partition: [(segment.base_offset, segment.size_bytes) for segment in log.segments] for log in logs
+        }
         self._segments_crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", segments)
 
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            write_offsets(self._disk, f"{self.path}/{name}", offsets)
+        except OSError as error:
+            self.health.fail(f"writing {name} failed", error)
+            raise
+
     def close(self, clean: bool) -> None:
-        """Leave the marker where the stop is an orderly one, and let the lock go. Blocking."""
-        if clean:
-            write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", encode_marker(self._segments_crc))
+        """Leave the marker where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
+        try:
+            if clean:
+                write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", encode_marker(self._segments_crc))
+        finally:
+            self.unlock()
+
+    def unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -270,6 +341,8 @@ class LogDirectory:
     def _write_meta(self) -> None:
         content = "".join(f"{key}={value}\n" for key, value in self._meta.items())
         write_atomically(self._disk, f"{self.path}/{META_PROPERTIES}", content.encode())
+        if self.health.is_suspect:  # it failed meanwhile, and what was noted then may just have been replaced
+            self.mark_suspect()
 
 
 def _is_legal(topic: str) -> bool:
@@ -282,12 +355,6 @@ def _is_legal(topic: str) -> bool:
 
 def _is_partition(digits: str) -> bool:
     return str(int(digits)) == digits and int(digits) < 2**31
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines; `#` and `!` begin a comment."""
-    pairs = (line.partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] not in "#!")
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:

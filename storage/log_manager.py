@@ -6,8 +6,9 @@ Blocking methods say so; the others may be called on the event loop. Files of a 
 
 from __future__ import annotations
 
-import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.protocol.topic_name import check_topic_name
@@ -27,13 +28,13 @@ from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChan
 from strandline.storage.errors import (
     DuplicateLog,
     InconsistentTopicId,
-    LogDirUnusable,
     LogExists,
     LogStorageError,
-    UnsafePath,
 )
+from strandline.storage.health import LogHealth
 from strandline.storage.loading import DirectoryLoading, LogLoading, apart, load_inline, rejoin
 from strandline.storage.log import Log
+from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories
 from strandline.storage.log_directory import LogDirectory, delete_folder_name
 from strandline.storage.recovery import KnownState, load_log, load_steps
 from strandline.storage.removal import Doomed, Removals, remove
@@ -76,31 +77,28 @@ class LogManager:
         self._random = random
         report = self._report = log.warning if log is not None else no_report
         self._topic_config_for = topic_config_for
-        self._context = StorageContext(
+        context = StorageContext(
             disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
         )
-        self._directories = [LogDirectory(disk, _checked(path), broker_id, report) for path in log_dirs]
+        self.directories = self._directories = LogDirectories(disk, log_dirs, broker_id, report)
+        self._contexts = {
+            directory.path: replace(context, directory=directory.health) for directory in self._directories
+        }
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self._begun: dict[TopicPartition, LogDirectory] = {}  # where a log was to be created: parts of it may lie there
         self._cuts = 0
-        paths = [directory.path for directory in self._directories]
-        for path in paths:
-            if paths.count(path) > 1:
-                raise LogDirUnusable(path, "it stands in the list twice")
-        if not paths:
-            raise LogDirUnusable("(none)", "the list is empty")
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def directory_id(self) -> str:
-        """Of the first directory, 22 characters: what the broker registers itself with."""
-        return self._directories[0].directory_id
+        """22 characters: what the broker registers itself with."""
+        return self._directories.directory_id
 
     @property
     def may_have_lost_data(self) -> bool:
-        """A suffix that this broker acknowledged may be gone: no clean marker and another boot of the machine, or a
-        directory that is new or was replaced. SIGKILL within one boot loses nothing."""
-        return any(directory.may_have_lost_data for directory in self._directories)
+        """See `LogDirectories`."""
+        return self._directories.may_have_lost_data
 
     @property
     def was_clean(self) -> bool:
@@ -113,18 +111,23 @@ class LogManager:
     # --- start -------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the directories and load every log in them. Blocking; `loading` does the same with several threads.
+        """Open the directories and load every log in them. One whose disk cannot be read is offline, the others serve.
+        Blocking; `loading` does the same with several threads.
 
-        LogDirLocked, LogDirUnusable, InconsistentMetaProperties, DuplicateLog, OSError: the broker cannot start."""
+        LogDirLocked, InconsistentMetaProperties, DuplicateLog; LogDirUnusable, NoLogDirLeft where no directory can be
+        used; OSError for want of descriptors: the broker cannot start."""
         load_inline(self)
 
     def begin_load(self) -> list[DirectoryLoading]:
         """Open the directories and find the logs in them. Blocking. Raises as `load`."""
-        for directory in self._directories:
-            directory.open(encode_topic_id(self._random.randbytes(16)))
+        self._directories.open(lambda: encode_topic_id(self._random.randbytes(16)))
         found = []
-        for directory in self._directories:
-            partitions, doomed = directory.log_folders()
+        for directory in self._directories.online():
+            try:
+                partitions, doomed = directory.log_folders()
+            except OSError as error:
+                self._unreadable(directory, error)
+                continue
             for path in doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
             for tp in partitions:
@@ -135,7 +138,7 @@ class LogManager:
         return found
 
     def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
-        context = apart(self._context)
+        context = apart(self._contexts[directory.path])
         steps = load_steps(
             context,
             f"{directory.path}/{tp}",
@@ -148,44 +151,56 @@ class LogManager:
         return LogLoading(tp, directory, context, steps)
 
     def adopt(self, loaded: Iterable[LogLoading]) -> None:
-        """Take over logs that were loaded, or could not be. Not blocking. OSError: the disk failed under one."""
+        """Take over logs that were loaded, or could not be. Not blocking. OSError for want of descriptors."""
         for loading in loaded:
             tp, log, directory = loading.topic_partition, loading.log, loading.directory
             if log is None:
                 assert loading.failure is not None
                 if not isinstance(loading.failure, LogStorageError):
-                    raise loading.failure
+                    self._unreadable(directory, loading.failure)
+                    continue
                 self._report("log-refused", log=str(tp), why=str(loading.failure))
                 self.refused[tp] = loading.failure
                 directory.refused.add(tp)
                 continue
-            rejoin(loading.context, self._context)
+            rejoin(loading.context, self._contexts[directory.path])
             self.logs[tp] = log
             high_watermark = directory.high_watermarks.get(tp, 0)
             self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
 
     def end_load(self) -> None:
-        """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say. Blocking.
-        OSError from the disk."""
-        for directory in self._directories:
-            logs = [log for tp, log in self.logs.items() if self._directory_of[tp] is directory]
-            if any(log.log_end_offset < directory.known_state(log.topic_partition).protected_below for log in logs):
-                directory.note_loss()  # first: once the checkpoints are written, nothing else tells of it
-            if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
-                # What is appended next must not be vouched for by the old checkpoint.
-                self._write_log_checkpoints(directory)
-            directory.note_loaded()
+        """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
+        a directory could not be read to its end. Blocking. NoLogDirLeft."""
+        self._directories.each_online("writing checkpoints failed", self._end_load)
+        for tp, log in list(self.logs.items()):
+            if self._directory_of[tp].health.failure is not None:
+                log.close()
+                del self.logs[tp]
+                self.high_watermarks.pop(tp, None)
+        self._directories.loaded()
+
+    def _end_load(self, directory: LogDirectory) -> None:
+        logs = self._logs_in(directory)
+        if any(log.log_end_offset < directory.known_state(log.topic_partition).protected_below for log in logs):
+            directory.note_loss()  # first: once the checkpoints are written, nothing else tells of it
+        if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
+            # What is appended next must not be vouched for by the old checkpoint.
+            self._write_log_checkpoints(directory)
+        directory.note_loaded()
+
+    def _unreadable(self, directory: LogDirectory, error: OSError) -> None:
+        directory.health.fail("loading its logs failed", error)
+        if directory.health.failure is None:  # for want of descriptors
+            raise error
 
     def join_cluster(self, cluster_id: str) -> None:
         """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
-        for directory in self._directories:
-            directory.set_cluster_id(cluster_id)
+        self._directories.each_online(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
 
     def mark_loss_handled(self) -> None:
         """Call it once this broker has taken itself out of the in-sync sets, where `may_have_lost_data`: only then is
         the boot recorded, so that a kill before does not make the loss forgotten. Blocking."""
-        for directory in self._directories:
-            directory.mark_loss_handled()
+        self._directories.each_online(META_FAILED, LogDirectory.mark_loss_handled)
 
     # --- create, delete ----------------------------------------------------------------------------------------------
 
@@ -201,11 +216,11 @@ class LogManager:
         if tp in self.refused:
             raise self.refused[tp]
         check_topic_name(tp.topic)
-        counts = dict.fromkeys(range(len(self._directories)), 0)
-        for used in self._directory_of.values():
-            counts[self._directories.index(used)] += 1
-        directory = self._directories[min(counts, key=lambda place: counts[place])]
-        folder = self._folder(directory, tp)
+        directory = self._begun.get(tp) or self._directory_of.get(tp) or self._least_used()
+        self._begun[tp] = directory
+        if directory.health.failure is not None:
+            raise LogStorageError(str(tp), str(directory.health.failure))
+        folder = directory.folder_of(tp)
         try:
             if self._disk.is_dir(folder):  # not one of ours any more: its records must not become the new topic's
                 self._put_aside(directory, tp, self._topic_config_for(tp.topic).file_delete_delay_ms)
@@ -214,7 +229,7 @@ class LogManager:
             if topic_id != NO_TOPIC_ID:
                 write_partition_metadata(self._disk, f"{folder}/{PARTITION_METADATA}", topic_id)
             log = load_log(
-                self._context,
+                self._contexts[directory.path],
                 folder,
                 tp,
                 config if config is not None else self._topic_config_for(tp.topic),
@@ -223,16 +238,27 @@ class LogManager:
                 checkpoint_now=self._checkpoint_now,
             )
         except OSError as error:
-            raise LogStorageError(str(tp), "creating its folder failed", error) from error
+            raise self._failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log
-        self._directory_of[tp] = directory
+        self._directory_of[tp] = self._begun.pop(tp)
         return log
+
+    def _least_used(self) -> LogDirectory:
+        """The online directory with the fewest logs."""
+        if not self._directories.online():
+            raise LogStorageError("(no log)", "no log directory is left")
+        used = Counter(directory.path for directory in self._directory_of.values())
+        return min(self._directories.online(), key=lambda directory: used[directory.path])
+
+    def _failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:
+        """Outside any log the disk failed: the error to raise."""
+        return LogHealth(str(tp), self._report, directory.health).fail(what, error)
 
     def _forget_former_life(self, tp: TopicPartition) -> None:
         """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
         the new one does not have yet."""
         self.high_watermarks.pop(tp, None)
-        for directory in self._directories:
+        for directory in self._directories.online():
             if tp in directory.recovery_points or tp in directory.log_start_offsets:
                 self._write_log_checkpoints(directory)
             if tp in directory.high_watermarks:
@@ -247,17 +273,19 @@ class LogManager:
             return
         if log.topic_id is not None:
             raise InconsistentTopicId(str(tp), log.topic_id, topic_id)
-        path = f"{self._folder(self._directory_of[tp], tp)}/{PARTITION_METADATA}"
+        path = f"{self._directory_of[tp].folder_of(tp)}/{PARTITION_METADATA}"
         try:
             write_partition_metadata(self._disk, path, topic_id)
         except OSError as error:
-            raise LogStorageError(str(tp), "writing partition.metadata failed", error) from error
+            raise log.fail("writing partition.metadata failed", error) from error
         log.topic_id = topic_id
 
     def delete(self, tp: TopicPartition) -> None:
         """Take a log out of service: it is closed and its folder renamed, so a new one of that name may be created at
         once. Its files go `file.delete.delay.ms` later. KeyError: no such log; LogStorageError."""
         log, directory = self.logs[tp], self._directory_of[tp]
+        if directory.health.failure is not None:
+            raise LogStorageError(str(tp), str(directory.health.failure))
         log.close()
         # First the folder: a log that is forgotten while its folder stands would come back.
         self._put_aside(directory, tp, log.config.file_delete_delay_ms)
@@ -268,39 +296,35 @@ class LogManager:
         """Rename a partition's folder to one that is removed in a while, or after the next start."""
         target = f"{directory.path}/{delete_folder_name(tp, self._random.randbytes(16).hex())}"
         try:
-            self.removals.put_aside_folder(self._disk, self._folder(directory, tp), target, delay_ms)
+            self.removals.put_aside_folder(self._disk, directory.folder_of(tp), target, delay_ms)
         except OSError as error:
-            raise LogStorageError(str(tp), "renaming its folder for deletion failed", error) from error
+            raise self._failed(directory, tp, "renaming its folder for deletion failed", error) from error
 
     def remove(self, doomed: Sequence[Doomed]) -> None:
         """Unlink what `removals.due` gave. Blocking."""
         remove(self._disk, doomed, self._report)
 
-    def _folder(self, directory: LogDirectory, tp: TopicPartition) -> str:
-        path = posixpath.normpath(f"{directory.path}/{tp}")
-        if posixpath.dirname(path) != directory.path or tp.partition < 0:
-            raise UnsafePath(f"{str(tp)!r} would not be a folder of {directory.path}; choose another topic name")
-        return path
-
     # --- checkpoints, stop -------------------------------------------------------------------------------------------
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write them, for the logs that exist. Blocking. OSError from the disk."""
+        """Write them, for the logs that exist. Blocking. A directory whose disk fails is offline then."""
         owners = dict(self._directory_of)
-        for directory in self._directories:
-            directory.write_high_watermarks(
+        self._directories.each_online(
+            CHECKPOINT_FAILED,
+            lambda directory: directory.write_high_watermarks(
                 {tp: offset for tp, offset in high_watermarks.items() if owners.get(tp) is directory}
-            )
+            ),
+        )
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery points of all logs. Blocking. OSError from the disk."""
-        for directory in self._directories:
-            self._write_log_checkpoints(directory, log_starts=False)
+        """Write the recovery points of all logs. Blocking. A directory whose disk fails is offline then."""
+        self._directories.each_online(CHECKPOINT_FAILED, lambda d: self._write_log_checkpoints(d, log_starts=False))
 
     def checkpoint_log_starts(self) -> None:
-        """Write where all logs begin that do not begin with a segment. Blocking. OSError from the disk."""
-        for directory in self._directories:
-            self._write_log_checkpoints(directory, recovery_points=False)
+        """Write where all logs begin that do not begin with a segment. Blocking. A failed directory as above."""
+        self._directories.each_online(
+            CHECKPOINT_FAILED, lambda d: self._write_log_checkpoints(d, recovery_points=False)
+        )
 
     def _checkpoint_now(self, log: Log) -> None:
         """Something below a recovery point is about to be cut. A checkpoint that is being written elsewhere meanwhile
@@ -314,18 +338,19 @@ class LogManager:
         cuts = -1
         while cuts != self._cuts:
             cuts = self._cuts
-            owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
-            logs = [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
+            logs = self._logs_in(directory)
             if recovery_points:
-                directory.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
+                directory.write_recovery_points(logs)
             if log_starts:
-                directory.write_log_start_offsets(
-                    {
-                        log.topic_partition: log.log_start_offset
-                        for log in logs
-                        if log.log_start_offset > log.segments.holding(0).base_offset
-                    }
-                )
+                directory.write_log_start_offsets(logs)
+
+    def _logs_in(self, directory: LogDirectory) -> list[Log]:
+        owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
+        return [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
+
+    def _write_last_words(self, directory: LogDirectory) -> None:
+        self._write_log_checkpoints(directory)
+        directory.write_segments(self._logs_in(directory))
 
     def write_epoch_checkpoints(self, logs: Iterable[Log]) -> None:
         """Write `leader-epoch-checkpoint` of these logs, once per wave of elections (each flush does it, too).
@@ -343,44 +368,30 @@ class LogManager:
         for log in list(self.logs.values()):
             self._flush(log, final=False)
 
-    def _flush(self, log: Log, final: bool) -> None:
+    def _flush(self, log: Log, final: bool) -> bool:
+        """Whether all of it is durable. A log that is not has reported why."""
         if log.failure is not None:
-            return
+            return False
         try:
             log.flushed(log.flush_plan(final=final)())
         except LogStorageError:
-            pass  # the log has reported it and is offline
+            return False
+        return True
 
     def close(self, clean: bool) -> None:
         """Close every log. clean: sync them, write the checkpoints and leave the marker in each directory whose logs
         are all good. Blocking; high watermarks are checkpointed by the broker before."""
         broken: set[str] = set()
         for tp, log in self.logs.items():
-            if clean:
-                self._flush(log, final=True)
-            if log.failure is not None:
+            if clean and not self._flush(log, final=True):
                 broken.add(self._directory_of[tp].path)
+        if clean:
+            self._directories.each_online(CHECKPOINT_FAILED, self._write_last_words)
+        self._directories.mark_suspects()
         for directory in self._directories:
-            in_order = clean and directory.path not in broken
             try:
-                if in_order:
-                    self._write_log_checkpoints(directory)
-                    directory.write_segments(
-                        {
-                            tp: [(segment.base_offset, segment.size_bytes) for segment in log.segments]
-                            for tp, log in self.logs.items()
-                            if self._directory_of[tp] is directory
-                        }
-                    )
-                directory.close(clean=in_order)
+                directory.close(clean=clean and directory.path not in broken and directory.health.failure is None)
             except OSError as error:
                 self._report("log-dir-close-failed", path=directory.path, error=str(error))
-                directory.close(clean=False)
         for log in self.logs.values():
             log.close()
-
-
-def _checked(path: str) -> str:
-    if not posixpath.isabs(path):
-        raise LogDirUnusable(path, "it is not an absolute path")
-    return posixpath.normpath(path)

@@ -140,7 +140,7 @@ class SegmentIndexes:
         self._context.loaded_indexes.remove(self)
 
     def _write(self, suffix: str, data: bytes, position: int) -> None:
-        file = self._context.disk.open(self._path + suffix, create=True)
+        file = self._context.open(self._path + suffix, create=True)
         try:
             if file.size() > position:
                 file.truncate(position)
@@ -205,7 +205,7 @@ class SegmentIndexes:
             return False
 
     def _read(self, suffix: str) -> bytes:
-        file = self._context.disk.open(self._path + suffix, read_only=True)
+        file = self._context.open(self._path + suffix, read_only=True)
         try:
             size = file.size()
             if size > MAX_INDEX_BYTES_READ:

@@ -59,7 +59,11 @@ class SegmentList:
     def roll(self, base_offset: int, config: LogConfig) -> None:
         """Seal the active segment and begin another."""
         self.active.seal()
-        following = create_segment(self._context, self.folder, base_offset, config, self._random)
+        try:
+            following = create_segment(self._context, self.folder, base_offset, config, self._random)
+        except OSError:  # it stays the active one where the caller may try again
+            self.active.indexes.pin()
+            raise
         self._sealed_bytes += self.active.size_bytes
         self._segments.append(following)
         self.active = following

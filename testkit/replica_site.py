@@ -179,7 +179,7 @@ class ReplicaSite:
         self.log = log
         self.logs = LogManager(
             self.disk,
-            ["/logs"],
+            self.config.log_dirs,
             broker_id=BROKER,
             topic_config_for=lambda _: topic_config(self.config, self.topic),
             wall_clock=self.environment.wall_clock,

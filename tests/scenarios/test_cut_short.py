@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,8 +88,11 @@ async def test_a_topic_created_again_is_empty_although_a_folder_could_not_be_ren
     async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("old", 3))
         cluster.nodes[2].disk.fail("rename", "/data/t-0*", errno.EIO, times=1)
+        async with cluster.admin() as admin, trio.open_nursery() as nursery:
+            nursery.start_soon(partial(admin.delete_topic, "t", timeout_ms=60_000))
+            await cluster.until(lambda: not cluster.nodes[2].is_up, "the broker ended: its only disk failed")
+            await cluster.start_broker(2)
         async with cluster.admin() as admin:
-            await admin.delete_topic("t", timeout_ms=20_000)
             await admin.create_topic("t", assignments={0: [2, 3, 1]}, timeout_ms=20_000)
         await cluster.until(lambda: all(cluster.hosts(broker, T0) for broker in (1, 2, 3)), "hosted again")
         async with cluster.consumer() as consumer:

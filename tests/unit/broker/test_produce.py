@@ -244,9 +244,10 @@ async def test_each_request_of_a_wave_waits_for_its_own_last_record(
     assert second.outcomes[0].base_offset == 2
 
 
-async def test_a_failing_disk_fails_the_whole_wave_of_that_partition_and_no_other(
-    site: ReplicaSite, autojump_clock: MockClock
+async def test_a_failing_disk_fails_the_whole_wave_of_that_partition_and_none_of_another_directory(
+    two_disks: ReplicaSite, autojump_clock: MockClock
 ) -> None:
+    site = two_disks
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("pwritev", "/logs/t-0/*.log", errno.EIO)
     hands = [produce_hand((T0, batch()), (T1, batch()), acks=1) for _ in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
@@ -114,25 +115,52 @@ async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_appl
 # --- half of an order ------------------------------------------------------------------------------------------
 
 
-async def test_an_order_that_the_disk_refused_is_carried_out_when_it_comes_again(
+async def test_an_order_that_no_descriptor_was_left_for_is_carried_out_when_it_comes_again(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    fault = site.disk.fail("makedirs", "/logs/t-0", errno.ENOSPC)
-    assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    fault = site.disk.fail("open", "/logs/t-0/*", errno.EMFILE)
+    assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.BROKER_NOT_AVAILABLE, 0]
     fault.cancel()
     assert codes(await site.order(site.state(T0), site.state(T1))) == [0, 0]
     assert site.partition(T0).leadership is not None
 
 
-async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_no_other(
-    site: ReplicaSite, autojump_clock: MockClock
+async def test_a_disk_that_refuses_a_new_log_takes_its_directory_offline_and_no_other(
+    two_disks: ReplicaSite, autojump_clock: MockClock
 ) -> None:
+    site = two_disks
+    fault = site.disk.fail("makedirs", "/logs/t-0", errno.ENOSPC)
+    for _ in range(2):
+        assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert fault.hits == 1 and site.logs.directories.offline_paths == ["/logs"]
+
+
+async def test_only_a_new_partition_gets_a_log_while_a_directory_could_not_be_read(autojump_clock: MockClock) -> None:
+    first = ReplicaSite(config={"log.dirs": "/logs,/more"})
+    await first.order(first.state(T0), first.state(T1))
+    first.disk.kill()
+    fault = first.disk.fail("open", "/logs/.lock", errno.EIO)
+    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, disk=first.disk)
+    assert codes(await site.order(site.state(T0, epoch=1), site.state(T1, epoch=1))) == [56, 0]
+    new = site.state(TopicPartition("t", 2))
+    new = msgspec.structs.replace(new, is_new=True)
+    assert codes(await site.order(new)) == [0]
+    site.disk.kill()
+    fault.cancel()
+    again = ReplicaSite(config={"log.dirs": "/logs,/more"}, disk=first.disk)
+    assert sorted(again.logs.logs) == [T0, T1, TopicPartition("t", 2)]
+
+
+async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_none_of_another_directory(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    site = two_disks
     site.disk.fail("rename", "/logs/t-0/leader-epoch*", errno.EIO)
     response = await site.order(site.state(T0), site.state(T1))
     assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert site.partition(T0).failed and site.partition(T0).leadership is None
     assert site.partition(T1).leadership is not None
-    assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+    assert site.disk.read("/more/t-1/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
 
 async def test_a_log_that_failed_before_it_was_hosted_is_not_led(site: ReplicaSite, autojump_clock: MockClock) -> None:
@@ -254,9 +282,10 @@ async def test_a_topic_created_anew_starts_with_an_empty_log(site: ReplicaSite, 
     assert (partition.log.log_end_offset, partition.high_watermark, partition.topic_id) == (0, 0, NEW_ID)
 
 
-async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(
-    site: ReplicaSite, autojump_clock: MockClock
+async def test_a_folder_that_cannot_be_removed_fails_its_directory_and_no_other(
+    two_disks: ReplicaSite, autojump_clock: MockClock
 ) -> None:
+    site = two_disks
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("rename", "/logs/t-0", errno.EIO)
     assert codes(site.stop(T0, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -266,9 +295,10 @@ async def test_a_folder_that_cannot_be_removed_fails_its_partition_only(
 # --- failures --------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_failure_takes_that_replica_offline_and_no_other(
-    site: ReplicaSite, autojump_clock: MockClock
+async def test_a_log_failure_takes_that_replica_offline_and_none_of_another_directory(
+    two_disks: ReplicaSite, autojump_clock: MockClock
 ) -> None:
+    site = two_disks
     await site.order(site.state(T0), site.state(T1))
     waiting = site.produce((T0, batch()))
     parked = site.fetch((T0, 0), wait_ms=500)
@@ -336,11 +366,16 @@ async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSit
     assert again.logs.high_watermarks == {TopicPartition("t", 0): 3}
 
 
-async def test_a_checkpoint_that_fails_is_written_the_next_time(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    await site.lead(replicas=(1,), isr=(1,))
-    site.produce((T0, batch(3)))
-    fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.ENOSPC, times=1)
-    with trio.move_on_after(11):
+async def test_a_checkpoint_that_fails_takes_its_directory_offline_and_the_others_get_theirs(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    site = two_disks
+    alone = {"replicas": (1,), "isr": (1,)}
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.ENOSPC)
+    site.produce((T0, batch(3)), (T1, batch(3)), acks=1)
+    with trio.move_on_after(16):
         await site.replicas.run_high_watermark_checkpoints()
     assert fault.hits == 1
-    assert site.disk.read("/logs/replication-offset-checkpoint").endswith(b"t 0 3\n")
+    assert site.logs.directories.offline_paths == ["/logs"]
+    assert site.disk.read("/more/replication-offset-checkpoint").startswith(b"0\n1\nt 1 ")

@@ -1,0 +1,119 @@
+"""The log directories of one broker as a set: opened together, failing one by one (S10).
+
+Rules: a directory whose disk fails, or cannot be read at the start, is offline; the others serve on. The broker ends
+when none is left. What is wrong without any disk being at fault (another broker's folder, a lock that is held) keeps
+the broker from starting: serving without it would hide the mistake.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+
+from strandline.runtime.disk import Disk
+from strandline.storage.checkpoints import Report
+from strandline.storage.directory_health import is_about_process
+from strandline.storage.errors import LogDirUnusable, NoLogDirLeft
+from strandline.storage.log_directory import LogDirectory
+
+CHECKPOINT_FAILED = "writing a checkpoint failed"
+META_FAILED = "writing meta.properties failed"
+
+
+class LogDirectories:
+    """In the order of `log.dirs`."""
+
+    def __init__(self, disk: Disk, paths: Sequence[str], broker_id: int, report: Report) -> None:
+        """paths: absolute. LogDirUnusable for a list that cannot be."""
+        self.has_unread = False
+        """One could not be read when the broker started: whatever log is not known may lie in there."""
+        self._report = report
+        self._all = [LogDirectory(disk, _checked(path), broker_id, report) for path in paths]
+        normal = [directory.path for directory in self._all]
+        for path in normal:
+            if normal.count(path) > 1:
+                raise LogDirUnusable(path, "it stands in the list twice")
+        if not normal:
+            raise LogDirUnusable("(none)", "the list is empty")
+
+    def __iter__(self) -> Iterator[LogDirectory]:
+        return iter(self._all)
+
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self._all if directory.health.failure is None]
+
+    @property
+    def offline_paths(self) -> list[str]:
+        return [directory.path for directory in self._all if directory.health.failure is not None]
+
+    @property
+    def directory_id(self) -> str:
+        """Of the first that could be opened."""
+        return next(filter(None, (directory.directory_id for directory in self._all)))
+
+    @property
+    def may_have_lost_data(self) -> bool:
+        """A suffix that this broker acknowledged may be gone: no clean marker and another boot of the machine, a
+        directory that is new or was replaced, or one whose disk did not take what it was given. SIGKILL within one boot
+        loses nothing."""
+        return any(directory.may_have_lost_data for directory in self._all)
+
+    def check(self) -> None:
+        """NoLogDirLeft when all are offline."""
+        failures = [failure for directory in self._all if (failure := directory.health.failure) is not None]
+        if len(failures) == len(self._all):
+            raise NoLogDirLeft(failures)
+
+    def open(self, new_id: Callable[[], str]) -> None:
+        """Open what can be opened. Blocking. LogDirLocked, InconsistentMetaProperties; LogDirUnusable: no directory can
+        be used, or one for a reason that is not its disk's."""
+        unusable: list[LogDirUnusable] = []
+        for directory in self._all:
+            try:
+                directory.open(new_id())
+            except LogDirUnusable as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError) or is_about_process(cause):
+                    raise
+                directory.health.fail("opening it failed", cause)
+                unusable.append(error)
+        if len(unusable) == len(self._all):
+            raise unusable[0]
+        suspects = {directory_id for directory in self._all for directory_id in directory.suspects}
+        for directory in self.online():
+            if directory.directory_id in suspects:
+                directory.distrust()
+
+    def loaded(self) -> None:
+        """All logs that can be loaded are. NoLogDirLeft."""
+        self.has_unread = bool(self.offline_paths)
+        self.check()
+
+    def each_online(self, what: str, act: Callable[[LogDirectory], None]) -> None:
+        """Do it for each. A directory whose disk fails meanwhile is offline; the others go on. Blocking."""
+        for directory in self.online():
+            try:
+                act(directory)
+            except OSError as error:
+                directory.health.fail(what, error)
+                self._report("log-dir-not-written", path=directory.path, what=what, error=str(error))
+
+    def mark_suspects(self) -> None:
+        """Note, for the next start, which directories failed in such a way that their page cache proves nothing. Call
+        it after a failure. Blocking."""
+        for directory in self._all:
+            if directory.health.is_suspect and directory.directory_id and not directory.is_marked_suspect:
+                try:
+                    directory.mark_suspect()
+                except OSError as error:
+                    self._report("log-dir-suspect-not-noted", path=directory.path, error=str(error))
+                    self._have_it_named(directory.directory_id)
+
+    def _have_it_named(self, directory_id: str) -> None:
+        self.each_online(META_FAILED, lambda other: other.name_suspect(directory_id))
+
+
+def _checked(path: str) -> str:
+    if not posixpath.isabs(path):
+        raise LogDirUnusable(path, "it is not an absolute path")
+    return posixpath.normpath(path)

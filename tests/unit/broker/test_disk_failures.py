@@ -1,0 +1,108 @@
+"""A log directory that goes offline: its replicas are given up, the others serve, the last one ends the broker."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.disk_failures import DiskFailures
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.types import TopicPartition
+from strandline.storage.errors import LogStorageError, NoLogDirLeft
+from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+
+TWO = {"log.dirs": "/logs,/more"}
+T2 = TopicPartition("t", 2)
+
+
+async def watch(site: ReplicaSite, seconds: float = 1) -> None:
+    with trio.move_on_after(seconds):
+        await DiskFailures(site.logs, site.replicas, site.log).run()
+
+
+async def test_all_replicas_of_the_directory_are_given_up_and_who_waits_is_told(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    site = two_disks
+    await site.order(site.state(T0), site.state(T1), site.state(T2))
+    waiting, elsewhere = site.produce((T2, batch())), site.produce((T1, batch()))
+    parked = site.fetch((T2, 0), wait_ms=60_000)
+    site.disk.fail("pwritev", "/logs/t-0/*", errno.EIO)
+    site.produce((T0, batch()), acks=1)
+    assert not waiting.is_answered
+    await watch(site)
+    assert waiting.outcomes[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert parked.fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.partition(T2).failed and site.partition(T2).leadership is None
+    assert not elsewhere.is_answered and site.partition(T1).leadership is not None
+    assert "log directory offline" in site.event_names()
+
+
+async def test_who_is_told_its_role_again_before_that_answers_with_the_disks_error(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    site = two_disks
+    await site.order(site.state(T0), site.state(T1), site.state(T2))
+    site.disk.fail("pwritev", "/logs/t-0/*", errno.EIO)
+    site.produce((T0, batch()), acks=1)
+    response = await site.order(site.state(T0), site.state(T1), site.state(T2))
+    assert [error.error_code for error in response.partition_errors] == [56, 0, 56]
+
+
+async def test_a_directory_that_failed_in_a_checkpoint_is_given_up_too(
+    two_disks: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    site = two_disks
+    await site.order(site.state(T0), site.state(T1))
+    site.disk.fail("open", "/logs/replication-offset-checkpoint*", errno.EROFS)
+    await site.replicas.checkpoint_high_watermarks()
+    await watch(site)
+    assert site.partition(T0).failed and not site.partition(T1).failed
+
+
+async def test_the_last_directory_ends_the_broker(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await site.lead()
+    site.disk.fail("pwritev", "/logs/t-0/*", errno.EIO)
+    site.produce((T0, batch()), acks=1)
+    with pytest.RaisesGroup(NoLogDirLeft):
+        await watch(site)
+    assert site.partition(T0).leadership is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "number", "is_lossy"), [("fsync", errno.EIO, True), ("pwritev", errno.ENOSPC, False)]
+)
+async def test_the_next_start_counts_as_lossy_if_what_was_written_may_be_lost(
+    two_disks: ReplicaSite, autojump_clock: MockClock, operation: str, number: int, is_lossy: bool
+) -> None:
+    site = two_disks
+    site.logs.mark_loss_handled()
+    await site.order(site.state(T0))
+    site.produce((T0, batch()), acks=1)
+    site.disk.fail(operation, "/logs/t-0/*.log", number, times=1)
+    if operation == "fsync":
+        with pytest.raises(LogStorageError):
+            site.partition(T0).log.flush_plan()()
+    else:
+        site.produce((T0, batch()), acks=1)
+    await watch(site)
+    site.disk.kill()
+    assert ReplicaSite(config=TWO, disk=site.disk).logs.may_have_lost_data is is_lossy
+
+
+async def test_without_any_descriptor_left_requests_fail_and_no_replica_does(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch()))
+    site.partition(T0).log.segments.active.log.evict()
+    fault = site.disk.fail("open", "*", errno.EMFILE)
+    assert site.produce((T0, batch())).outcomes[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.fetch((T0, 0)).fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await watch(site)
+    fault.cancel()
+    assert not site.partition(T0).failed
+    assert site.produce((T0, batch())).outcomes[0].error_code == 0

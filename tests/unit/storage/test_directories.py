@@ -1,0 +1,382 @@
+"""Log directories that fail one by one: at a start, while they serve, and what the next start makes of it."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.errors import (
+    DuplicateLog,
+    InconsistentMetaProperties,
+    LogDirLocked,
+    LogDirUnusable,
+    LogStorageError,
+    NoLogDirLeft,
+    OutOfDescriptors,
+)
+from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
+
+TWO = ("/logs", "/more")
+META = "/logs/meta.properties"
+SECOND = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def site() -> StorageSite:
+    return StorageSite(dirs=TWO)
+
+
+def serving(site: StorageSite) -> tuple[LogManager, Log, Log]:
+    """A broker past its first start, with one log in each of two directories."""
+    manager = site.start()
+    manager.mark_loss_handled()
+    return manager, manager.create(TP, TOPIC_ID), manager.create(SECOND, TOPIC_ID)
+
+
+# --- while they serve -------------------------------------------------------------------------------------------------
+
+
+def test_a_new_log_goes_where_the_fewest_are(site: StorageSite) -> None:
+    manager = site.start()
+    logs = [manager.create(TopicPartition("t", place), TOPIC_ID) for place in range(6)]
+    assert Counter(log.segments.folder.rpartition("/")[0] for log in logs) == {"/logs": 3, "/more": 3}
+
+
+def test_a_failed_write_takes_all_logs_of_its_directory_and_no_other(site: StorageSite) -> None:
+    manager, first, second = serving(site)
+    third = manager.create(TopicPartition("t", 2), TOPIC_ID)
+    assert third.segments.folder.startswith("/logs/")
+    site.disk.fail("pwritev", f"{FOLDER}/*.log", errno.EIO)
+    with pytest.raises(LogStorageError, match="t-0 is offline"):
+        fill(first, 1)
+    with pytest.raises(LogStorageError, match="t-2 is offline: /logs is offline: append failed in t-0"):
+        fill(third, 1)
+    fill(second, 5)
+    assert manager.directories.offline_paths == ["/logs"]
+    assert [fields["path"] for fields in site.reports.of("log-dir-offline")] == ["/logs"]
+    manager.directories.check()
+
+
+def test_a_damaged_batch_is_its_logs_failure_and_not_its_directorys(site: StorageSite) -> None:
+    manager, first, _ = serving(site)
+    third = manager.create(TopicPartition("t", 2), TOPIC_ID)
+    fill(first, 60)
+    manager.flush_all()
+    path = first.segments.holding(0).path + ".log"
+    site.disk.write(path, bytes(len(site.disk.read(path))))
+    with pytest.raises(LogStorageError):
+        raw(first)
+    assert first.failure is not None and third.failure is None and manager.directories.offline_paths == []
+
+
+@pytest.mark.parametrize("operation", ["checkpoint_recovery_points", "checkpoint_log_starts", "high watermarks"])
+def test_a_checkpoint_that_cannot_be_written_fails_its_directory_and_the_others_get_theirs(
+    site: StorageSite, operation: str
+) -> None:
+    manager, first, second = serving(site)
+    fill(first, 60)
+    fill(second, 60)
+    for log in (first, second):
+        log.flushed(log.flush_plan()())
+    first.log_start_offset = second.log_start_offset = 3
+    fault = site.disk.fail("rename", "/logs/*-checkpoint.*", errno.EIO)
+    if operation == "high watermarks":
+        manager.checkpoint_high_watermarks({TP: 7, SECOND: 8})
+    else:
+        getattr(manager, operation)()
+    assert manager.directories.offline_paths == ["/logs"] and first.failure is not None and second.failure is None
+    assert fault.hits == 1
+    manager.checkpoint_high_watermarks({TP: 7, SECOND: 8})
+    assert fault.hits == 1, "a failed directory is let alone"
+    assert site.disk.read("/more/replication-offset-checkpoint").endswith(b"t 1 8\n")
+
+
+def test_nothing_is_created_or_deleted_in_a_failed_directory(site: StorageSite) -> None:
+    manager, first, _ = serving(site)
+    site.disk.fail("pwritev", f"{FOLDER}/*.log", errno.ENOSPC)
+    with pytest.raises(LogStorageError):
+        fill(first, 1)
+    with pytest.raises(LogStorageError, match="/logs is offline"):
+        manager.delete(TP)
+    assert site.disk.is_dir(FOLDER) and manager.get(TP) is first
+    for place in range(2, 5):
+        assert manager.create(TopicPartition("t", place), TOPIC_ID).segments.folder == f"/more/t-{place}"
+
+
+def test_a_log_whose_creation_failed_is_not_created_a_second_time_elsewhere(site: StorageSite) -> None:
+    """Parts of it may lie in the failed directory: with another life of it the next start would find two."""
+    manager = site.start()
+    site.disk.fail("open", f"{FOLDER}/*.log", errno.EIO, times=1)
+    for _ in range(2):
+        with pytest.raises(LogStorageError):
+            manager.create(TP, TOPIC_ID)
+    assert manager.directories.offline_paths == ["/logs"]
+    assert manager.create(SECOND, TOPIC_ID).segments.folder == "/more/t-1"
+    site.disk.kill()
+    assert set(site.start().logs) == {TP, SECOND}
+
+
+def test_the_last_directory_that_fails_is_said_to_be_the_last(site: StorageSite) -> None:
+    manager, *logs = serving(site)
+    site.disk.fail("pwritev", "*.log", errno.EIO)
+    for log in logs:
+        with pytest.raises(LogStorageError):
+            fill(log, 1)
+    with pytest.raises(
+        NoLogDirLeft, match=r"^no log directory is left: /logs is offline: .*; /more is offline: [^\n]*$"
+    ):
+        manager.directories.check()
+    with pytest.raises(LogStorageError):
+        manager.create(TopicPartition("t", 2), TOPIC_ID)
+
+
+# --- at a start -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "pattern"),
+    [
+        ("open", "/logs/.lock"),
+        ("open", "/logs/meta.properties"),
+        ("unlink", "/logs/.kafka_cleanshutdown"),
+        ("open", "/logs/recovery-point-offset-checkpoint"),
+        ("pread", f"{FOLDER}/*.log"),
+        ("open", f"{FOLDER}/leader-epoch-checkpoint"),
+    ],
+)
+def test_a_directory_that_cannot_be_read_is_offline_and_the_others_serve(
+    site: StorageSite, operation: str, pattern: str
+) -> None:
+    manager, first, second = serving(site)
+    fill(first, 60)
+    fill(second, 60)
+    expected = raw(first)
+    manager.close(clean=True)
+    fault = site.disk.fail(operation, pattern, errno.EIO)
+    manager = site.start()
+    assert manager.directories.offline_paths == ["/logs"] and manager.directories.has_unread
+    assert set(manager.logs) == set(manager.high_watermarks) == {SECOND}
+    assert [fields["path"] for fields in site.reports.of("log-dir-offline")] == ["/logs"]
+    fill(manager.logs[SECOND], 5)
+    manager.checkpoint_high_watermarks({SECOND: 5})
+    manager.close(clean=True)
+    fault.cancel()
+    manager = site.start()
+    assert set(manager.logs) == {TP, SECOND} and raw(manager.logs[TP]) == expected
+
+
+def test_a_broker_none_of_whose_directories_can_be_read_does_not_start(site: StorageSite) -> None:
+    serving(site)
+    site.disk.kill()
+    site.disk.fail("open", "*.log", errno.EIO)
+    with pytest.raises(NoLogDirLeft):
+        site.start()
+    site.disk.kill()
+    site.disk.fail("open", "*.lock", errno.EROFS)
+    with pytest.raises(LogDirUnusable, match="/logs"):
+        site.start()
+
+
+def test_what_no_disk_is_to_blame_for_still_keeps_the_broker_from_starting(site: StorageSite) -> None:
+    manager, *_ = serving(site)
+    with pytest.raises(LogDirLocked):
+        site.start()
+    manager.close(clean=True)
+    site.broker_id = 8
+    with pytest.raises(InconsistentMetaProperties):
+        site.start()
+    site.disk.kill()
+    site.broker_id = 7
+    site.disk.write("/more/meta.properties", b"\xff\xfe nonsense")
+    with pytest.raises(LogDirUnusable, match="/more"):
+        site.start()
+
+
+def test_a_log_that_lies_in_two_directories_keeps_the_broker_from_starting(site: StorageSite) -> None:
+    manager, *_ = serving(site)
+    manager.close(clean=True)
+    site.disk.makedirs("/more/t-0")
+    with pytest.raises(DuplicateLog, match="t-0 lies in /logs and in /more"):
+        site.start()
+
+
+def test_a_lack_of_descriptors_at_a_start_is_no_fault_of_the_disk(site: StorageSite) -> None:
+    serving(site)
+    site.disk.kill()
+    site.disk.fail("open", f"{FOLDER}/*", errno.EMFILE)
+    with pytest.raises(OSError, match="EMFILE"):
+        site.start()
+
+
+# --- a page cache that proves nothing ---------------------------------------------------------------------------------
+
+
+def failed_sync(site: StorageSite) -> tuple[LogManager, bytes]:
+    """The fsync of the log's active segment failed: its pages count as clean now."""
+    manager, log, _ = serving(site)
+    fill(log, 20)
+    log.flushed(log.flush_plan()())
+    manager.checkpoint_recovery_points()
+    fill(log, 40)
+    site.disk.fail("fsync", f"{FOLDER}/*.log", errno.EIO, times=1)
+    with pytest.raises(LogStorageError):
+        log.flush_plan()()
+    return manager, raw(log)
+
+
+def test_without_a_mark_a_failed_sync_would_be_forgotten_by_a_restart(site: StorageSite) -> None:
+    """What all of this is for, shown on the disk's model: the bytes read back well, and no later sync writes them."""
+    _, expected = failed_sync(site)
+    site.disk.kill()
+    manager = site.start()
+    assert raw(manager.logs[TP]) == expected and not manager.may_have_lost_data
+    manager.close(clean=True)
+    site.disk.crash()
+    log = site.start().logs.get(TP)
+    assert log is None or raw(log) != expected
+
+
+@pytest.mark.parametrize("at_the_stop", [False, True])
+def test_after_a_failed_sync_the_next_start_counts_as_lossy_and_writes_everything_again(
+    site: StorageSite, at_the_stop: bool
+) -> None:
+    manager, expected = failed_sync(site)
+    if at_the_stop:
+        manager.close(clean=True)
+    else:
+        manager.directories.mark_suspects()
+    site.disk.kill()
+    for _ in range(2):  # killed before the loss was dealt with, it stays known
+        manager = site.start()
+        assert manager.may_have_lost_data and not manager.was_clean
+        assert manager.logs[TP].recovery_point == 20 and raw(manager.logs[TP]) == expected
+        assert [fields["log"] for fields in site.reports.of("log-written-again")] == ["t-0"]
+        site.disk.kill()
+    manager = site.start()
+    manager.mark_loss_handled()
+    site.disk.kill()
+    assert not site.start().may_have_lost_data
+    site.disk.crash()
+    assert raw(site.start().logs[TP]) == expected
+
+
+@pytest.mark.parametrize("place", range(40))
+def test_a_power_failure_while_everything_is_written_again_loses_nothing_more(site: StorageSite, place: int) -> None:
+    manager, _ = failed_sync(site)
+    manager.directories.mark_suspects()
+    site.disk.kill()
+    stop_at(site, place)
+    site.disk.crash(lambda options: (place * 7) % options)
+    manager = site.start()
+    assert manager.may_have_lost_data
+    log = manager.logs[TP]
+    assert log.log_end_offset >= 20 and offsets(log) == list(range(log.log_end_offset))
+
+
+def stop_at(site: StorageSite, place: int) -> None:
+    """Start the broker, which ends at its `place`-th operation on the log."""
+    count = 0
+
+    def watch(operation: str, path: str) -> None:
+        nonlocal count
+        count += path.startswith(FOLDER)
+        if count > place:
+            raise KeyboardInterrupt
+
+    site.disk.on_operation = watch
+    try:
+        site.start()
+    except KeyboardInterrupt:
+        pass
+    site.disk.on_operation = None
+
+
+def test_a_directory_that_cannot_note_its_own_failure_is_named_by_another(site: StorageSite) -> None:
+    manager, expected = failed_sync(site)
+    fault = site.disk.fail("pwritev", META, errno.EIO)
+    manager.directories.mark_suspects()
+    assert fault.hits == 1
+    fault.cancel()
+    site.disk.kill()
+    manager = site.start()
+    assert manager.may_have_lost_data and site.reports.of("log-written-again")
+    manager.mark_loss_handled()
+    manager.close(clean=True)
+    site.disk.crash()
+    manager = site.start()
+    assert not manager.may_have_lost_data and raw(manager.logs[TP]) == expected
+
+
+def test_a_full_disk_makes_nothing_suspect_and_the_mark_needs_no_space(site: StorageSite) -> None:
+    manager, log, _ = serving(site)
+    fill(log, 20)
+    expected = raw(log)
+    fault = site.disk.fail("pwritev", f"{FOLDER}/*", errno.ENOSPC)
+    with pytest.raises(LogStorageError):
+        fill(log, 1)
+    manager.close(clean=True)
+    fault.cancel()
+    manager = site.start()
+    assert not manager.may_have_lost_data and raw(manager.logs[TP]) == expected
+
+    site.disk.fail("fsync", f"{FOLDER}/*.log", errno.ENOSPC, times=1)
+    with pytest.raises(LogStorageError):
+        manager.logs[TP].flush_plan()()
+    site.disk.capacity_bytes = 1
+    manager.directories.mark_suspects()
+    site.disk.kill()
+    site.disk.capacity_bytes = 2**40
+    assert site.start().may_have_lost_data
+
+
+# --- descriptors ------------------------------------------------------------------------------------------------------
+
+
+def test_a_lack_of_descriptors_closes_what_is_not_in_use_and_fails_nothing(site: StorageSite) -> None:
+    site.max_open_files = 100
+    manager, log, _ = serving(site)
+    fill(log, 200)
+    expected = raw(log)  # every segment is open now
+    held = len(site.disk.open_files())
+    log.segments.active.log.evict()
+    site.disk.fail("open", "*", errno.EMFILE, times=2)
+    fill(log, 1)
+    assert raw(log, 0, 200) == expected and manager.directories.offline_paths == []
+    assert len(site.disk.open_files()) < held
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_any_descriptor_a_log_answers_an_error_and_serves_again_once_there_is_one(
+    site: StorageSite, number: int
+) -> None:
+    manager, log, _ = serving(site)
+    fill(log, 60)
+    expected = raw(log)
+    acts: list[Callable[[], object]] = [
+        lambda: fill(log, 1),
+        lambda: log.read(0, 2**20, 60),
+        log.roll,
+        log.flush_plan,
+        lambda: manager.create(TopicPartition("t", 2), TOPIC_ID),
+        log.flush_plan(),
+    ]
+    for act in acts:
+        for segment in log.segments:
+            segment.log.evict()
+        fault = site.disk.fail("open", "*", number)
+        with pytest.raises(OutOfDescriptors):
+            act()
+        fault.cancel()
+        assert log.failure is None and raw(log) == expected
+    assert log.flush_due(0), "the flush that could not be done is due at once"
+    for _ in range(60):
+        fill(log, 1)
+    assert offsets(log) == list(range(120)) and manager.directories.offline_paths == []
+    log = site.reload()
+    assert offsets(log) == list(range(120))
