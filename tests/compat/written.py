@@ -1,22 +1,31 @@
-"""Partition folders that our storage wrote: every codec, after rolls, truncation, restarts, as leader and follower."""
+"""Partition folders that our storage wrote: every codec, after rolls, truncation, restarts, compaction and log start
+moves, as leader and as follower, of idempotent producers."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 import zlib
 from pathlib import Path
 
 from real_kafka import Site
 
+from strandline.protocol.record_batch import scan
+from strandline.protocol.record_validation import ProducedBatch, validate_produced
+from strandline.protocol.records import build_batch, decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite, fill, produced, raw, records
+from strandline.storage.producer_append import Appended, append_checked
+from strandline.testkit.cleaning import clean
+from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite, fill, produced, raw
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)
+NOW_MS = 1_700_000_000_000
 LEADER_EPOCH = 20
 """Above every epoch in the folders, as it would be had the cluster that wrote them gone on."""
 
@@ -36,9 +45,11 @@ class Written:
         manager.close(clean=True)
         manager = site.start()  # reports.events begins anew
         for name, log in logs.items():
-            tp = log.topic_partition
-            self.raw[name] = raw(manager.logs[tp])
-            self.contents[name] = [tuple(record)[:2] + tuple(record)[3:5] for record in records(manager.logs[tp])]
+            reopened = manager.logs[log.topic_partition]
+            assert (reopened.log_start_offset, reopened.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+            self.raw[name] = b"".join(path.read_bytes() for path in sorted((path / name).glob("*.log")))
+            decoded = decode_records(memoryview(self.raw[name]))
+            self.contents[name] = [tuple(record)[:2] + tuple(record)[3:5] for record in decoded]
         assert not site.reports.events  # nothing had to be repaired: these are the files as they were written
         manager.close(clean=True)
 
@@ -51,6 +62,10 @@ class Written:
                 self._reopened(manager),
                 self._follower(manager),
                 self._odd_times(manager),
+                self._idempotent(manager),
+                self._compacted(manager),
+                self._emptied(manager),
+                self._begun(manager),
             )
         }
 
@@ -101,6 +116,62 @@ class Written:
             log.append_as_leader(produced(1, timestamp_ms, size=60), 0)
         return log
 
+    def _idempotent(self, manager: LogManager) -> Log:
+        """Three producers, one of which begins anew with another epoch. Of today: Kafka forgets old producers."""
+        log = self._create(manager, "idempotent")
+        now_ms = int(time.time() * 1000)
+        sequences = [0, 0, 0]
+        for place in range(240):
+            pid = place % 3
+            epoch = 1 if pid == 2 and place > 100 else 0
+            if place == 101:
+                sequences[2] = 0
+            producer = (1000 + pid, epoch, sequences[pid])
+            outcome = append_checked(log, [produced(2, now_ms + place, 60, CODECS[place % 5], producer)], place // 100)
+            assert isinstance(outcome[0], Appended)
+            sequences[pid] += 2
+        return log
+
+    def _compacted(self, manager: LogManager) -> Log:
+        """Cleaned twice: some tombstones are gone, those of the second half have their delete horizons."""
+        log = self._create(manager, "compacted")
+        self._append_keys(log, 0, 150)
+        clean(log, PosixDisk(), now_ms=NOW_MS, segment_bytes=CONFIG.segment_bytes)
+        self._append_keys(log, 150, 300)
+        clean(log, PosixDisk(), now_ms=NOW_MS + 5000, segment_bytes=CONFIG.segment_bytes)
+        return log
+
+    def _append_keys(self, log: Log, start: int, end: int) -> None:
+        for place in range(start, end):
+            keys = [b"key %d" % (zlib.crc32(b"%d %d" % (place, number)) % 70) for number in range(4)]
+            values = [None if zlib.crc32(key) % 5 == place % 5 else b"%d" % place * 20 for key in keys]
+            rows = [(NOW_MS - 100_000 + place, key, value) for key, value in zip(keys, values, strict=True)]
+            log.append_as_leader(checked(rows, CODECS[place % 5]), place // 70)
+
+    def _emptied(self, manager: LogManager) -> Log:
+        """One key only: of all segments but the last nothing remains but an empty batch each, and each producer's."""
+        log = self._create(manager, "emptied")
+        now_ms = int(time.time() * 1000)
+        for place in range(300):
+            batch = checked(
+                [(now_ms + place, b"key", b"%d" % place * 60)], producer=(2000 + place // 150, 0, place % 150)
+            )
+            assert isinstance(append_checked(log, [batch], 0)[0], Appended)
+        clean(log, PosixDisk(), now_ms=now_ms, segment_bytes=1, last_of_producer={2000: 149, 2001: 299})
+        assert sum(1 for _, header in scan(memoryview(whole(log))) if header.records_count == 0) > 2
+        return log
+
+    def _begun(self, manager: LogManager) -> Log:
+        """Its start was raised into a batch of the third segment; the two before are gone."""
+        log = self._create(manager, "begun")
+        fill(log, 200, count=3, size=70)
+        bases = [segment.base_offset for segment in log.segments]
+        assert raise_log_start(log, bases[2] + 4, log.log_end_offset)
+        take_off_head(log, check_retention(log, PosixDisk(), log.log_end_offset, None), log.log_end_offset)
+        assert next(iter(log.segments)).base_offset == bases[2]
+        manager.checkpoint_recovery_points()
+        return log
+
     def files(self, *suffixes: str) -> list[str]:
         return sorted(str(path) for path in self.path.glob("*/*") if path.name.endswith(suffixes))
 
@@ -111,6 +182,20 @@ class Written:
     def files_by_name(self, *suffixes: str) -> dict[str, bytes]:
         """`<folder>/<name>` → content."""
         return {str(Path(path).relative_to(self.path)): Path(path).read_bytes() for path in self.files(*suffixes)}
+
+
+def checked(
+    rows: list[tuple[int, bytes | None, bytes | None]],
+    codec: str = "none",
+    producer: tuple[int, int, int] | None = None,
+) -> list[ProducedBatch]:
+    """One batch of (timestamp, key, value)."""
+    return validate_produced(memoryview(bytearray(build_batch(rows, codec, producer))), max_batch_bytes=2**20)
+
+
+def whole(log: Log) -> bytes:
+    """Every batch of the log."""
+    return b"".join(segment.log.get().pread(segment.size_bytes, 0) for segment in log.segments)
 
 
 def topic_config() -> dict[str, str]:
