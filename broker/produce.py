@@ -187,8 +187,7 @@ class ProduceHandler:
             base_offset = offset
             for batch in appended:
                 offset += batch.records_count
-            first = appended[0]
-            stamped_ms = first.max_timestamp_ms if first.attributes & TIMESTAMP_TYPE_BIT else -1
+            stamped_ms = appended[0].max_timestamp_ms if appended[0].attributes & TIMESTAMP_TYPE_BIT else -1
             if operation.request.message.acks == ACKS_ALL:
                 waiters.park(Waiter(offset, operation, position, index, base_offset, stamped_ms))
             else:
@@ -209,15 +208,19 @@ class ProduceHandler:
             return
         index = partition.topic_partition.partition
         log_start_offset = partition.log.log_start_offset
-        for (operation, position, _), outcome in zip(entries, outcomes, strict=True):
+        for (operation, position, batches), outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, ProducerRefused):
                 refusal = PartitionProduceResponse(index, outcome.code, error_message=str(outcome))
                 operation.complete(position, refusal)
-            elif operation.request.message.acks == ACKS_ALL:
-                waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset)
+                continue
+            stamped_ms = -1
+            if batches[0].attributes & TIMESTAMP_TYPE_BIT:  # a repetition has the time of its first append
+                stamped_ms = outcome.timestamp_ms if outcome.is_repetition else batches[0].max_timestamp_ms
+            if operation.request.message.acks == ACKS_ALL:
+                waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms)
                 partition.waiters.park(waiter)
             else:
-                done = PartitionProduceResponse(index, 0, outcome.base_offset, -1, log_start_offset)
+                done = PartitionProduceResponse(index, 0, outcome.base_offset, stamped_ms, log_start_offset)
                 operation.complete(position, done)
         partition.complete_waiters()
 

@@ -231,6 +231,24 @@ async def test_converted_batches_have_the_time_of_their_append(autojump_clock: M
     assert [h.outcomes[0].log_append_time_ms for h in (inline, hand)] == [EPOCH_MS + 3000] * 2
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_an_idempotent_batch_is_stamped_once_and_its_repetition_answered_with_that_time(
+    acks: int, autojump_clock: MockClock
+) -> None:
+    site = site_with({"message.timestamp.type": "LogAppendTime", "compression.type": "zstd"})
+    await site.lead(replicas=(1,), isr=(1,))
+    data = build_batch([(EPOCH_MS, b"k", VALUE)] * 3, "gzip", (7, 0, 0))
+    first = await answered(site, produce_hand((T0, data), acks=acks))
+    await trio.sleep(9)
+    again = await answered(site, produce_hand((T0, data), acks=acks))
+    for hand in (first, again):
+        outcome = hand.outcomes[0]
+        assert (outcome.error_code, outcome.base_offset, outcome.log_append_time_ms) == (0, 0, EPOCH_MS)
+    header = read_header(stored(site))
+    assert (header.producer_id, header.base_sequence, header.max_timestamp_ms) == (7, 0, EPOCH_MS)
+    assert len(decode_records(stored(site))) == 3
+
+
 # --- meanwhile ---------------------------------------------------------------------------------------------------
 
 
