@@ -31,6 +31,7 @@ from strandline.client.errors import (
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms
+from strandline.client.record_deletion import delete_records
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -46,7 +47,7 @@ from strandline.protocol.messages import (
     MetadataResponse,
     Request,
 )
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)
@@ -153,6 +154,21 @@ class TrioAdmin:
                 results[result.name] = _deleted(result, may_have_been_us=call.outcome_was_lost)
             await call.before_repeating(bool(left), "deleting topics")
         return results
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int | ClientError]:
+        """Delete what lies before an offset in each partition; −1: everything that is committed.
+
+        Returns when every live replica has done it, with the low watermark of each partition (the offset where its log
+        begins now) or its error: OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION for a topic that is
+        only compacted; after `timeout_ms` the last cause."""
+        call = _ControllerCall(self, timeout_ms)
+
+        async def describe(topics: Iterable[str]) -> ClusterView:
+            return await self._ask_any(MetadataRequest(list(topics)), call.left_ms())
+
+        return await delete_records(offsets, call, describe)
 
     async def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
         """Names of all topics, sorted."""

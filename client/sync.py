@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from strandline.client.admin import CreatedTopic, NewTopic, TrioAdmin
 from strandline.client.assignment import ConsumerRecord, FetchedBatches
 from strandline.client.consumer import TrioConsumer
-from strandline.client.errors import AnsweredError, ClientClosed, RequestTimedOut
+from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.protocol.types import TopicPartition
@@ -252,6 +252,17 @@ class Admin(_Front):
 
         async def delete() -> dict[str, AnsweredError | None]:
             return await self._client.delete_topics(listed, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, delete)
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int | ClientError]:
+        """See `TrioAdmin.delete_records`."""
+        asked = dict(offsets)
+
+        async def delete() -> dict[TopicPartition, int | ClientError]:
+            return await self._client.delete_records(asked, timeout_ms=timeout_ms)
 
         return self._within(timeout_ms, delete)
 

@@ -27,6 +27,10 @@ from strandline.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     FetchPartitionData,
@@ -256,6 +260,8 @@ class FakeBroker:
                 return self._create(request, fault), []
             case DeleteTopicsRequest():
                 return self._delete(request, fault), []
+            case DeleteRecordsRequest():
+                return self._delete_records(request, fault), []
         low, high = self.version_range
         keys = [ApiVersion(key, low, high) for key in REQUESTS]
         return ApiVersionsResponse(0, keys, 0, self.answers_as, self.cluster.cluster_id), []
@@ -380,6 +386,23 @@ class FakeBroker:
                 del self.cluster.topics[name]
             results.append(DeletableTopicResult(name, code))
         return DeleteTopicsResponse(results)
+
+    def _delete_records(self, request: DeleteRecordsRequest, fault: Fault) -> DeleteRecordsResponse:
+        topics = []
+        for topic in request.topics:
+            results = []
+            for part in topic.partitions:
+                tp = TopicPartition(topic.name, part.partition_index)
+                code = fault.error or self._not_leader(tp)
+                log = self.cluster.logs[tp]
+                offset = log.limit if part.offset == -1 else part.offset
+                if not code and offset > log.limit:
+                    code = ErrorCode.OFFSET_OUT_OF_RANGE
+                if not code:
+                    log.log_start = max(log.log_start, offset)
+                results.append(DeleteRecordsPartitionResult(part.partition_index, code, -1 if code else log.log_start))
+            topics.append(DeleteRecordsTopicResult(topic.name, results))
+        return DeleteRecordsResponse(topics)
 
 
 async def send_all(transport: Transport, data: bytes) -> None:

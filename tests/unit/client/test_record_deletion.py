@@ -1,0 +1,95 @@
+"""Deleting records through the admin client: every leader is asked, and each partition has its own result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from fake_broker import ApiKey, FakeCluster, Fault
+
+from strandline.client import TrioAdmin
+from strandline.client.errors import ClientError, RequestTimedOut, UnknownTopic
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.frame import FrameHeader, encode_head
+from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from strandline.protocol.types import TopicPartition
+
+T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
+
+
+def nothing_deleted(header: FrameHeader) -> bytes:
+    """An answer that names no partition."""
+    return bytes(encode_head(header.api_key, header.version, header.correlation_id, DeleteRecordsResponse([])))
+
+
+@asynccontextmanager
+async def site(brokers: int = 3) -> AsyncIterator[tuple[FakeCluster, TrioAdmin]]:
+    """Broker n leads partition n of `t`, which holds ten records."""
+    cluster = FakeCluster(brokers)
+    cluster.add_topic("t", 3)
+    for tp in (T0, T1, T2):
+        cluster.fill(tp, [b"v"] * 10)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with TrioAdmin(cluster.bootstrap, environment=cluster.environment()) as client:
+            yield cluster, client
+        nursery.cancel_scope.cancel()
+
+
+async def test_every_leader_deletes_what_it_leads(autojump_clock: object) -> None:
+    async with site() as (cluster, client):
+        assert await client.delete_records({T0: 3, T1: -1, T2: 0}) == {T0: 3, T1: 10, T2: 0}
+        assert [cluster.logs[tp].log_start for tp in (T0, T1, T2)] == [3, 10, 0]
+        asked = [len(broker.seen(DeleteRecordsRequest)) for broker in cluster.brokers]
+        assert asked == [1, 1, 1]
+
+
+async def test_one_partition_that_is_refused_does_not_spoil_the_others(autojump_clock: object) -> None:
+    async with site() as (_, client):
+        absent = TopicPartition("absent", 0)
+        results = await client.delete_records({T0: 99, T1: 5, TopicPartition("t", 7): 1, absent: 1})
+        assert results[T1] == 5
+        assert getattr(results[T0], "code", None) == ErrorCode.OFFSET_OUT_OF_RANGE and "t-0" in str(results[T0])
+        assert isinstance(results[TopicPartition("t", 7)], UnknownTopic) and isinstance(results[absent], UnknownTopic)
+        assert list(results) == [T0, T1, TopicPartition("t", 7), absent]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), Fault(close=True), Fault(close=True, apply=True)]
+)
+async def test_a_leader_that_moved_or_broke_off_is_asked_again(autojump_clock: object, fault: Fault) -> None:
+    async with site() as (cluster, client):
+        cluster.brokers[0].faults[ApiKey.DELETE_RECORDS].append(fault)
+        assert await client.delete_records({T0: 3, T1: 4}) == {T0: 3, T1: 4}
+
+
+async def test_when_the_time_is_over_what_is_known_is_returned(autojump_clock: object) -> None:
+    async with site() as (cluster, client):
+        cluster.brokers[0].faults[ApiKey.DELETE_RECORDS].append(Fault(hang=True))
+        results = await client.delete_records({T0: 3, T1: 4}, timeout_ms=2_000)
+        assert results[T1] == 4 and isinstance(results[T0], RequestTimedOut)
+
+
+async def test_a_partition_without_a_leader_is_waited_for(autojump_clock: object) -> None:
+    async with site() as (cluster, client), trio.open_nursery() as nursery:
+        cluster.move(T0, -1)
+        results: dict[TopicPartition, int | ClientError] = {}
+
+        async def delete() -> None:
+            results.update(await client.delete_records({T0: 3}))
+
+        nursery.start_soon(delete)
+        await trio.sleep(1)
+        assert results == {}
+        cluster.move(T0, 1)
+        await trio.sleep(5)
+        assert results == {T0: 3}
+
+
+async def test_a_broker_that_leaves_a_partition_out_of_its_answer_is_asked_again(autojump_clock: object) -> None:
+    async with site() as (cluster, client):
+        cluster.brokers[0].faults[ApiKey.DELETE_RECORDS].append(Fault(raw=nothing_deleted))
+        assert await client.delete_records({T0: 3, T1: 4}) == {T0: 3, T1: 4}
+        assert len(cluster.brokers[0].seen(DeleteRecordsRequest)) == 2
