@@ -16,6 +16,7 @@ from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.epoch_check import epochs_from_headers
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.producer_states import ProducerStates
 from strandline.storage.scan import build_indexes, walk_headers
 from strandline.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.testkit.disk import MemoryDisk
@@ -89,6 +90,7 @@ def check_log(log: Log, interval: int, short_indexes: bool = False) -> None:
             assert header.base_offset >= next_offset, f"{segment.path}: offset {header.base_offset} after {next_offset}"
             next_offset = header.next_offset
     check_epochs(log)
+    check_producers(log)
 
 
 def check_epochs(log: Log) -> None:
@@ -106,6 +108,27 @@ def check_epochs(log: Log) -> None:
     for header in headers:
         if header.base_offset >= log.log_start_offset:
             assert header.partition_leader_epoch == max(e for e, start in known if start <= header.base_offset)
+
+
+def check_producers(log: Log) -> None:
+    """What is known of producers is what the batches say; of those whose batches left the head it may be more."""
+    told = ProducerStates()
+    headers = [
+        header for segment in log.segments for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes)
+    ]
+    for header in headers:
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            first, last, ms = header.base_offset, header.last_offset, header.max_timestamp_ms
+            told.note(header.producer_id, header.producer_epoch, header.base_sequence, first, last, ms)
+    known = log.producers.states
+    for producer_id in told:
+        wanted, found = told.get(producer_id), known.get(producer_id)
+        assert wanted is not None and found is not None, f"producer {producer_id} is not known"
+        assert found.epoch == wanted.epoch
+        assert list(found.batches)[-len(wanted.batches) :] == list(wanted.batches), f"producer {producer_id}"
+    for producer_id in sorted({*known} - {*told}):
+        found = known.get(producer_id)
+        assert found is not None and found.last_offset < max(log.log_start_offset, log.segments.holding(0).base_offset)
 
 
 def check_indexes(segment: Segment, interval: int, is_active: bool, may_be_short: bool = False) -> None:
