@@ -8,12 +8,13 @@ the broker from starting: serving without it would hide the mistake.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report
 from strandline.storage.directory_health import is_about_process
-from strandline.storage.errors import LogDirUnusable, NoLogDirLeft
+from strandline.storage.errors import LogDirUnusable, LogStorageError, NoLogDirLeft
 from strandline.storage.log_directory import LogDirectory
 
 CHECKPOINT_FAILED = "writing a checkpoint failed"
@@ -83,6 +84,20 @@ class LogDirectories:
         for directory in self.online():
             if directory.directory_id in suspects:
                 directory.distrust()
+
+    def cannot_be_read(self, directory: LogDirectory, error: OSError) -> None:
+        """While its logs were loaded. Raises `error` where only descriptors are lacking."""
+        directory.health.fail("loading its logs failed", error)
+        if directory.health.failure is None:
+            raise error
+
+    def least_used(self, owners: Iterable[LogDirectory]) -> LogDirectory:
+        """The online one with the fewest logs; owners: of every log its directory. LogStorageError: all are offline."""
+        online = self.online()
+        if not online:
+            raise LogStorageError("(a new log)", "no log directory is left")
+        used = Counter(directory.path for directory in owners)
+        return min(online, key=lambda directory: used[directory.path])
 
     def loaded(self) -> None:
         """All logs that can be loaded are. NoLogDirLeft."""

@@ -6,7 +6,6 @@ Blocking methods say so; the others may be called on the event loop. Files of a 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -126,7 +125,7 @@ class LogManager:
             try:
                 partitions, doomed = directory.log_folders()
             except OSError as error:
-                self._unreadable(directory, error)
+                self._directories.cannot_be_read(directory, error)
                 continue
             for path in doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
@@ -157,7 +156,7 @@ class LogManager:
             if log is None:
                 assert loading.failure is not None
                 if not isinstance(loading.failure, LogStorageError):
-                    self._unreadable(directory, loading.failure)
+                    self._directories.cannot_be_read(directory, loading.failure)
                     continue
                 self._report("log-refused", log=str(tp), why=str(loading.failure))
                 self.refused[tp] = loading.failure
@@ -188,11 +187,6 @@ class LogManager:
             self._write_log_checkpoints(directory)
         directory.note_loaded()
 
-    def _unreadable(self, directory: LogDirectory, error: OSError) -> None:
-        directory.health.fail("loading its logs failed", error)
-        if directory.health.failure is None:  # for want of descriptors
-            raise error
-
     def join_cluster(self, cluster_id: str) -> None:
         """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
         self._directories.each_online(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
@@ -216,7 +210,11 @@ class LogManager:
         if tp in self.refused:
             raise self.refused[tp]
         check_topic_name(tp.topic)
-        directory = self._begun.get(tp) or self._directory_of.get(tp) or self._least_used()
+        directory = (
+            self._begun.get(tp)
+            or self._directory_of.get(tp)
+            or self._directories.least_used(self._directory_of.values())
+        )
         self._begun[tp] = directory
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
@@ -242,13 +240,6 @@ class LogManager:
         self.logs[tp] = log
         self._directory_of[tp] = self._begun.pop(tp)
         return log
-
-    def _least_used(self) -> LogDirectory:
-        """The online directory with the fewest logs."""
-        if not self._directories.online():
-            raise LogStorageError("(no log)", "no log directory is left")
-        used = Counter(directory.path for directory in self._directory_of.values())
-        return min(self._directories.online(), key=lambda directory: used[directory.path])
 
     def _failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:
         """Outside any log the disk failed: the error to raise."""
