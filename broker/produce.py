@@ -57,7 +57,7 @@ class ProduceHandler:
         if not sizes:
             operation.respond()
             return None
-        converting: list[RuledBatches] = []
+        converting: dict[Partition, list[RuledBatches]] = {}
         position = 0
         for topic in topics:
             for data in topic.partition_data:
@@ -67,12 +67,14 @@ class ProduceHandler:
                 if outcome is not None:
                     if isinstance(outcome, PartitionProduceResponse):
                         operation.complete(position, outcome)
-                    elif outcome.needs_worker or any(part.partition is outcome.partition for part in converting):
-                        converting.append(outcome)
+                    elif outcome.needs_worker or outcome.partition in converting:
+                        converting.setdefault(outcome.partition, []).append(outcome)
                     else:
                         self._join_wave(operation, outcome)
                 position += 1
-        return partial(self._convert_and_append, operation, converting) if converting else None
+        if not converting:
+            return None
+        return partial(self._convert_and_append, operation, [part for parts in converting.values() for part in parts])
 
     def _admit(
         self,
