@@ -43,7 +43,11 @@ COMMANDS: dict[str, CommandEntry] = {
     "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),
     "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, list, describe and delete topics."),
+    "delete-records": CommandEntry(
+        "strandline.cli.delete_records", "delete_records", "Delete records before an offset."
+    ),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
+    "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
     "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),
     "broker": CommandEntry("strandline.cli.broker", "broker", "Run one broker in the foreground."),
     "ready": CommandEntry("strandline.cli.ready", "ready", "Say whether a broker is ready, and if not why."),

@@ -162,6 +162,17 @@ class FakeAdmin(FakeClient):
         if self.cluster.topics.pop(name, None) is None:
             raise unknown(name)
 
+    def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        results: dict[TopicPartition, Any] = {}
+        for tp, offset in offsets.items():
+            known = self.cluster.topics.get(tp.topic)
+            if known is None or tp.partition not in known.partitions:
+                results[tp] = unknown(tp.topic)
+            else:
+                results[tp] = self.cluster.end(tp) if offset == -1 else offset
+        self.cluster.settings["deleted"] = dict(offsets)
+        return results
+
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)
 

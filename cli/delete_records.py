@@ -1,0 +1,157 @@
+"""`strandline delete-records`: delete what lies before an offset, with the JSON file and the lines of Kafka's tool.
+
+    strandline delete-records clicks:0 --before 42        one partition
+    strandline delete-records clicks --all                every partition, everything that is committed
+    strandline delete-records --offset-json-file FILE     what Kafka's tool takes
+
+The file is {"partitions": [{"topic", "partition", "offset"}], "version": 1}. An offset of −1 means
+everything that is committed. Deletion asks first, or takes --yes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.options import bootstrap_option, client_settings, legal_topic, output_option, settings_option
+from strandline.cli.session import bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline import Admin
+    from strandline.protocol.types import TopicPartition
+
+ALL = -1
+JSON_VERSION = 1
+TIMEOUT_MS = 30_000
+MAX_FILE_BYTES = 16 * 2**20
+_PARTITION_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+
+@click.command(
+    epilog="Examples: strandline delete-records clicks:0 --before 42; strandline delete-records clicks --all --yes"
+)
+@bootstrap_option
+@click.argument("targets", nargs=-1, metavar="[TOPIC[:PARTITION]]…")
+@click.option("--before", type=click.IntRange(0, _OFFSET_MAX), metavar="OFFSET", help="Delete what lies before it.")
+@click.option("--all", "everything", is_flag=True, help="Delete everything that is committed.")
+@click.option(
+    "--offset-json-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Partitions and offsets as in Kafka's tool; -1 is everything.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@output_option
+@settings_option
+@click.pass_context
+def delete_records(
+    ctx: click.Context,
+    bootstrap: str | None,
+    targets: tuple[str, ...],
+    before: int | None,
+    everything: bool,
+    offset_json_file: Path | None,
+    yes: bool,
+    output: str,
+    settings: tuple[str, ...],
+) -> int:
+    """Delete the records before an offset, for good, on every replica."""
+    if (offset_json_file is not None) == bool(targets):
+        raise click.UsageError("give either TOPIC[:PARTITION] or --offset-json-file FILE", ctx)
+    if offset_json_file is not None and (before is not None or everything):
+        raise click.UsageError("--before and --all go with TOPIC[:PARTITION]; the file has its own offsets", ctx)
+    if targets and (before is not None) == everything:
+        raise click.UsageError("give either --before OFFSET or --all", ctx)
+    named = [_target(text) for text in targets]
+    asked = _from_file(offset_json_file) if offset_json_file is not None else {}
+    session = session_of(ctx)
+    limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
+    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
+        for topic, partition in named:
+            for tp in _partitions(admin, topic, partition):
+                asked[tp] = ALL if before is None else before
+        _confirm(asked, yes)
+        return _report(admin.delete_records(asked), as_json=output == "json")
+
+
+def _target(text: str) -> tuple[str, int | None]:
+    topic, colon, number = text.partition(":")
+    if colon and not (number.isascii() and number.isdigit() and int(number) <= _PARTITION_MAX):
+        raise click.UsageError(f"'{text}' is not TOPIC or TOPIC:PARTITION; give for example clicks:0")
+    return legal_topic(topic), int(number) if colon else None
+
+
+def _partitions(admin: Admin, topic: str, partition: int | None) -> list[TopicPartition]:
+    from strandline.protocol.types import TopicPartition
+
+    if partition is not None:
+        return [TopicPartition(topic, partition)]
+    return [TopicPartition(topic, index) for index in sorted(admin.describe_topics([topic])[topic].partitions)]
+
+
+def _from_file(path: Path) -> dict[TopicPartition, int]:
+    """UsageError naming what is wrong with the file."""
+    from strandline.protocol.types import TopicPartition
+
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise click.UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from None
+    entries = content.get("partitions") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or content.get("version", JSON_VERSION) != JSON_VERSION:
+        raise click.UsageError(f'{path} is not {{"partitions": [{{"topic", "partition", "offset"}}], "version": 1}}')
+    asked: dict[TopicPartition, int] = {}
+    for entry in entries:
+        fields = entry if isinstance(entry, dict) else {}
+        topic, partition, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
+        if (
+            not isinstance(topic, str)
+            or type(partition) is not int
+            or type(offset) is not int
+            or not 0 <= partition <= _PARTITION_MAX
+            or not ALL <= offset <= _OFFSET_MAX
+        ):
+            raise click.UsageError(f"{path}: {json.dumps(entry)[:200]} lacks a topic, a partition or an offset")
+        tp = TopicPartition(legal_topic(topic), partition)
+        if tp in asked:
+            raise click.UsageError(f"{path} names {tp} twice")
+        asked[tp] = offset
+    return asked
+
+
+def _confirm(asked: dict[TopicPartition, int], yes: bool) -> None:
+    if yes or not asked:
+        return
+    named = [f"{tp} before {'the end' if offset == ALL else offset}" for tp, offset in asked.items()]
+    shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"this deletes the records of {shown} for good; add --yes")
+    click.confirm(f"Delete the records of {shown}?", abort=True, err=True)
+
+
+def _report(results: dict[TopicPartition, Any], *, as_json: bool) -> int:
+    """Show what became of each partition; 1 if any failed."""
+    from strandline.protocol.errors import error_code
+
+    rows = []
+    for tp, result in results.items():
+        failed = isinstance(result, Exception)
+        code = getattr(result, "code", None)
+        error = (error_code(code).name if code is not None else type(result).__name__) if failed else None
+        low_watermark = None if failed else result
+        rows.append({"topic": tp.topic, "partition": tp.partition, "low_watermark": low_watermark, "error": error})
+        if as_json:
+            rows[-1]["message"] = str(result) if failed else ""
+        elif failed:
+            click.echo(f"strandline: {result}", err=True)
+        else:
+            click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
+    if as_json:
+        click.echo(json.dumps({"_command": "delete-records", "_version": JSON_VERSION, "partitions": rows}, indent=2))
+    return 1 if any(row["error"] for row in rows) else 0
