@@ -180,8 +180,16 @@ class LogManager:
 
     def _end_load(self, directory: LogDirectory) -> None:
         logs = self._logs_in(directory)
-        if any(log.log_end_offset < directory.known_state(log.topic_partition).protected_below for log in logs):
-            directory.note_loss()  # first: once the checkpoints are written, nothing else tells of it
+        for log in logs:
+            protected_below = directory.known_state(log.topic_partition).protected_below
+            if log.log_end_offset < protected_below:
+                self._report(
+                    "log-shortened",
+                    log=log.segments.folder,
+                    end_offset=log.log_end_offset,
+                    protected_below=protected_below,
+                )
+                directory.note_loss()  # now: once the checkpoints are written, nothing else tells of it
         if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
             # What is appended next must not be vouched for by the old checkpoint.
             self._write_log_checkpoints(directory)

@@ -1,0 +1,141 @@
+"""`strandline log-check`: what a start would repair, drop or refuse in the data folders of a stopped broker.
+Changes nothing. Exit code 0: nothing to do; 1: a start would repair or refuse something, or would not see damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from strandline.cli.options import output_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from strandline.storage.log_check import CheckProgress, Finding
+
+_COLOURS = {"refuse": "bold red", "lose": "red", "repair": "yellow", "note": "dim"}
+
+
+@click.command(
+    "log-check",
+    epilog="Examples: strandline log-check /var/lib/strandline; strandline log-check --quick --output json data1 data2",
+)
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER…")
+@click.option("--quick", is_flag=True, help="Only what a start looks at, not every batch.")
+@click.option(
+    "--index-interval-bytes", default=4096, show_default=True, help="As the broker has it (log.index.interval.bytes)."
+)
+@output_option
+def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, output: str) -> int:
+    """Verify the data folders (log.dirs) of a stopped broker.
+
+    Says what a start would repair, drop or refuse, and what it would not even see, without changing anything."""
+    paths = [os.path.abspath(folder) for folder in folders]
+    for path in paths:
+        if not os.path.isdir(path):
+            raise click.ClickException(f"{path} is no folder; name the folders of log.dirs")
+    from strandline.runtime.clock import SystemWallClock
+    from strandline.runtime.config import load_broker_config, topic_config
+    from strandline.runtime.disk_posix import PosixDisk
+    from strandline.runtime.randomness import system_random
+    from strandline.storage.errors import LogDirLocked
+    from strandline.storage.log_check import check_directories
+
+    config = load_broker_config(
+        {"broker.id": "0", "zookeeper.connect": "-", "log.index.interval.bytes": str(index_interval_bytes)}
+    )
+    with _ProgressBar(output) as on_progress:
+        try:
+            findings = check_directories(
+                PosixDisk(),
+                paths,
+                topic_config(config, {}),
+                SystemWallClock(),
+                system_random("log-check"),
+                quick=quick,
+                on_progress=on_progress,
+            )
+        except LogDirLocked as error:
+            raise click.ClickException(f"{error}: only the folders of a stopped broker can be checked") from None
+    if output == "json":
+        for finding in findings:
+            click.echo(_json_line(finding))
+    else:
+        _print(findings, paths)
+    return 1 if any(finding.severity != "note" for finding in findings) else 0
+
+
+def _json_line(finding: Finding) -> str:
+    fields = {
+        name: value if isinstance(value, int | str | None) else str(value) for name, value in finding.fields.items()
+    }
+    shown = {
+        "severity": finding.severity,
+        "event": finding.event,
+        "where": finding.where,
+        "what": finding.what,
+        "fields": fields,
+    }
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def _print(findings: Sequence[Finding], paths: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(soft_wrap=False)
+    if findings:
+        table = Table(box=None, pad_edge=False, show_edge=False)
+        for title in ("A START WOULD", "WHERE", "WHAT"):
+            table.add_column(title, overflow="fold")
+        for finding in findings:
+            where = os.path.relpath(finding.where, paths[0]) if len(paths) == 1 and finding.where else finding.where
+            table.add_row(Text(finding.severity, _COLOURS[finding.severity]), Text(where), Text(finding.what))
+        console.print(table)
+    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}
+    if any(count for severity, count in counts.items() if severity != "note"):
+        said = ", ".join(f"{count} to {severity}" for severity, count in counts.items() if count and severity != "note")
+        click.echo(f"{said}; nothing was changed")
+    else:
+        click.echo("nothing to repair")
+
+
+class _ProgressBar:
+    """On stderr, where that is a terminal and text is asked for; gives the function to call on progress."""
+
+    def __init__(self, output: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=output == "json" or not console.is_terminal,
+        )
+
+    def __enter__(self) -> Callable[[CheckProgress], None]:
+        self._bar.start()
+        task = self._bar.add_task("loading", total=None)
+
+        def on_progress(progress: CheckProgress) -> None:
+            if progress.bytes_total:
+                self._bar.update(
+                    task, description="checking", total=progress.bytes_total, completed=progress.bytes_checked
+                )
+            else:
+                self._bar.update(task, total=progress.logs_total or None, completed=progress.logs_loaded)
+
+        return on_progress
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

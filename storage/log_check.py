@@ -1,0 +1,207 @@
+"""What a start would do with a stopped broker's data folders, without doing it, and what it would not even see.
+
+The real loading runs over an `OverlayDisk`, so it says by itself what it would repair, cut or refuse; what storage
+reports becomes a finding. Then, unless told not to, every batch of every log is checked: damage below the recovery
+point, which a start takes on trust, shows only so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strandline.runtime.disk import Disk, read_file
+from strandline.runtime.environment import WallClock
+from strandline.storage.context import LogConfig
+from strandline.storage.errors import LogDirLocked, StorageError
+from strandline.storage.loading import finish, scan_groups
+from strandline.storage.log import Log
+from strandline.storage.log_directory import CLEAN_MARKER, META_PROPERTIES
+from strandline.storage.log_manager import LogManager
+from strandline.storage.overlay_disk import OverlayDisk
+from strandline.storage.properties import parse_properties
+from strandline.storage.scan import ScanTask, scan_segment, scan_segments
+from strandline.storage.segment import LOG_SUFFIX
+
+if TYPE_CHECKING:
+    import random
+
+REFUSE, LOSE, REPAIR, NOTE = "refuse", "lose", "repair", "note"
+"""A start would refuse this; records that counted are damaged or gone; it would be repaired without a loss; nothing
+would be done."""
+
+_SEVERITIES = {
+    "log-refused": REFUSE,
+    "log-shortened": LOSE,
+    "log-truncated": REPAIR,
+    "log-segment-dropped": REPAIR,
+    "log-dir-unknown-folder": NOTE,
+    "log-unknown-file": NOTE,
+}
+_TEXTS = {
+    "log-truncated": "would be cut at offset {offset} (byte {position}), dropping {dropped_bytes} bytes: {why}",
+    "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be dropped: {why}",
+    "log-refused": "{why}",
+    "log-shortened": "ends at {end_offset}, but everything below {protected_below} was durable or committed",
+    "log-restarted": "ends at {end_offset}, below its start: it would begin anew, empty, at {log_start_offset}",
+    "log-segment-damaged": "would be checked batch by batch: {why}",
+    "log-swap-finished": "a compaction that was interrupted would be finished",
+    "index-rebuilt": "index would be rebuilt: {why}",
+    "index-orphan-removed": "index without a .log would be removed",
+    "epochs-rebuilt": "leader-epoch-checkpoint would be rebuilt from the batches",
+    "producers-rebuilt": "producer states would be rebuilt from the batches",
+    "checkpoint-bad-line": "a line cannot be read: {line}",
+    "log-dir-unknown-folder": "not a log: would be left alone",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    severity: str
+    where: str
+    """A log's folder or a file."""
+    what: str
+    """One line."""
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CheckProgress:
+    logs_loaded: int = 0
+    logs_total: int = 0
+    bytes_checked: int = 0
+    bytes_total: int = 0
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Takes the place of the broker's log."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        place = next((str(fields[key]) for key in ("log", "segment", "path") if key in fields), "")
+        severity = _SEVERITIES.get(event, REPAIR)
+        if fields.get("kept_aside"):
+            severity = LOSE
+        text = _TEXTS.get(event)
+        what = (
+            text.format_map(_Lenient(fields)) if text else " ".join([event, *(f"{k}={v}" for k, v in fields.items())])
+        )
+        self.findings.append(Finding(severity, place, " ".join(what.split()), event, fields))
+
+
+class _Lenient(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def check_directories(
+    disk: Disk,
+    paths: Sequence[str],
+    config: LogConfig,
+    wall_clock: WallClock,
+    stream: random.Random,
+    *,
+    quick: bool = False,
+    on_progress: Callable[[CheckProgress], None] = lambda progress: None,
+) -> list[Finding]:
+    """Findings of all folders, which belong to one broker, in the order of a start. `config`: of every topic; only its
+    index interval matters. Blocking. LogDirLocked: the broker runs; OSError from the disk."""
+    overlay = OverlayDisk(disk)
+    collector = _Collector()
+    manager = LogManager(
+        overlay,
+        paths,
+        broker_id=_broker_id(disk, paths[0]),
+        topic_config_for=lambda topic: config,
+        wall_clock=wall_clock,
+        random=stream,
+        log=collector,
+    )
+    for path in paths:
+        if not disk.exists(f"{path}/{META_PROPERTIES}"):
+            note = "there is no meta.properties: a start would take the folder for a new one, whose data may be lost"
+            collector.findings.append(Finding(NOTE, path, note, "new-folder"))
+        elif not disk.exists(f"{path}/{CLEAN_MARKER}"):
+            note = "the broker was not stopped in order: what lies behind the recovery points would be checked"
+            collector.findings.append(Finding(NOTE, path, note, "unclean-stop"))
+    progress = CheckProgress()
+    try:
+        _load(manager, overlay, progress, on_progress)
+        if not quick:
+            collector.findings += _check_all(overlay, manager, progress, on_progress)
+        collector.findings += _leftovers(overlay, collector.findings)
+    except LogDirLocked:
+        raise
+    except StorageError as error:
+        collector.findings.append(Finding(REFUSE, ", ".join(paths), str(error), "start-refused"))
+    finally:
+        manager.close(clean=False)
+    return collector.findings
+
+
+def _broker_id(disk: Disk, path: str) -> int:
+    """Whose folder it is: what the start is told, so that only folders of several brokers are found wrong."""
+    try:
+        return int(parse_properties(read_file(disk, f"{path}/{META_PROPERTIES}").decode()).get("broker.id", "0"))
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def _load(
+    manager: LogManager, disk: Disk, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
+) -> None:
+    directories = manager.begin_load()
+    progress.logs_total = sum(directory.total for directory in directories)
+    for directory in directories:
+        while chunk := directory.take():
+            results: list[list[Any]] = []
+            for group in scan_groups(chunk):
+                results += scan_segments(disk, group)
+                progress.bytes_checked += sum(task.size_bytes for task in group)
+                on_progress(progress)
+            finish(chunk, results)
+            manager.adopt(chunk)
+            progress.logs_loaded += len(chunk)
+            on_progress(progress)
+    manager.end_load()
+
+
+def _check_all(
+    disk: Disk, manager: LogManager, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
+) -> Iterator[Finding]:
+    """Faults that are left after what a start would do."""
+    progress.bytes_checked = 0
+    progress.bytes_total = sum(log.size_bytes for log in manager.logs.values())
+    for log in manager.logs.values():
+        yield from _check_log(disk, log, progress, on_progress)
+
+
+def _check_log(
+    disk: Disk, log: Log, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
+) -> Iterator[Finding]:
+    for segment in log.segments:
+        path = segment.path + LOG_SUFFIX
+        is_last = segment is log.segments.active
+        task = ScanTask(path, segment.base_offset, segment.size_bytes, segment.index_interval_bytes, is_last)
+        found = scan_segment(disk, task)
+        if found.fault:
+            what = (
+                f"damaged at offset {found.next_offset} (byte {found.end_position}): {found.fault}; a start would not "
+                "see it, and a leader would serve it to clients, who refuse it"
+            )
+            fields = {"offset": found.next_offset, "position": found.end_position, "why": found.fault}
+            yield Finding(LOSE, path, what, "batch-damaged", fields)
+        progress.bytes_checked += segment.size_bytes
+        on_progress(progress)
+
+
+def _leftovers(disk: OverlayDisk, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Files that would go without another word."""
+    told = {finding.where for finding in findings}
+    for what, path in disk.changes:
+        if what == "remove" and path.endswith((".deleted", ".cleaned", ".swap")) and path not in told:
+            yield Finding(REPAIR, path, "left over by a deletion or compaction: would be removed", "leftover")
