@@ -36,11 +36,12 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 
 @pytest.fixture
 def new_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., EmbeddedCluster]]:
-    """Build clusters (arguments of EmbeddedCluster after the folder); not started, but stopped in the end."""
+    """Build clusters (arguments of EmbeddedCluster after the folder; kind: a subclass); not started, but stopped in the
+    end."""
     made: list[EmbeddedCluster] = []
 
-    def build(*arguments: Any, **settings: Any) -> EmbeddedCluster:
-        made.append(EmbeddedCluster(tmp_path / f"cluster-{len(made) + 1}", *arguments, **settings))
+    def build(*arguments: Any, kind: type[EmbeddedCluster] = EmbeddedCluster, **settings: Any) -> EmbeddedCluster:
+        made.append(kind(tmp_path / f"cluster-{len(made) + 1}", *arguments, **settings))
         return made[-1]
 
     yield build

@@ -1,0 +1,254 @@
+"""Full and failing disks under real brokers: a small file system, files that may not grow, too few descriptors.
+
+The small disk is a tmpfs in a mount namespace of its own, which a sleeping process keeps, so that it outlives the
+broker; from outside it is reached below /proc/<that process>/root. After every fault the promises of `test_faults`
+hold: nothing acknowledged is lost, altered or doubled, and the replicas are equal in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.cli.process import Daemon, ProcessId
+from strandline.client import TrioAdmin
+from strandline.protocol.messages.admin import MetadataPartition
+from strandline.testkit.verification import VerifyingLoad, check, read_everything
+
+TOPIC = "promises"
+PARTITIONS = 3
+BROKERS = (1, 2, 3)
+VICTIM = 1
+PATIENCE_S = 60
+SMALL_DISK_BYTES = 4 * 2**20
+FREE_BYTES = 192 * 2**10
+MAX_FILE_BYTES = 128 * 2**10
+MAX_DESCRIPTORS = 100
+
+
+class WrappedDaemon(Daemon):
+    """Runs its command behind a prefix, which ends in replacing itself by the command."""
+
+    prefix: Sequence[str] = ()
+
+    def start(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None) -> ProcessId:
+        return super().start([*self.prefix, *command], folder=folder, environment=environment)
+
+
+class DiskCluster(EmbeddedCluster):
+    """A cluster whose first broker can be started with less than the others have."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.victim = WrappedDaemon(f"broker {VICTIM}", self.broker_folder(VICTIM) / "broker.log")
+        self.brokers[VICTIM] = self.victim
+        self.victims_properties: dict[str, str] = {}
+
+    def _broker_properties(self, broker_id: int) -> dict[str, str]:
+        own = self.victims_properties if broker_id == VICTIM else {}
+        return {**super()._broker_properties(broker_id), **own}
+
+
+class SmallDisk:
+    """A full-size mount point outside, a few megabytes inside."""
+
+    def __init__(self, mount_point: Path) -> None:
+        mount_point.mkdir(parents=True)
+        self.mount_point = mount_point
+        unshare, enter = _namespace_commands()
+        mount = f"mount -t tmpfs -o size={SMALL_DISK_BYTES} small '{mount_point}' && echo ready && exec sleep 1000000"
+        self._keeper = subprocess.Popen([*unshare, "sh", "-c", mount], stdout=subprocess.PIPE)
+        assert self._keeper.stdout is not None
+        assert self._keeper.stdout.readline() == b"ready\n"
+        self.enter = [*enter, "--target", str(self._keeper.pid), "--"]
+        self.seen_from_outside = Path(f"/proc/{self._keeper.pid}/root{mount_point}")
+        self._ballast = self.seen_from_outside / "ballast"
+
+    def fill_but(self, free_bytes: int) -> None:
+        """Leave so much room."""
+        space = os.statvfs(self.seen_from_outside)
+        self._ballast.write_bytes(bytes(space.f_bavail * space.f_frsize - free_bytes))
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+    def close(self) -> None:
+        self._keeper.kill()
+        self._keeper.wait()
+
+
+def _namespace_commands() -> tuple[list[str], list[str]]:
+    """(how to make a mount namespace, how to enter one): a user's own where the system allows that, else root's."""
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], capture_output=True).returncode == 0:
+        return ["unshare", "--map-root-user", "--mount"], ["nsenter", "--user", "--mount", "--preserve-credentials"]
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0:
+        return ["unshare", "--mount"], ["nsenter", "--mount"]
+    pytest.fail("no small disk can be mounted: allow user namespaces, or run as root with CAP_SYS_ADMIN")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "small")
+    yield disk
+    disk.close()
+
+
+@pytest.fixture
+def cluster(new_cluster: Callable[..., EmbeddedCluster]) -> DiskCluster:
+    made = new_cluster(3, kind=DiskCluster)
+    assert isinstance(made, DiskCluster)
+    return made
+
+
+async def off_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return await trio.to_thread.run_sync(partial(function, *args, **kwargs))
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    with trio.move_on_after(PATIENCE_S):
+        while not await off_loop(condition):
+            await trio.sleep(0.1)
+        return
+    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
+
+
+def partitions(cluster: EmbeddedCluster) -> dict[int, MetadataPartition]:
+    found = cluster.metadata([TOPIC])
+    if found is None or not found.topics:
+        return {}
+    return {state.partition_index: state for state in found.topics[0].partitions}
+
+
+def is_whole(cluster: EmbeddedCluster) -> bool:
+    states = partitions(cluster)
+    return len(states) == PARTITIONS and all(
+        state.leader_id >= 0 and len(state.isr_nodes) == len(BROKERS) for state in states.values()
+    )
+
+
+def is_served_without_victim(cluster: EmbeddedCluster, indexes: Sequence[int]) -> bool:
+    states = partitions(cluster)
+    return len(states) == PARTITIONS and all(
+        states[index].leader_id in BROKERS and VICTIM not in states[index].isr_nodes for index in indexes
+    )
+
+
+def victims_log(cluster: DiskCluster) -> str:
+    return cluster.victim.log_path.read_text()
+
+
+@asynccontextmanager
+async def under_load(cluster: DiskCluster, folders: Callable[[int, int], Path]) -> AsyncIterator[VerifyingLoad]:
+    """The topic, led by the victim as far as it can, a verifying producer, and at the end the proof."""
+    async with TrioAdmin(cluster.bootstrap_servers) as admin:
+        await admin.create_topic(
+            TOPIC,
+            assignments={index: [VICTIM, 2, 3] for index in range(PARTITIONS)},
+            configs={"min.insync.replicas": "2"},
+        )
+    await until(partial(is_whole, cluster), "the topic")
+    load = VerifyingLoad(cluster.bootstrap_servers, TOPIC, PARTITIONS, pause_s=0.001)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(load.run)
+        await load.wait_acked(100)
+        yield load
+        await load.wait_acked(100)
+        load.stop()
+    await until(partial(is_whole, cluster), "all replicas back in sync")
+    check(load.outcomes, await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS))
+
+    def replicas_agree() -> bool:
+        for index in range(PARTITIONS):
+            contents = [
+                b"".join(path.read_bytes() for path in sorted(folders(broker_id, index).glob("*.log")))
+                for broker_id in BROKERS
+            ]
+            assert contents[0]
+            if any(content != contents[0] for content in contents[1:]):
+                return False
+        return True
+
+    await until(replicas_agree, "equal files on all replicas")
+
+
+async def test_a_directory_that_is_full_goes_offline_and_everything_is_there_once_there_is_room(
+    cluster: DiskCluster, small_disk: SmallDisk
+) -> None:
+    roomy = cluster.broker_folder(VICTIM) / "data"
+    cluster.victim.prefix = small_disk.enter
+    cluster.victims_properties = {"log.dirs": f"{small_disk.mount_point},{roomy}"}
+    await off_loop(cluster.start)
+
+    def folder(broker_id: int, index: int) -> Path:
+        if broker_id == VICTIM and index in in_small:
+            return small_disk.seen_from_outside / f"{TOPIC}-{index}"
+        return cluster.log_dir(broker_id) / f"{TOPIC}-{index}"
+
+    in_small: list[int] = []
+    async with under_load(cluster, folder) as load:
+        in_small += [
+            index for index in range(PARTITIONS) if (small_disk.seen_from_outside / f"{TOPIC}-{index}").exists()
+        ]
+        in_roomy = [index for index in range(PARTITIONS) if index not in in_small]
+        assert in_small and in_roomy
+        small_disk.fill_but(FREE_BYTES)
+        await until(partial(is_served_without_victim, cluster, in_small), "other leaders for what the full disk held")
+        states = await off_loop(partitions, cluster)
+        assert all(states[index].leader_id == VICTIM for index in in_roomy), "the other directory serves on"
+        await load.wait_acked(300)
+        assert "log-dir-offline" in victims_log(cluster) and cluster.victim.is_alive
+        small_disk.make_room()
+        assert await off_loop(cluster.stop_broker, VICTIM) == 0
+        await off_loop(cluster.start_broker, VICTIM)
+    assert not load.errors
+    assert (
+        "left isrs after possible data loss"
+        not in victims_log(cluster).rpartition(" serving")[0].rpartition("log-dir-offline")[2]
+    ), "a full disk loses nothing"
+
+
+async def test_a_broker_whose_only_directory_fails_ends_and_comes_back_with_everything(cluster: DiskCluster) -> None:
+    cluster.victim.prefix = ["prlimit", f"--fsize={MAX_FILE_BYTES}"]
+    await off_loop(cluster.start)
+    async with under_load(cluster, lambda broker_id, index: cluster.log_dir(broker_id) / f"{TOPIC}-{index}") as load:
+        await until(lambda: not cluster.victim.is_alive, "the end of the broker")
+        assert cluster.victim.exit_code == 1
+        last_line = victims_log(cluster).rstrip().rpartition("\n")[2]
+        assert last_line.startswith("strandline broker: no log directory is left: ") and "File too large" in last_line
+        assert "Traceback" not in victims_log(cluster)
+        await until(partial(is_served_without_victim, cluster, range(PARTITIONS)), "other leaders")
+        await load.wait_acked(300)
+        cluster.victim.prefix = ()
+        await off_loop(cluster.start_broker, VICTIM)
+    assert not load.errors
+
+
+async def test_a_broker_with_fewer_descriptors_than_segments_serves_them_all(cluster: DiskCluster) -> None:
+    cluster.victim.prefix = ["prlimit", f"--nofile={MAX_DESCRIPTORS}"]
+    cluster.properties["log.segment.bytes"] = "2048"
+    await off_loop(cluster.start)
+    async with under_load(cluster, lambda broker_id, index: cluster.log_dir(broker_id) / f"{TOPIC}-{index}") as load:
+        segments = cluster.log_dir(VICTIM) / f"{TOPIC}-0"
+        await until(lambda: len(list(segments.glob("*.log"))) > MAX_DESCRIPTORS, "many segments")
+        idle = [await trio.open_tcp_stream(*_address(cluster)) for _ in range(MAX_DESCRIPTORS)]
+        await load.wait_acked(300)
+        for stream in idle:
+            await stream.aclose()
+        await until(lambda: "cannot accept connections" in victims_log(cluster), "no descriptor left")
+    assert "log-dir-offline" not in victims_log(cluster)
+    states = await off_loop(partitions, cluster)
+    assert all(state.leader_id == VICTIM for state in states.values()), "it led throughout"
+
+
+def _address(cluster: EmbeddedCluster) -> tuple[str, int]:
+    address = cluster.address(VICTIM)
+    return address.host, address.port
