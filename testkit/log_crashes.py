@@ -9,7 +9,8 @@ that may be ended in the middle: `arm_crash` lets the next operation die before 
 * after a failure the log refuses changes, still answers reads of what it had, and a restart has all of that.
 
 After every step: log and model are equal, log start <= high watermark <= log end, epochs are those of the batches,
-indexes are those of a rebuild (safety.md 4, 5, 19, 21, 23, 24).
+indexes are those of a rebuild, what is known of producers is what their batches say (safety.md 4, 5, 17, 19, 21, 23,
+24).
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class LogUnderCrashes(RuleBasedStateMachine):
         self.loses_power = False
         self.fault: Any = None
         self.data: Any = None
+        self.plan: Any = None
+        """A flush that was planned and not run yet, with its log."""
         self.manager: LogManager
         self.log: Log
 
@@ -120,6 +123,9 @@ class LogUnderCrashes(RuleBasedStateMachine):
             fault.cancel()
             if fault.hits:
                 self.fault = None
+        if fault.hits and self.log.failure is not None:  # told to others, not to this caller
+            self._failed(before, wanted or before, lawful)
+            return False
         if wanted is not None:
             self._adopt(wanted)
         if forgets:

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from strandline.protocol.record_batch import assign_offset, read_header
+from strandline.protocol.record_validation import validate_produced
 from strandline.storage.head import check_retention, raise_log_start, take_off_head
+from strandline.storage.producer_append import Appended, append_checked
+from strandline.storage.producer_states import SEQUENCES
 from strandline.storage.removal import remove
 from strandline.storage.timestamps import batch_for_timestamp
 from strandline.testkit.log_audit import state_of
@@ -22,6 +25,7 @@ from strandline.testkit.log_crashes import LogUnderCrashes
 from strandline.testkit.log_model import Model, longer_or_shorter, replaced, untouched
 from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 
+PRODUCERS = st.integers(1, 3)
 CODECS = st.sampled_from(["none", "none", "none", "gzip", "lz4"])
 
 
@@ -73,6 +77,37 @@ class LogMachine(LogUnderCrashes):
             offset += batch.records_count
         return self.model.append([bytes(batch.view) for batch in wave])
 
+    @rule(
+        producer_id=st.integers(1, 3), counts=st.lists(st.integers(1, 5), min_size=1, max_size=6), again=st.booleans()
+    )
+    def produce(self, producer_id: int, counts: list[int], again: bool) -> None:
+        """Batches of an idempotent producer, the last one of which it may send once more."""
+        known = self.log.producers.states.get(producer_id)
+        sequence = (known.batches[-1].last_sequence + 1) % SEQUENCES if known is not None and known.batches else 0
+        entries = []
+        for count in counts:
+            entries.append(produced(count, 1000 + self.clock_ms, producer=(producer_id, 0, sequence)))
+            sequence += count
+        wave = [bytes(entry[0].view) for entry in entries]
+        wanted = self._stamped([entry[0] for entry in entries])
+        if again:
+            entries.append(validate_produced(memoryview(bytearray(wave[-1])), max_batch_bytes=2**30))
+        outcomes: list[Any] = []
+        if self._run(lambda: outcomes.extend(append_checked(self.log, entries, self.epoch)), wanted, longer_or_shorter):
+            assert [each.is_repetition for each in outcomes] == [False] * len(counts) + [True] * again
+
+    @rule(producer_id=PRODUCERS, back=st.integers(1, 5))
+    def repeat(self, producer_id: int, back: int) -> None:
+        """A producer that got no answer sends one of its last batches again: it is never appended twice."""
+        known = self.log.producers.states.get(producer_id)
+        if known is None or len(known.batches) < back or self.crash_after is not None or self.fault is not None:
+            return
+        batch = known.batches[-back]
+        count = batch.last_sequence - batch.base_sequence + 1
+        entry = produced(count, producer=(producer_id, known.epoch, batch.base_sequence))
+        (outcome,) = append_checked(self.log, [entry], self.epoch)
+        assert isinstance(outcome, Appended) and outcome.is_repetition and outcome.base_offset == batch.base_offset
+
     @rule(counts=st.lists(st.integers(1, 5), min_size=1, max_size=8), new_epochs=st.integers(0, 2))
     def append_as_follower(self, counts: list[int], new_epochs: int) -> None:
         sent: list[bytes] = []
@@ -97,6 +132,15 @@ class LogMachine(LogUnderCrashes):
     def truncate(self, fraction: float) -> None:
         offset = self.model.start + int((self.model.end - self.model.start + 2) * fraction)
         self._run(lambda: self.log.truncate_to(offset), self.model.cut(offset), longer_or_shorter)
+
+    @rule(fraction=st.floats(0, 1), counts=st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    def diverge(self, fraction: float, counts: list[int]) -> None:
+        """The tail is replaced by that of another leader."""
+        crashes = self.crashes
+        self.truncate(fraction)
+        if crashes == self.crashes:
+            self.epoch += 1
+            self.append_as_follower(counts, 0)
 
     @rule(jump=st.integers(-3, 50))
     def start_anew(self, jump: int) -> None:
@@ -142,10 +186,25 @@ class LogMachine(LogUnderCrashes):
     def roll(self) -> None:
         self._run(self.log.roll)
 
-    @rule()
-    def flush(self) -> None:
+    @rule(checkpoints=st.booleans())
+    def flush(self, checkpoints: bool) -> None:
         if self._run(lambda: self.log.flushed(self.log.flush_plan()()), forgets=True):
             assert self.log.recovery_point == self.model.end
+            if checkpoints:
+                self.checkpoint()
+
+    @rule()
+    def plan_a_flush(self) -> None:
+        """Its thread is slow: other things happen to the log before it runs."""
+        if self.fault is None and self.crash_after is None:
+            self.plan = (self.log, self.log.flush_plan())
+
+    @precondition(lambda self: self.plan is not None)
+    @rule()
+    def run_the_planned_flush(self) -> None:
+        (log, plan), self.plan = self.plan, None
+        if log is self.log:
+            self._run(lambda: log.flushed(plan()))
 
     @rule()
     def checkpoint(self) -> None:
