@@ -9,28 +9,30 @@
 
 Whoever starts the broker runs these steps with as many threads and workers as `num.recovery.threads.per.data.dir` says
 (`broker/loading`); `load_inline` runs them where it stands. A log is loaded under a context of its own, with caches of
-its own, because the caches of a broker belong to one thread; `adopt` joins them.
+its own, because the caches of a broker belong to one thread; it joins the others when it is adopted.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.context import SecondChanceCache, StorageContext
+from strandline.storage.context import LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log_directory import LogDirectory
 from strandline.storage.rewriting import write_again
+from strandline.storage.recovery import load_steps
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 
 if TYPE_CHECKING:
+    import random
+
     from strandline.storage.log import Log
     from strandline.storage.log_manager import LogManager
-    from strandline.storage.recovery import LoadSteps
 
 CHUNK_LOGS = 64
 """Taken at once: a thread is asked for so many, not for each."""
@@ -45,21 +47,38 @@ INDEX_BYTES = 2**20
 class LogLoading:
     """One log on its way."""
 
-    __slots__ = ("_steps", "context", "directory", "failure", "log", "tasks", "topic_partition")
+    __slots__ = ("_shared", "_steps", "context", "directory", "failure", "log", "tasks", "topic_partition")
 
     def __init__(
-        self, topic_partition: TopicPartition, directory: LogDirectory, context: StorageContext, steps: LoadSteps
+        self,
+        topic_partition: TopicPartition,
+        directory: LogDirectory,
+        shared: StorageContext,
+        config: LogConfig,
+        stream: random.Random,
+        checkpoint_now: Callable[[Log], None],
     ) -> None:
-        """context: the log's own (`apart`)."""
+        """shared: the context of all logs of the directory."""
         self.topic_partition = topic_partition
         self.directory = directory
-        self.context = context
+        self.context = copy.copy(shared)
+        self.context.open_files = SecondChanceCache(OPEN_FILES)
+        self.context.loaded_indexes = SecondChanceCache(INDEX_BYTES)
         self.tasks: Sequence[ScanTask] = ()
         """Segments that are to be checked before it goes on."""
         self.log: Log | None = None
         self.failure: LogStorageError | OSError | None = None
         """Why it cannot be loaded: its files are damaged, or the disk failed."""
-        self._steps = steps
+        self._shared = shared
+        self._steps = load_steps(
+            self.context,
+            f"{directory.path}/{topic_partition}",
+            topic_partition,
+            config,
+            directory.known_state(topic_partition),
+            random=stream,
+            checkpoint_now=checkpoint_now,
+        )
 
     @property
     def scan_bytes(self) -> int:
@@ -74,6 +93,12 @@ class LogLoading:
             self._loaded(done.value)
         except (LogStorageError, OSError) as error:
             self.failure = error
+
+    def join_others(self) -> None:
+        """It is loaded: from now on the log uses the caches of all. What it has open is closed, and opened on use."""
+        self.context.open_files.clear()
+        self.context.loaded_indexes.clear()
+        self.context.open_files, self.context.loaded_indexes = self._shared.open_files, self._shared.loaded_indexes
 
     def give_up(self, error: OSError) -> None:
         """Its segments could not be checked: the disk failed."""
@@ -133,20 +158,6 @@ def finish(chunk: Iterable[LogLoading], results: Iterable[Sequence[Any]]) -> Non
     for loading in chunk:
         if loading.tasks:
             loading.advance([next(found) for _ in loading.tasks])
-
-
-def apart(context: StorageContext) -> StorageContext:
-    """The same context with caches of its own."""
-    own = copy.copy(context)
-    own.open_files, own.loaded_indexes = SecondChanceCache(OPEN_FILES), SecondChanceCache(INDEX_BYTES)
-    return own
-
-
-def rejoin(own: StorageContext, shared: StorageContext) -> None:
-    """From now on its log uses the caches of all; what it had loaded is dropped, and loaded again on use."""
-    own.open_files.clear()
-    own.loaded_indexes.clear()
-    own.open_files, own.loaded_indexes = shared.open_files, shared.loaded_indexes
 
 
 @dataclass(slots=True)

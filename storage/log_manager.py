@@ -31,11 +31,11 @@ from strandline.storage.errors import (
     LogStorageError,
 )
 from strandline.storage.health import LogHealth
-from strandline.storage.loading import DirectoryLoading, LogLoading, apart, load_inline, rejoin
+from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories
 from strandline.storage.log_directory import LogDirectory, delete_folder_name
-from strandline.storage.recovery import KnownState, load_log, load_steps
+from strandline.storage.recovery import KnownState, load_log
 from strandline.storage.removal import Doomed, Removals, remove
 
 if TYPE_CHECKING:
@@ -137,17 +137,8 @@ class LogManager:
         return found
 
     def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
-        context = apart(self._contexts[directory.path])
-        steps = load_steps(
-            context,
-            f"{directory.path}/{tp}",
-            tp,
-            self._topic_config_for(tp.topic),
-            directory.known_state(tp),
-            random=self._random,
-            checkpoint_now=self._checkpoint_now,
-        )
-        return LogLoading(tp, directory, context, steps)
+        shared, config = self._contexts[directory.path], self._topic_config_for(tp.topic)
+        return LogLoading(tp, directory, shared, config, self._random, self._checkpoint_now)
 
     def adopt(self, loaded: Iterable[LogLoading]) -> None:
         """Take over logs that were loaded, or could not be. Not blocking. OSError for want of descriptors."""
@@ -162,7 +153,7 @@ class LogManager:
                 self.refused[tp] = loading.failure
                 directory.refused.add(tp)
                 continue
-            rejoin(loading.context, self._contexts[directory.path])
+            loading.join_others()
             self.logs[tp] = log
             high_watermark = directory.high_watermarks.get(tp, 0)
             self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
