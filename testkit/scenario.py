@@ -26,13 +26,15 @@ async def cluster_with_topic(
     brokers: int = 3,
     min_insync_replicas: int = 2,
     configs: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> AsyncIterator[tuple[MemoryCluster, TrioProducer, Ledger]]:
     """Broker 1 is controller; topic `t` has one partition on `replicas`, led by the first of them; a producer without
-    linger."""
+    linger. configs: of the topic; properties: of every broker."""
     config = {
         "replica.lag.time.max.ms": str(int(LAG_TIME_MAX_S * 1000)),
         "min.insync.replicas": str(min_insync_replicas),
+        **(properties or {}),
     }
     async with (
         MemoryCluster(brokers, config=config, seed=seed).running() as cluster,
