@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from strandline.testkit.log_machine import LogMachine
+from strandline.testkit.producer_machine import ProducerMachine
 
-MACHINES: list[type[RuleBasedStateMachine]] = [LogMachine]
+MACHINES: list[type[RuleBasedStateMachine]] = [LogMachine, ProducerMachine]
 ROUND = settings(
     max_examples=200, stateful_step_count=60, deadline=None, derandomize=False, database=None, print_blob=True
 )
