@@ -1,4 +1,4 @@
-"""`strandline dump-log`: what segment and index files hold, in the lines of Kafka's DumpLogSegments, or as JSON lines.
+"""`strandline dump-log`: what the files of a data folder hold, in the lines of Kafka's DumpLogSegments, or as JSON.
 
 Works on the files of a running broker too: it only reads. Exit code 1 if any file is damaged.
 """
@@ -27,12 +27,15 @@ from strandline.cli.options import output_option
     "listed",
     multiple=True,
     metavar="FILE[,FILE]…",
-    help=".log, .index, .timeindex, leader-epoch-checkpoint, or the partition's folder.",
+    help="Segments, indexes, .snapshot, checkpoints, meta.properties, partition.metadata, or a folder of them.",
 )
 @click.option("--print-data-log", is_flag=True, help="Every record with its key and value.")
 @click.option("--deep-iteration", is_flag=True, help="Every record, without key and value.")
 @click.option("--index-sanity-check", is_flag=True, help="Of indexes: only whether a broker would take them.")
 @click.option("--verify-index-only", is_flag=True, help="Of indexes: only what does not agree with the log.")
+@click.option(
+    "--max-bytes", type=click.IntRange(min=0), metavar="N", help="Of segments: stop behind so many bytes of batches."
+)
 @output_option
 def dump_log(
     paths: tuple[str, ...],
@@ -41,9 +44,10 @@ def dump_log(
     deep_iteration: bool,
     index_sanity_check: bool,
     verify_index_only: bool,
+    max_bytes: int | None,
     output: str,
 ) -> int:
-    """Show what segment and index files hold."""
+    """Show what segments, indexes, snapshots and checkpoints hold."""
     files = [path for text in listed for path in text.split(",") if path] + list(paths)
     if not files:
         raise click.UsageError("give the files: --files 00000000000000000000.log[,…]")

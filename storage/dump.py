@@ -3,7 +3,7 @@
 `.log`: a line per batch, with `deep_iteration` or `print_data_log` one per record; a tail that is no batch is named
 with its size. `.index`, `.timeindex`: a line per entry, each compared with the .log beside it (`verify_index_only`:
 only what differs; `index_sanity_check`: only whether a broker would take the file at a start).
-`leader-epoch-checkpoint`: a line per epoch. A folder: all of these in it.
+All other files: `dump_state`. A folder: all of these in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import crc32c
@@ -20,7 +20,9 @@ from strandline.protocol.record_batch import CRC_START, LOG_APPEND_TIME, BatchHe
 from strandline.protocol.records import Record, decode_batch
 from strandline.runtime.disk import Disk, File
 from strandline.storage import offset_index, time_index
-from strandline.storage.checkpoints import LEADER_EPOCHS, read_epochs
+from strandline.storage.checkpoints import LEADER_EPOCHS
+from strandline.storage.dump_entry import DumpEntry, damage
+from strandline.storage.dump_state import dump_state, is_state_file
 from strandline.storage.errors import CorruptIndex, StorageError
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.scan import read_batch, walk_headers
@@ -36,7 +38,10 @@ class NotASegmentFile(StorageError):
     """A name that none of the formats has."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: not a .log, .index, .timeindex or {LEADER_EPOCHS} of a partition's folder")
+        super().__init__(
+            f"{path}: no file of a log (.log, .index, .timeindex, .snapshot, {LEADER_EPOCHS}, partition.metadata) and "
+            "none of a data folder (*-offset-checkpoint, meta.properties)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +50,8 @@ class DumpOptions:
     print_data_log: bool = False
     verify_index_only: bool = False
     index_sanity_check: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DumpEntry:
-    """One line of output. `fields` holds the same for programs; keys and values of records are bytes."""
-
-    kind: str
-    """file, start, batch, record, index, time_index, epoch, sane, damage"""
-    line: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    is_damage: bool = False
+    max_bytes: int = 2**63 - 1
+    """Of a .log, look at so many only (whole batches)."""
 
 
 class _Pair(NamedTuple):
@@ -69,19 +65,20 @@ class _Pair(NamedTuple):
 def dump_file(disk: Disk, path: str, options: DumpOptions) -> Iterator[DumpEntry]:
     """What a file (or every file of a folder) holds. NotASegmentFile; OSError from the disk."""
     if disk.is_dir(path):
-        known = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, LEADER_EPOCHS)
-        names = [name for name in disk.listdir(path) if name.endswith(known)]
+        known = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        names = [name for name in disk.listdir(path) if name.endswith(known) or is_state_file(name)]
         if not names:
             raise NotASegmentFile(path)
         for name in names:
             yield from dump_file(disk, f"{path}/{name}", options)
         return
+    entries = dump_state(disk, path)
+    if entries is not None:
+        yield _file(path)
+        yield from entries
+        return
     stem, suffix = posixpath.splitext(path)
     name = posixpath.basename(stem)
-    if posixpath.basename(path) == LEADER_EPOCHS:
-        yield _file(path)
-        yield from _dump_epochs(disk, path)
-        return
     if suffix not in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX) or not (name.isascii() and name.isdigit()):
         raise NotASegmentFile(path)
     file = disk.open(stem + LOG_SUFFIX, read_only=True)
@@ -105,10 +102,6 @@ def _file(path: str) -> DumpEntry:
     return DumpEntry("file", f"Dumping {path}", {"path": path})
 
 
-def _damage(line: str, **fields: Any) -> DumpEntry:
-    return DumpEntry("damage", line, {"message": line, **fields}, is_damage=True)
-
-
 # --- .log -------------------------------------------------------------------------------------------------------------
 
 
@@ -117,11 +110,13 @@ def _dump_log(log: _Pair, path: str, options: DumpOptions) -> Iterator[DumpEntry
     end = 0
     next_offset = log.base_offset
     for position, header in walk_headers(log.file, 0, log.size_bytes):
+        if position >= options.max_bytes:
+            return
         view = read_batch(log.file, position, header)
         is_valid = crc32c.crc32c(view[CRC_START:]) == header.crc
         yield _batch(header, position, is_valid)
         if header.base_offset < next_offset:
-            yield _damage(
+            yield damage(
                 f"Non-consecutive offsets in :{path}: {next_offset - 1} is followed by {header.base_offset}",
                 path=path,
                 position=position,
@@ -131,7 +126,7 @@ def _dump_log(log: _Pair, path: str, options: DumpOptions) -> Iterator[DumpEntry
         next_offset = header.next_offset
         end = position + header.size_bytes
     if end < log.size_bytes:
-        yield _damage(
+        yield damage(
             f"Found {log.size_bytes - end} invalid bytes at the end of {posixpath.basename(path)}",
             path=path,
             position=end,
@@ -182,9 +177,7 @@ def _records(
     try:
         records = decode_batch(view, check_crc=False)
     except InvalidBatch as error:
-        yield _damage(
-            f"The batch at byte {position} of {path} cannot be decoded: {error}", path=path, position=position
-        )
+        yield damage(f"The batch at byte {position} of {path} cannot be decoded: {error}", path=path, position=position)
         return
     for record in records:
         yield _record(header, record, with_content)
@@ -233,7 +226,7 @@ def _sanity(log: _Pair, path: str, data: bytes, suffix: str) -> DumpEntry:
         else:
             TimeIndex.decode(log.base_offset, data)
     except CorruptIndex as error:
-        return _damage(f"{path} would be rebuilt: {error}", path=path)
+        return damage(f"{path} would be rebuilt: {error}", path=path)
     if suffix == INDEX_SUFFIX and not data:
         return DumpEntry("sane", f"{path} is empty.", {"path": path})
     return DumpEntry("sane", f"{path} passed sanity check.", {"path": path})
@@ -249,7 +242,7 @@ def _dump_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Ite
         header = next((header for _, header in walk_headers(log.file, max(0, position), log.size_bytes)), None)
         if header is None or header.last_offset != offset:
             found = "none" if header is None else str(header.last_offset)
-            yield _damage(f"Mismatches in :{path}: Index offset: {offset}, log offset: {found}", path=path)
+            yield damage(f"Mismatches in :{path}: Index offset: {offset}, log offset: {found}", path=path)
     yield from _odd_length(path, data, offset_index.ENTRY_BYTES)
 
 
@@ -268,14 +261,14 @@ def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -
             )
         found_ms = largest_ms.get(offset)
         if found_ms is None:
-            yield _damage(f"Indexed offset: {offset} of {path} is not the last offset of any batch", path=path)
+            yield damage(f"Indexed offset: {offset} of {path} is not the last offset of any batch", path=path)
         elif found_ms != timestamp_ms:
-            yield _damage(
+            yield damage(
                 f"Found timestamp mismatch in :{path}: Index timestamp: {timestamp_ms}, log timestamp: {found_ms}",
                 path=path,
             )
         if timestamp_ms <= previous_ms:
-            yield _damage(
+            yield damage(
                 f"Found out of order timestamp in :{path}: Index timestamp: {timestamp_ms}, "
                 f"Previously indexed timestamp: {previous_ms}",
                 path=path,
@@ -295,23 +288,4 @@ def _entries(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, int]]:
 
 def _odd_length(path: str, data: bytes, entry_bytes: int) -> Iterator[DumpEntry]:
     if len(data) % entry_bytes:
-        yield _damage(f"{path} has {len(data)} bytes, no whole number of {entry_bytes}-byte entries", path=path)
-
-
-# --- leader-epoch-checkpoint ------------------------------------------------------------------------------------------
-
-
-def _dump_epochs(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    damage: list[DumpEntry] = []
-
-    def report(event: str, **fields: object) -> None:
-        said = {name: str(value) for name, value in fields.items()}
-        damage.append(DumpEntry("damage", f"{path}: {event} {said.get('line', '')}".rstrip(), said, is_damage=True))
-
-    for entry in read_epochs(disk, path, report):
-        yield DumpEntry(
-            "epoch",
-            f"epoch: {entry.epoch} startOffset: {entry.start_offset}",
-            {"epoch": entry.epoch, "start_offset": entry.start_offset},
-        )
-    yield from damage
+        yield damage(f"{path} has {len(data)} bytes, no whole number of {entry_bytes}-byte entries", path=path)

@@ -80,12 +80,14 @@ def test_epochs_are_printed(written: StorageSite) -> None:
 
 def test_a_folder_stands_for_its_files(written: StorageSite) -> None:
     headings = [line for line in lines(written, FOLDER) if line.startswith("Dumping")]
-    assert headings == [f"Dumping {path}" for path in (INDEX, LOG, TIME_INDEX, EPOCHS)]
+    snapshot = f"{FOLDER}/{13:020d}.snapshot"
+    metadata = f"{FOLDER}/partition.metadata"
+    assert headings == [f"Dumping {path}" for path in (INDEX, LOG, TIME_INDEX, snapshot, EPOCHS, metadata)]
 
 
-@pytest.mark.parametrize("name", ["partition.metadata", "x.log", "0.txt", "", "²²²²²²²²²²²²²²²²²²²².log"])
+@pytest.mark.parametrize("name", ["partition.meta", "x.log", "0.txt", "", "²²²²²²²²²²²²²²²²²²²².log"])
 def test_other_files_are_refused(written: StorageSite, name: str) -> None:
-    with pytest.raises(NotASegmentFile, match=r"not a \.log, \.index, \.timeindex or leader-epoch-checkpoint"):
+    with pytest.raises(NotASegmentFile, match=r"no file of a log \(\.log, \.index, .*and none of a data folder"):
         dump(written, f"{FOLDER}/{name}" if name else "/nothing/here")
 
 
