@@ -7,18 +7,21 @@ own protocol, so that "the same" means the same bytes.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
+import random
 import re
 import socket
 import struct
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.admin import CreateTopicsRequest_v3
 from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.protocol.fetch import FetchRequest_v10
@@ -182,6 +185,22 @@ class Kafka(Turn):
         wait_until(is_created, f"{name} is created (the controller gets to know its broker): {answers}", 30)
         self.bounds(name, partitions - 1)
 
+    def produce(self, topic: str, records: Sequence[tuple[bytes | None, bytes]], **settings: Any) -> None:
+        """(key, value) each, in order, to partition 0, in batches of some ten records; settings: of aiokafka."""
+        asyncio.run(self._produce(topic, records, settings))
+
+    async def _produce(
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], settings: Mapping[str, Any]
+    ) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self.address, acks="all", **settings)
+        await producer.start()
+        try:
+            for start in range(0, len(records), 10):
+                tens = records[start : start + 10]
+                await asyncio.gather(*[await producer.send(topic, value, key, partition=0) for key, value in tens])
+        finally:
+            await producer.stop()
+
     def raw(self, topic: str, partition: int = 0) -> bytes:
         """Every batch that it serves, from the log start to the high watermark."""
         start, end = self.bounds(topic, partition)
@@ -315,3 +334,8 @@ def end_offset(batches: bytes) -> int:
     while at < len(batches):
         last, at = at, at + 12 + struct.unpack_from(">i", batches, at + 8)[0]
     return int(struct.unpack_from(">q", batches, last)[0] + struct.unpack_from(">i", batches, last + 23)[0] + 1)
+
+
+def numbered(count: int, size: int = 100) -> list[tuple[bytes | None, bytes]]:
+    """Records with seven keys and values that no codec makes much smaller."""
+    return [(b"k%d" % (place % 7), random.Random(place).randbytes(size)) for place in range(count)]

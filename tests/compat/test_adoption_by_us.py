@@ -7,14 +7,11 @@ it; then Kafka starts again on the same folder and serves its own records and ou
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from real_kafka import Kafka, Ours, Site, wait_until
+from real_kafka import Kafka, Ours, Site, numbered, wait_until
 
 import strandline
 from strandline.client.sync_producer import Producer
@@ -31,23 +28,6 @@ APPENDED_RECORDS = 100
 LOG_START = 187
 """Of `begun`: inside a batch."""
 DISK = PosixDisk()
-
-
-async def produce(kafka: Kafka, topic: str, records: Sequence[tuple[bytes | None, bytes]], **settings: Any) -> None:
-    """In order, in batches of some ten records."""
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.address, acks="all", **settings)
-    await producer.start()
-    try:
-        for start in range(0, len(records), 10):
-            sent = [await producer.send(topic, value, key, partition=0) for key, value in records[start : start + 10]]
-            await asyncio.gather(*sent)
-    finally:
-        await producer.stop()
-
-
-def numbered(count: int, size: int = 100) -> list[tuple[bytes | None, bytes]]:
-    """Seven keys, values that no codec makes much smaller."""
-    return [(b"k%d" % (place % 7), random.Random(place).randbytes(size)) for place in range(count)]
 
 
 async def transact(kafka: Kafka, topic: str) -> None:
@@ -95,11 +75,11 @@ def fill_with_kafka(site: Site) -> dict[str, bytes]:
     kafka.create_topic("begun", **SMALL)
     kafka.create_topic("empty", **SMALL)
     for codec in CODECS:
-        asyncio.run(produce(kafka, "codecs", numbered(150), compression_type=codec))
-    asyncio.run(produce(kafka, "idempotent", numbered(400), enable_idempotence=True))
-    asyncio.run(produce(kafka, "shortened", numbered(600)))
-    asyncio.run(produce(kafka, "compacted", numbered(600, size=200)))
-    asyncio.run(produce(kafka, "begun", numbered(400)))
+        kafka.produce("codecs", numbered(150), compression_type=codec)
+    kafka.produce("idempotent", numbered(400), enable_idempotence=True)
+    kafka.produce("shortened", numbered(600))
+    kafka.produce("compacted", numbered(600, size=200))
+    kafka.produce("begun", numbered(400))
     asyncio.run(commit_an_offset(kafka))
     wait_until(lambda: kafka.bounds("shortened")[0] > 0, "retention moved the log start of shortened")
     asyncio.run(delete_records(kafka, "begun", LOG_START))
@@ -153,8 +133,8 @@ def test_our_broker_serves_the_folder_of_a_kafka_and_gives_it_back(new_site, sto
         start, end = bounds[topic]
         assert site.kafka.bounds(topic) == (start, end + (APPENDED_RECORDS if topic in APPENDED else 0)), topic
         assert site.kafka.raw(topic) == longer[topic], topic
-    asyncio.run(produce(site.kafka, "idempotent", numbered(20), enable_idempotence=True))
-    asyncio.run(produce(site.kafka, "shortened", numbered(300)))
+    site.kafka.produce("idempotent", numbered(20), enable_idempotence=True)
+    site.kafka.produce("shortened", numbered(300))
     wait_until(lambda: site.kafka.bounds("shortened")[0] > bounds["shortened"][1], "Kafka removed all that we saw")
     again = {topic: site.kafka.raw(topic) for topic in TOPICS}
     assert again["idempotent"].startswith(longer["idempotent"])
@@ -177,7 +157,7 @@ def test_a_partition_with_transactions_is_refused_and_left_as_it_is(new_site, st
     site.kafka.start()
     for topic in ("plain", "transactional"):
         site.kafka.create_topic(topic, **SMALL)
-        asyncio.run(produce(site.kafka, topic, numbered(20)))
+        site.kafka.produce(topic, numbered(20))
     asyncio.run(transact(site.kafka, "transactional"))
     served = {topic: site.kafka.raw(topic) for topic in ("plain", "transactional")}
     site.kafka.stop() if stop == "in order" else site.kafka.kill()

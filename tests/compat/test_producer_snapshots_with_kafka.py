@@ -7,11 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_kafka import Site
+from real_kafka import BROKER_ID, Site, numbered
 from written import Written, install, topic_config
 
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.producer_snapshots import decode_snapshot
 from strandline.storage.producer_states import ProducerRow
+from strandline.testkit.storage_site import StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"
 TOPICS = ("idempotent", "emptied")
@@ -104,3 +107,23 @@ def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Writt
     site.kafka.stop()
     assert rows_of(newest) == rows_of(Path(before))
     assert not site.kafka.complaints()
+
+
+def test_we_know_the_producers_of_kafka_from_its_snapshots_and_from_its_logs(new_site) -> None:
+    site: Site = new_site()
+    site.kafka.start()
+    site.kafka.create_topic("t", **topic_config())
+    for _ in range(3):
+        site.kafka.produce("t", numbered(120), enable_idempotence=True)
+    site.kafka.stop()
+    folder = site.data / "t-0"
+    theirs = rows_of(snapshots(folder)[-1])
+    assert len(theirs) == 3 and len(snapshots(folder)) > 1
+    for first_missing in (None, -1, 0):  # all are there, the newest is not, none is
+        for path in snapshots(folder)[first_missing:] if first_missing is not None else []:
+            path.unlink()
+        storage = StorageSite(disk=PosixDisk(), dirs=(str(site.data),), broker_id=BROKER_ID)  # type: ignore[arg-type]
+        manager = storage.start()
+        rows = manager.logs[TopicPartition("t", 0)].producers.states.rows()
+        assert sorted(rows, key=lambda row: row.producer_id) == theirs
+        manager.close(clean=False)
