@@ -6,6 +6,7 @@ is one more line in the table. Exit code 1 if any check failed.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
@@ -20,6 +21,10 @@ from strandline.cli.options import bootstrap_option, output_option
 from strandline.cli.session import Session, bootstrap_of, session_of
 
 CLUSTER_TIMEOUT_MS = 5_000
+RELEASED_MS = 1_767_225_600_000
+"""2026-01-01: no correct clock shows an earlier time to this version."""
+CLOCK_SAMPLE_S = 0.2
+CLOCK_ERROR_MS = 1_000
 
 
 class Finding(NamedTuple):
@@ -28,18 +33,26 @@ class Finding(NamedTuple):
     text: str
 
 
+class Target(NamedTuple):
+    """What the command line names."""
+
+    bootstrap: str
+    zookeeper: str | None
+    """As `zookeeper.connect`; None where nobody said and no embedded cluster is up."""
+
+
 class Unfit(Exception):
     """A check found something that will not work; the text names the remedy."""
 
 
-def record_codec(session: Session, bootstrap: str) -> str:
+def record_codec(session: Session, target: Target) -> str:
     """The compiled record codec; without it everything is an order of magnitude slower."""
     from strandline.protocol.records import compiled_codec
 
     return compiled_codec()
 
 
-def compression(session: Session, bootstrap: str) -> str:
+def compression(session: Session, target: Target) -> str:
     """All codecs of batches, forth and back."""
     from strandline.protocol.records import build_batch, decode_batch
 
@@ -51,7 +64,7 @@ def compression(session: Session, bootstrap: str) -> str:
     return ", ".join(codecs)
 
 
-def java(session: Session, bootstrap: str) -> str:
+def java(session: Session, target: Target) -> str:
     """A runtime for ZooKeeper (`strandline up`) and Spark."""
     from strandline.cli.java import find_java
 
@@ -59,7 +72,7 @@ def java(session: Session, bootstrap: str) -> str:
     return f"{found.home}{'' if found.runs_spark else ' (Spark needs the wrapper that strandline makes)'}"
 
 
-def spark(session: Session, bootstrap: str) -> str:
+def spark(session: Session, target: Target) -> str:
     """pyspark, pyarrow and the source that Spark finds by its name."""
     try:
         import pyarrow
@@ -72,7 +85,7 @@ def spark(session: Session, bootstrap: str) -> str:
     return f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
 
-def worker_python(session: Session, bootstrap: str) -> str:
+def worker_python(session: Session, target: Target) -> str:
     """Spark starts its Python workers with PYSPARK_PYTHON, by default the first python3 of the path: it must be an
     interpreter that has strandline."""
     wanted = os.environ.get("PYSPARK_PYTHON") or "python3"
@@ -85,32 +98,73 @@ def worker_python(session: Session, bootstrap: str) -> str:
     return found
 
 
-def cluster(session: Session, bootstrap: str) -> str:
+def cluster(session: Session, target: Target) -> str:
     """The cluster answers, and its brokers are reached at the addresses that they advertise."""
-    with session.admin(bootstrap, default_api_timeout_ms=CLUSTER_TIMEOUT_MS) as admin:
+    with session.admin(target.bootstrap, default_api_timeout_ms=CLUSTER_TIMEOUT_MS) as admin:
         view = admin.describe_cluster()
         admin.list_topics()
     brokers = ", ".join(f"{each.broker_id} at {each.address}" for each in view.brokers.values())
     controller = view.controller_id if view.controller_id >= 0 else "none"
-    return f"{bootstrap}: brokers {brokers}; controller {controller}"
+    return f"{target.bootstrap}: brokers {brokers}; controller {controller}"
 
 
-CHECKS: dict[str, Callable[[Session, str], str]] = {
+def zookeeper(session: Session, target: Target) -> str:
+    """ZooKeeper answers, and which brokers are registered there."""
+    if target.zookeeper is None:
+        return "not asked: give --zookeeper HOST:PORT, the brokers' zookeeper.connect"
+    found = session.registered_brokers(target.zookeeper, CLUSTER_TIMEOUT_MS)
+    brokers = ", ".join(str(broker_id) for broker_id in sorted(found)) or "none"
+    return f"{target.zookeeper}: registered brokers {brokers}"
+
+
+def clock(session: Session, target: Target) -> str:
+    """Record timestamps and retention go by the wall clock: it must not lie before this version was made, nor before a
+    broker's registration, nor stand still or run away."""
+    remedy = "set the machine's clock, or let NTP do it (timedatectl set-ntp true)"
+    now_ms, monotonic_s = session.now_ms(), session.monotonic()
+    if now_ms < RELEASED_MS:
+        raise Unfit(f"it is {_date(now_ms)} by this machine's clock; {remedy}")
+    session.sleep(CLOCK_SAMPLE_S)
+    passed_ms = session.now_ms() - now_ms
+    expected_ms = (session.monotonic() - monotonic_s) * 1000
+    if abs(passed_ms - expected_ms) > CLOCK_ERROR_MS:
+        raise Unfit(f"the clock moved by {passed_ms} ms within {expected_ms:.0f} ms; {remedy}")
+    if target.zookeeper is not None:
+        try:
+            registered = session.registered_brokers(target.zookeeper, CLUSTER_TIMEOUT_MS)
+        except Exception:  # the check before tells of it
+            registered = {}
+        for broker_id, registered_ms in sorted(registered.items()):
+            if registered_ms > now_ms + CLOCK_ERROR_MS:
+                ahead_s = (registered_ms - now_ms) // 1000
+                raise Unfit(
+                    f"broker {broker_id} registered {ahead_s} s ahead of this machine's clock; {remedy} on both"
+                )
+    return _date(now_ms)
+
+
+def _date(ms: int) -> str:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+CHECKS: dict[str, Callable[[Session, Target], str]] = {
     "record codec": record_codec,
     "compression": compression,
     "java": java,
     "spark": spark,
     "spark's python": worker_python,
     "cluster": cluster,
+    "zookeeper": zookeeper,
+    "clock": clock,
 }
 
 
-def examine(session: Session, bootstrap: str) -> list[Finding]:
+def examine(session: Session, target: Target) -> list[Finding]:
     """Run every check; what one raises is its finding."""
     findings = []
     for name, check in CHECKS.items():
         try:
-            findings.append(Finding(name, True, check(session, bootstrap)))
+            findings.append(Finding(name, True, check(session, target)))
         except Exception as error:
             findings.append(Finding(name, False, " ".join(str(error).split()) or type(error).__name__))
     return findings
@@ -118,12 +172,20 @@ def examine(session: Session, bootstrap: str) -> list[Finding]:
 
 @click.command(epilog="Example: strandline doctor -b localhost:9092")
 @bootstrap_option
+@click.option(
+    "-z",
+    "--zookeeper",
+    "zookeeper_connect",
+    metavar="HOST:PORT,…",
+    help="The brokers' zookeeper.connect; else that of the embedded cluster, if it is up.",
+)
 @output_option
 @click.pass_context
-def doctor(ctx: click.Context, bootstrap: str | None, output: str) -> int:
-    """Check what this machine needs: codecs, Java, Spark, and whether the cluster is reached."""
+def doctor(ctx: click.Context, bootstrap: str | None, zookeeper_connect: str | None, output: str) -> int:
+    """Check what this machine needs: codecs, Java, Spark, its clock, and whether the cluster is reached."""
     session = session_of(ctx)
-    findings = examine(session, bootstrap_of(session, bootstrap))
+    target = Target(bootstrap_of(session, bootstrap), zookeeper_connect or session.running_zookeeper())
+    findings = examine(session, target)
     if output == "json":
         checks = [{"check": each.check, "ok": each.ok, "text": each.text} for each in findings]
         click.echo(json.dumps({"_command": "doctor", "_version": 1, "checks": checks}, indent=2))

@@ -49,6 +49,21 @@ class Session:
 
         return running_bootstrap(Path(os.environ.get("STRANDLINE_DATA") or DEFAULT_DATA_DIR))
 
+    def running_zookeeper(self) -> str | None:
+        """As `running_bootstrap`, its ZooKeeper."""
+        from strandline.cli.cluster import DEFAULT_DATA_DIR
+        from strandline.cli.cluster_state import read_state
+
+        members = read_state(Path(os.environ.get("STRANDLINE_DATA") or DEFAULT_DATA_DIR)) or {}
+        zookeeper = members.get("zookeeper")
+        return f"127.0.0.1:{zookeeper.port}" if zookeeper is not None and zookeeper.process.is_alive else None
+
+    def registered_brokers(self, zookeeper_connect: str, timeout_ms: int) -> dict[int, int]:
+        """Broker id → when it registered, by its clock. CoordinationError where ZooKeeper does not answer."""
+        from strandline.cli.doctor_zookeeper import registered_brokers
+
+        return registered_brokers(zookeeper_connect, timeout_ms)
+
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970: for offsets given as `@-1h`."""
         return time.time_ns() // 1_000_000

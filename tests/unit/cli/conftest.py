@@ -207,6 +207,9 @@ class FakeSession:
     def running_bootstrap(self) -> str | None:
         return "127.0.0.1:19092"
 
+    def running_zookeeper(self) -> str | None:
+        return None
+
     def now_ms(self) -> int:
         return 1_700_000_060_000
 
