@@ -9,8 +9,8 @@ From a producer (`validate_produced`), in this order, cheap before dear:
 4. compressed records: by header only. Where the topic's rules reach into them, or ask for another codec, a worker
    decodes them (`record_conversion`). (A producer that compresses nonsense harms its own readers only.)
 
-From a leader (`validate_fetched`): whole batches, CRCs, offsets without gap from the expected one, epochs that never
-fall.
+From a leader (`validate_fetched`): whole batches, CRCs, offsets that rise from the expected one on, epochs that never
+fall. Offsets may be missing: compaction leaves gaps, and they stay when a topic is not compacted any more.
 
 The compiled reader may look up to 20 bytes behind a batch whose last varint does not end. Where those bytes are not
 known to be readable, the walk gets a padded copy (0.4 µs for 16 KB).
@@ -296,7 +296,7 @@ def _no_key(index: int) -> InvalidBatch:
 
 
 def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) -> list[BatchHeader]:
-    """Check batches that a follower got from its leader: whole, CRC, contiguous from `expected_offset`, epochs rising.
+    """Check batches that a follower got from its leader: whole, CRC, offsets and epochs rising, from `expected_offset`.
 
     max_epoch: the leader epoch of the fetch; no batch may be newer. InvalidBatch (CORRUPT_MESSAGE): nothing of
     `records` may be appended.
@@ -315,9 +315,9 @@ def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) 
                 ErrorCode.CORRUPT_MESSAGE,
                 f"no whole batch at byte {position} of {end}: length {header.batch_length}, magic {header.magic}",
             )
-        if header.base_offset != expected_offset:
+        if header.base_offset < expected_offset:
             raise InvalidBatch(
-                ErrorCode.CORRUPT_MESSAGE, f"batch begins at offset {header.base_offset}, not at {expected_offset}"
+                ErrorCode.CORRUPT_MESSAGE, f"batch begins at offset {header.base_offset}, below {expected_offset}"
             )
         epoch = header.partition_leader_epoch
         if not lowest_epoch <= epoch <= max_epoch:

@@ -159,8 +159,9 @@ class Log:
         return first_offset
 
     def append_as_follower(self, records: memoryview, max_epoch: int = MAX_EPOCH) -> int:
-        """Append what a leader sent, offsets and epochs as they are: whole batches that begin at the log end offset and
-        whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new log end offset.
+        """Append what a leader sent, offsets and epochs as they are: whole batches from the log end offset on (gaps are
+        what compaction leaves) whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new
+        log end offset.
 
         InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
         self.ready()
@@ -186,6 +187,8 @@ class Log:
                 self.roll(timestamp)
                 limits, segment, taken = self._limits, self._active, done
                 start = position = unindexed = 0
+            if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
+                boundaries.start_segment()
             if header.partition_leader_epoch != epochs.latest_epoch:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:

@@ -302,6 +302,19 @@ class LogDirectory:
             self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
             self._write_offsets(LOG_START_OFFSETS, self.log_start_offsets)
 
+    def forget(self, tp: TopicPartition) -> None:
+        """Take a log that is gone out of the checkpoints that outlive it. Blocking."""
+        for offsets, write in (
+            (self.high_watermarks, self.write_high_watermarks),
+            (self.compacted_offsets, self.write_compacted_offsets),
+        ):
+            if tp in offsets:
+                write({other: offset for other, offset in offsets.items() if other != tp})
+
+    def write_compacted_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", offsets)
+        self.compacted_offsets = dict(offsets)
+
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.high_watermarks = self._with_refused(self.high_watermarks, offsets)
         self._write_offsets(HIGH_WATERMARKS, self.high_watermarks)

@@ -251,10 +251,7 @@ class LogManager:
         for directory in self._directories.online():
             if tp in directory.recovery_points or tp in directory.log_start_offsets:
                 self._write_log_checkpoints(directory)
-            if tp in directory.high_watermarks:
-                directory.write_high_watermarks(
-                    {other: offset for other, offset in directory.high_watermarks.items() if other != tp}
-                )
+            directory.forget(tp)
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: TopicId) -> None:
         """Record the id of a log that has none yet. InconsistentTopicId where it has another; KeyError: no such log."""
@@ -305,6 +302,18 @@ class LogManager:
                 {tp: offset for tp, offset in high_watermarks.items() if owners.get(tp) is directory}
             ),
         )
+
+    def compacted_offset(self, tp: TopicPartition) -> int | None:
+        """Below which the log was compacted, as far as the checkpoint says. KeyError: no such log."""
+        return self._directory_of[tp].compacted_offsets.get(tp)
+
+    def checkpoint_compacted_offset(self, tp: TopicPartition, offset: int) -> None:
+        """A log was compacted up to `offset`. Blocking. OSError from the disk."""
+        owners = dict(self._directory_of)
+        directory = owners.get(tp)
+        if directory is not None:
+            known = {**directory.compacted_offsets, tp: offset}
+            directory.write_compacted_offsets({tp: at for tp, at in known.items() if owners.get(tp) is directory})
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points of all logs. Blocking. A directory whose disk fails is offline then."""

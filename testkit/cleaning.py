@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.protocol.record_batch import BatchHeader, scan
 from strandline.protocol.records import Record, decode_batch
@@ -12,13 +12,14 @@ from strandline.storage.cleaning.cleaner import Cleaner, Done, Plan
 from strandline.storage.cleaning.rewrite import has_horizon
 from strandline.storage.cleaning.swap import Lent
 from strandline.storage.log import Log
+from strandline.storage.scan import walk_headers
+from strandline.testkit.log_audit import check_epochs, check_indexes
 
 
-def clean(
+def plan_for(
     log: Log,
-    disk: Disk,
+    lent: Lent,
     *,
-    end_offset: int | None = None,
     first_dirty_offset: int = 0,
     now_ms: int = 0,
     delete_retention_ms: int = 1000,
@@ -27,10 +28,9 @@ def clean(
     chunk_bytes: int = 2**19,
     max_decompressed_bytes: int = 2**20,
     last_of_producer: Mapping[int, int] | None = None,
-) -> Done:
-    """Clean all sealed segments below `end_offset` (default: all) at once."""
-    lent = Lent(log, log.log_end_offset if end_offset is None else end_offset)
-    plan = Plan(
+) -> Plan:
+    """A cleaning of the lent segments."""
+    return Plan(
         folder=log.segments.folder,
         sources=lent.sources,
         first_dirty_offset=first_dirty_offset,
@@ -46,7 +46,12 @@ def clean(
         hash_seed=7,
         last_of_producer=dict(last_of_producer or {}),
     )
-    for step in Cleaner(disk, plan).run():
+
+
+def clean(log: Log, disk: Disk, *, end_offset: int | None = None, **settings: Any) -> Done:
+    """Clean all sealed segments below `end_offset` (default: all) at once; `settings` as `plan_for` takes them."""
+    lent = Lent(log, log.log_end_offset if end_offset is None else end_offset)
+    for step in Cleaner(disk, plan_for(log, lent, **settings)).run():
         if step.result is not None:
             lent.take_over(step.result)
         if step.done is not None:
@@ -79,6 +84,19 @@ def batches(log: Log) -> list[Seen]:
 
 def records_of(seen: Iterable[Seen]) -> list[Record]:
     return [record for each in seen for record in each.records]
+
+
+def check_compacted(log: Log) -> None:
+    """Segments, indexes and epochs of a log fit its batches. What is known of producers may be more than is left."""
+    next_offset = log.segments.holding(0).base_offset
+    for segment in log.segments:
+        assert segment.base_offset >= next_offset, f"{segment.path} overlaps the one before"
+        assert segment.log.get().size() == segment.size_bytes
+        check_indexes(segment, log.config.index_interval_bytes, segment is log.segments.active)
+        for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+            assert header.base_offset >= next_offset
+            next_offset = header.next_offset
+    check_epochs(log)
 
 
 def expected_records(

@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strandline.protocol.record_batch import scan
 from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import Record, build_batch, decode_records, first_record_from
 from strandline.protocol.types import TopicPartition
@@ -134,7 +135,8 @@ def raw(log: Log, start: int | None = None, end: int | None = None, max_bytes: i
         data = region.file.pread(region.length, region.position)
         assert len(data) == region.length
         parts.append(data)
-        offset = decode_records(memoryview(data))[-1].offset + 1
+        *_, (_, last) = scan(data)
+        offset = last.next_offset
     return b"".join(parts)
 
 

@@ -29,7 +29,7 @@ from strandline.storage.cleaning.columns import ChunkReader, Columns, Unreadable
 from strandline.storage.cleaning.grouping import Source, group
 from strandline.storage.cleaning.key_hash import hash_keys
 from strandline.storage.cleaning.offset_map import OffsetMap
-from strandline.storage.cleaning.output import CLEANED_SUFFIX, Output, remove_files
+from strandline.storage.cleaning.output import Output, remove_leftovers
 from strandline.storage.cleaning.rewrite import NO_BATCH, Rewritten, Rules, rewrite
 from strandline.storage.segment import LOG_SUFFIX
 
@@ -107,9 +107,7 @@ class Cleaner:
 
     def run(self) -> Iterator[Step]:
         # 1
-        names = self._disk.listdir(self._plan.folder)
-        leftovers = [f"{self._plan.folder}/{name}" for name in names if name.endswith(CLEANED_SUFFIX)]
-        remove_files(self._disk, leftovers)
+        remove_leftovers(self._disk, self._plan.folder)
         # 2
         yield from self._index()
         # 3
@@ -273,7 +271,8 @@ def read_chunks(file: File, source: Source, chunk_bytes: int) -> Iterator[tuple[
         while size - at >= HEADER_BYTES:
             header = read_header(data, at)
             need = header.size_bytes
-            if not HEADER_BYTES <= need <= MAX_BATCH_BYTES or header.base_offset < next_offset:
+            offsets_fit = next_offset <= header.base_offset <= header.last_offset < source.end_offset
+            if not HEADER_BYTES <= need <= MAX_BATCH_BYTES or not offsets_fit:
                 raise Unreadable(next_offset, f"no batch stands at byte {position + at}")
             if need > size - at:
                 break

@@ -87,6 +87,12 @@ def _write(file: File, pieces: Sequence[Buffer], position: int, size: int) -> No
         write_rest(file, pieces, position, written)
 
 
+def remove_leftovers(disk: Disk, folder: str) -> None:
+    """Unlink what a cleaning that came to nothing left in a partition's folder. Blocking. OSError from the disk."""
+    names = [name for name in disk.listdir(folder) if name.endswith(CLEANED_SUFFIX)]
+    remove_files(disk, [f"{folder}/{name}" for name in names])
+
+
 def remove_files(disk: Disk, paths: Sequence[str]) -> None:
     """Unlink those that are there. OSError from the disk."""
     for path in paths:

@@ -382,6 +382,11 @@ def test_what_a_leader_sends_is_taken_batch_by_batch() -> None:
     assert validate_fetched(memoryview(b""), 10, 4) == []
 
 
+def test_a_follower_takes_the_gaps_that_compaction_leaves() -> None:
+    data = stored(12, 3, 1) + stored(20, 1, 1)
+    assert [header.base_offset for header in validate_fetched(memoryview(data), 10, 1)] == [12, 20]
+
+
 def patched(position: int, replacement: bytes) -> Callable[[bytes], bytes]:
     return lambda data: data[:position] + replacement + data[position + len(replacement) :]
 
@@ -392,7 +397,6 @@ def patched(position: int, replacement: bytes) -> Callable[[bytes], bytes]:
         lambda data: data[:-1],
         lambda data: data + b"\x00",
         lambda data: stored(9, 3, 1) + data,
-        lambda data: data + stored(14, 1, 1),
         lambda data: data + stored(12, 1, 1),
         lambda data: data + stored(13, 1, 0),
         lambda data: data + stored(13, 1, 3),
@@ -404,7 +408,7 @@ def patched(position: int, replacement: bytes) -> Callable[[bytes], bytes]:
         patched(17, b"\x00\x00\x00\x00"),
     ],
     ids=[
-        "last byte missing", "a byte too many", "before the expected offset", "gap", "overlap", "epoch falls",
+        "last byte missing", "a byte too many", "before the expected offset", "overlap", "epoch falls",
         "epoch above the leader's", "no epoch", "flipped value", "magic", "short length", "negative length", "crc",
     ],
 )  # fmt: skip

@@ -1,0 +1,73 @@
+"""What the choice of a log to clean rests on, of one log; and reading what only the disk knows.
+
+The timestamp of a segment's first batch is known where this process filled the segment; else it is in the first header
+of its file, which is read in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from strandline.protocol.record_batch import HEADER_BYTES, read_header
+from strandline.runtime.disk import Disk
+from strandline.storage.cleaning.choice import SealedSegment
+from strandline.storage.log import Log
+from strandline.storage.segment import LOG_SUFFIX, Segment
+
+UNKNOWN = -1
+FIRST_TIMES_PER_STEP = 64
+
+
+def sealed_segments(log: Log) -> list[SealedSegment]:
+    """All but the active one, oldest first, as far as is known without the disk."""
+    return [
+        SealedSegment(
+            segment.base_offset,
+            following.base_offset,
+            segment.size_bytes,
+            segment.first_timestamp_ms,
+            UNKNOWN if segment.sealed_timestamp_ms is None else segment.sealed_timestamp_ms,
+        )
+        for segment, following in pairwise(log.segments)
+    ]
+
+
+class WantedFirstTime(NamedTuple):
+    segment: Segment
+    path: str
+
+
+def first_times_wanted(log: Log, first_dirty_offset: int) -> list[WantedFirstTime]:
+    """Dirty segments whose first batch is not known, the next few."""
+    wanted = [
+        WantedFirstTime(segment, segment.path + LOG_SUFFIX)
+        for segment, following in pairwise(log.segments)
+        if segment.first_timestamp_ms == UNKNOWN and following.base_offset > first_dirty_offset and segment.size_bytes
+    ]
+    return wanted[:FIRST_TIMES_PER_STEP]
+
+
+def read_first_times(disk: Disk, wanted: Sequence[WantedFirstTime]) -> list[int]:
+    """The largest timestamp of each first batch; 0 where there is none or the file is gone. Blocking. OSError."""
+    return [_read_first_time(disk, each.path) for each in wanted]
+
+
+def _read_first_time(disk: Disk, path: str) -> int:
+    try:
+        file = disk.open(path, read_only=True)
+    except FileNotFoundError:
+        return 0
+    try:
+        head = file.pread(HEADER_BYTES, 0)
+        return max(0, read_header(head).max_timestamp_ms) if len(head) == HEADER_BYTES else 0
+    finally:
+        file.close()
+
+
+def last_offsets_of_producers(log: Log) -> dict[int, int]:
+    """Producer id → last offset of its last batch, of the producers that the log remembers."""
+    states = log.producers.states
+    known = ((producer_id, states.get(producer_id)) for producer_id in states)
+    return {producer_id: producer.last_offset for producer_id, producer in known if producer is not None}

@@ -1,0 +1,221 @@
+"""What else reads a log takes one that was compacted: fetches, followers, lookups by time, starts; and what a cleaning
+does when the log changes under it or cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import crc32c
+import msgspec
+import pytest
+
+from strandline.protocol.record_validation import validate_produced
+from strandline.protocol.records import build_batch
+from strandline.storage.cleaning.cleaner import Cleaner, Plan, Result
+from strandline.storage.cleaning.columns import Unreadable
+from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.log import Log
+from strandline.testkit.cleaning import batches, check_compacted, clean, plan_for, records_of
+from strandline.testkit.storage_site import StorageSite, fill, offset_for_timestamp, offsets, produced, raw
+
+
+def compacted(site: StorageSite, count: int = 30) -> Log:
+    """Batches of one record each, all with the same key, in segments of five; all but the end is compacted away."""
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, count)
+    clean(log, site.disk, segment_bytes=1000)
+    return log
+
+
+def append(log: Log, key: bytes, value: bytes | None, timestamp_ms: int = 1000, codec: str = "none") -> None:
+    batch = build_batch([(timestamp_ms, key, value)], codec)
+    log.append_as_leader(validate_produced(memoryview(bytearray(batch)), max_batch_bytes=2**20), 0)
+
+
+def test_a_fetch_in_a_gap_begins_with_the_next_batch_that_is_there(site: StorageSite) -> None:
+    log = compacted(site)
+    there = [seen.header for seen in batches(log)]
+    for offset in range(log.log_end_offset):
+        region = log.read(offset, 1, log.log_end_offset)
+        assert region is not None
+        (header,) = [seen for seen in there if seen.base_offset <= offset <= seen.last_offset] or [
+            next(seen for seen in there if seen.base_offset > offset)
+        ]
+        assert region.file.pread(region.length, region.position)[:8] == header.base_offset.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("max_bytes", [1, 150, 2**20])
+def test_a_follower_copies_a_compacted_log_byte_for_byte_and_serves_it_alike(max_bytes: int) -> None:
+    leader_site, follower_site = StorageSite(), StorageSite()
+    leader = compacted(leader_site)
+    follower = follower_site.log(segment_bytes=300, index_interval_bytes=100)
+    while follower.log_end_offset < leader.log_end_offset:
+        region = leader.read(follower.log_end_offset, max_bytes, leader.log_end_offset)
+        assert region is not None
+        follower.append_as_follower(memoryview(bytearray(region.file.pread(region.length, region.position))))
+    assert raw(follower) == raw(leader)
+    for offset in range(leader.log_end_offset):
+        ours, theirs = (log.read(offset, 1, log.log_end_offset) for log in (follower, leader))
+        assert ours is not None and theirs is not None
+        assert ours.file.pread(ours.length, ours.position) == theirs.file.pread(theirs.length, theirs.position)
+    check_compacted(follower)
+    before = raw(follower)
+    assert raw(follower_site.reload()) == before
+
+
+def test_an_offset_for_a_time_is_that_of_a_record_that_is_left(site: StorageSite) -> None:
+    log = compacted(site)
+    left = records_of(batches(log))
+    for timestamp_ms in range(999, 1035):
+        found = offset_for_timestamp(log, timestamp_ms, log.log_end_offset)
+        expected = next((record.offset for record in left if record.timestamp_ms >= timestamp_ms), None)
+        assert (found[0] if found else None) == expected
+
+
+def test_a_place_that_was_remembered_for_the_next_read_is_not_looked_up_in_another_file(site: StorageSite) -> None:
+    log = site.log(segment_bytes=2000, index_interval_bytes=100)
+    fill(log, 60)
+    log.read(0, 200, log.log_end_offset)
+    log.read(2, 200, log.log_end_offset)
+    clean(log, site.disk)
+    assert [record.offset for record in records_of(batches(log))] == offsets(log)
+    for offset in range(60):
+        assert log.read(offset, 200, log.log_end_offset) is not None
+
+
+def test_a_tombstone_stays_for_its_time_and_then_goes(site: StorageSite) -> None:
+    log = site.log(segment_bytes=200, index_interval_bytes=100)
+    append(log, b"a", b"1")
+    append(log, b"a", None)
+    for place in range(8):
+        append(log, b"b", b"%d" % place)
+    clean(log, site.disk, now_ms=10_000, delete_retention_ms=500)
+    (tombstone,) = [seen for seen in batches(log) if any(record.value is None for record in seen.records)]
+    assert tombstone.header.base_timestamp_ms == 10_500 and tombstone.header.attributes & 0x40
+    assert tombstone.records[0].timestamp_ms == 1000 == tombstone.header.max_timestamp_ms
+    for now_ms, count in ((10_499, 1), (10_500, 0)):
+        clean(log, site.disk, now_ms=now_ms, delete_retention_ms=500)
+        assert sum(record.value is None for record in records_of(batches(log))) == count
+    assert not any(record.key == b"a" for record in records_of(batches(log)))
+
+
+# --- the log changes under a cleaning ---------------------------------------------------------------------------------
+
+
+def changes(log: Log) -> dict[str, Any]:
+    return {
+        "truncated": lambda: log.truncate_to(7),
+        "truncated and filled again": lambda: (log.truncate_to(7), fill(log, 30)),
+        "begun anew": lambda: log.truncate_fully_and_start_at(3),
+        "without its head": lambda: log.segments.drop_head(10, 0, 10),
+        "closed": log.close,
+    }
+
+
+@pytest.mark.parametrize(
+    "change", ["truncated", "truncated and filled again", "begun anew", "without its head", "closed"]
+)
+def test_a_result_made_from_what_is_not_there_any_more_is_thrown_away(site: StorageSite, change: str) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    lent = Lent(log, log.log_end_offset)
+    (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
+    changes(log)[change]()
+    names = site.disk.listdir(log.segments.folder)
+    with pytest.raises(Superseded):
+        lent.take_over(result)
+    assert site.disk.listdir(log.segments.folder) == names
+
+
+def test_what_is_appended_meanwhile_does_not_matter(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    lent = Lent(log, log.log_end_offset)
+    (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
+    fill(log, 30)
+    lent.take_over(result)
+    assert log.log_end_offset == 60 and records_of(batches(log))[-1].offset == 59
+    check_compacted(log)
+
+
+def test_a_disk_that_fails_while_a_result_is_taken_over_ends_the_log_and_loses_nothing(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    lent = Lent(log, log.log_end_offset)
+    (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
+    assert isinstance(result, Result)
+    fault = site.disk.fail("rename", "*", 5, after=7)
+    with pytest.raises(Exception, match="taking over a compacted segment failed"):
+        lent.take_over(result)
+    fault.cancel()
+    assert log.failure is not None
+    log = site.reload()
+    assert records_of(batches(log))[-1].offset == 29
+    check_compacted(log)
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def damage(site: StorageSite, log: Log, number: int, position: int, content: bytes) -> int:
+    """Overwrite bytes of segment `number`; returns its base offset."""
+    segment = list(log.segments)[number]
+    site.disk.open(segment.path + ".log").pwritev([content], position)
+    return segment.base_offset
+
+
+@pytest.mark.parametrize("position", [8, 16, 17, 21, 23, 57, 70])
+def test_a_damaged_batch_ends_the_cleaning_before_its_segment(site: StorageSite, position: int) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    base = damage(site, log, 3, position, b"\x7f")
+    behind = [site.disk.read(segment.path + ".log") for segment in list(log.segments)[3:]]
+    done = clean(log, site.disk)
+    assert done.end_offset == base == done.unreadable_offset and done.why
+    assert [site.disk.read(segment.path + ".log") for segment in list(log.segments)[-len(behind) :]] == behind
+    assert log.segments.holding(base).base_offset == base and log.segments.holding(0).size_bytes < 500
+
+
+def test_damage_in_what_was_clean_ends_the_cleaning_and_changes_nothing(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    damage(site, log, 1, 70, b"\x7f")
+    before = {name: site.disk.read(f"{log.segments.folder}/{name}") for name in site.disk.listdir(log.segments.folder)}
+    with pytest.raises(Unreadable, match="CRC"):
+        clean(log, site.disk, first_dirty_offset=list(log.segments)[3].base_offset)
+    after = {name: site.disk.read(f"{log.segments.folder}/{name}") for name in site.disk.listdir(log.segments.folder)}
+    assert {name: content for name, content in after.items() if not name.endswith(".cleaned")} == before
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_decodes_to_too_much_ends_the_cleaning(site: StorageSite, codec: str) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 20)
+    first = log.log_end_offset
+    append(log, b"bomb", bytes(5000), codec=codec)
+    fill(log, 20)
+    done = clean(log, site.disk, max_decompressed_bytes=4000)
+    assert done.unreadable_offset == first >= done.end_offset > 0
+    assert b"bomb" in [record.key for record in records_of(batches(log))]
+    assert clean(log, site.disk, max_decompressed_bytes=6000).unreadable_offset == -1
+
+
+def test_compressed_nonsense_ends_the_cleaning(site: StorageSite) -> None:
+    """A producer may compress what is no records: only the header is checked of it where topics are not compacted."""
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 20)
+    batch = produced(3, codec="lz4")[0]
+    batch.view[57:61] = (4).to_bytes(4, "big")
+    batch.view[23:27] = (3).to_bytes(4, "big")
+    batch.view[17:21] = crc32c.crc32c(batch.view[21:]).to_bytes(4, "big")
+    batch.records_count = 4
+    log.append_as_leader([batch], 0)
+    fill(log, 20)
+    assert clean(log, site.disk).unreadable_offset == 20
+
+
+def test_a_plan_travels() -> None:
+    site = StorageSite()
+    log = compacted(site)
+    plan = plan_for(log, Lent(log, log.log_end_offset))
+    assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
