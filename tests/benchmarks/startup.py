@@ -18,8 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from strandline.storage.checkpoints import RECOVERY_POINTS, write_offsets
 from strandline.storage.log import Log
 from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.storage.log_manager import LogManager
-from strandline.storage.segment_manifest import MANIFEST, write_manifest
+from strandline.storage.segment_manifest import MANIFEST, SegmentSizes, encode_marker, write_manifest
 
 INDEX_INTERVAL = "4096"
 
@@ -80,7 +79,9 @@ def fill_log(log: Log, source: Iterator[Any], *, segments: int = 0, size_bytes: 
         log.append_as_leader(next(source), 0)
 
 
-def build_clean(root: str, partitions: int, segments: int) -> BrokerConfig:
+def build_clean(
+    root: str, partitions: int, segments: int
+) -> tuple[BrokerConfig, Mapping[TopicPartition, SegmentSizes]]:
     """Many logs, each a copy of the first: 16 KB per segment."""
     config = config_of(log_segment_bytes="16384")
     manager = manager_of(root, config)
@@ -95,8 +96,13 @@ def build_clean(root: str, partitions: int, segments: int) -> BrokerConfig:
     for tp in everywhere[1:]:
         shutil.copytree(f"{root}/t-0", f"{root}/{tp}")
     write_offsets(PosixDisk(), f"{root}/{RECOVERY_POINTS}", dict.fromkeys(everywhere, end_offset))
-    write_manifest(PosixDisk(), f"{root}/{MANIFEST}", dict.fromkeys(everywhere, sizes))
-    return config
+    return config, dict.fromkeys(everywhere, sizes)
+
+
+def leave_clean(root: str, segments: Mapping[TopicPartition, SegmentSizes]) -> None:
+    """As an orderly stop does."""
+    crc = write_manifest(PosixDisk(), f"{root}/{MANIFEST}", segments)
+    Path(root, CLEAN_MARKER).write_bytes(encode_marker(crc))
 
 
 def build_unclean(root: str, partitions: int, size_bytes: int, record_bytes: int, batch_bytes: int) -> BrokerConfig:
@@ -137,10 +143,10 @@ def start(root: str, config: BrokerConfig, threads: int, environment: Environmen
 
 def measure(arguments: argparse.Namespace, root: str) -> Iterator[dict[str, Any]]:
     clean_root, unclean_root = f"{root}/clean", f"{root}/unclean"
-    config = build_clean(clean_root, arguments.partitions, arguments.segments)
+    config, listed = build_clean(clean_root, arguments.partitions, arguments.segments)
     for cold in (False, True):
         for threads in (1, 4):
-            Path(clean_root, CLEAN_MARKER).touch()
+            leave_clean(clean_root, listed)
             if cold:
                 chill(clean_root, arguments.drop_caches)
             seconds, _ = start(clean_root, config, threads, production_environment())
@@ -158,8 +164,7 @@ def measure(arguments: argparse.Namespace, root: str) -> Iterator[dict[str, Any]
             if cold:
                 chill(unclean_root, arguments.drop_caches)
             # A pool of its own for each start: the workers' own start belongs to it, as for a broker.
-            environment = replace(production_environment())
-            seconds, checked = start(unclean_root, config, threads, environment)
+            seconds, checked = start(unclean_root, config, threads, production_environment())
             yield row("killed, nothing flushed", cold, threads, seconds, arguments.scan_partitions, checked)
 
 
