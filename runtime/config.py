@@ -42,6 +42,7 @@ __all__ = [
 
 _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
+_LEAST_DEDUPE_BYTES = 2**20
 
 
 def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
@@ -150,10 +151,16 @@ def _check_together(values: dict[str, Value]) -> None:
         ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
         ("inter.broker.connections.reserved", "max.connections"),
+        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     ):
         low, high = values[BROKER_KEY[smaller].attribute], values[BROKER_KEY[larger].attribute]
         if low > high:
             raise InvalidConfig(smaller, low, f"must not be above {larger}={high}")
+    threads, buffer_bytes = values["log_cleaner_threads"], values["log_cleaner_dedupe_buffer_size"]
+    if values["log_cleaner_enable"] and buffer_bytes < threads * _LEAST_DEDUPE_BYTES:
+        raise InvalidConfig(
+            "log.cleaner.dedupe.buffer.size", buffer_bytes, f"must be 1 MiB for each of log.cleaner.threads={threads}"
+        )
 
 
 def _doubts(values: dict[str, Value], given: Mapping[str, str]) -> Iterator[str]:

@@ -127,6 +127,9 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
             )
         values[row.key.attribute] = row.key.parse(text)
     config = TopicConfig(**values)
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if low > high:
+        raise InvalidConfig("min.compaction.lag.ms", low, f"must not be above max.compaction.lag.ms={high}")
     rules = batch_rules(
         cleanup_policy=config.cleanup_policy,
         compression_type=config.compression_type,

@@ -133,6 +133,8 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
         ("security.inter.broker.protocol", "SSL", "PLAINTEXT"),
         ("replica.fetch.wait.max.ms", "60000", "replica.socket.timeout.ms"),
         ("inter.broker.connections.reserved", "5000", "max.connections"),
+        ("log.cleaner.dedupe.buffer.size", "1000000", "1 MiB for each of log.cleaner.threads=1"),
+        ("log.cleaner.threads", "1000", "1 MiB for each of log.cleaner.threads=1000"),
         ("log.dirs", "/a,/b,/a/", "twice"),
         ("log.dirs", "relative/logs", "absolute"),
         ("log.dir", "/other", "not both"),
@@ -253,7 +255,7 @@ def test_a_sound_configuration_has_no_warnings() -> None:
     [
         ("log.segement.bytes", "1", "did you mean log.segment.bytes?"),
         ("zzz.qqq", "1", "unknown key zzz.qqq is ignored"),
-        ("log.retention.hours", "168", "not honoured yet"),
+        ("offsets.retention.minutes", "10080", "not honoured yet"),
         ("ssl.keystore.location", "/k", "not honoured yet"),
         ("port", "9092", "write listeners instead"),
         ("listeners", "PLAINTEXT://10.0.0.1:9092", "other machines"),
@@ -308,12 +310,21 @@ def test_the_rules_of_a_topics_batches_follow_its_own_keys_and_the_brokers() -> 
         ("retention.ms", "soon", "not a whole number"),
         ("min.insync.replicas", "0", "1 or more"),
         ("cleanup.policy", "", "delete, compact"),
+        ("max.compaction.lag.ms", "0", "1 or more"),
     ],
 )
 def test_a_topics_key_that_is_unknown_or_not_allowed_is_refused(name: str, text: str, why: str) -> None:
     with pytest.raises(InvalidConfig, match=name) as caught:
         topic_config(load(), {name: text})
     assert why in str(caught.value)
+
+
+def test_a_topics_lags_have_to_fit_each_other() -> None:
+    assert topic_config(load(), {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}).min_compaction_lag_ms == 5
+    with pytest.raises(
+        InvalidConfig, match=r"min\.compaction\.lag\.ms=6: must not be above max\.compaction\.lag\.ms=5"
+    ):
+        topic_config(load(), {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
 # --- the file ----------------------------------------------------------------------------------------------------
