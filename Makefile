@@ -8,10 +8,10 @@ MINUTES ?= 20
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak demo up status down bench compat clean
+.PHONY: help setup check format docs test soak demo up status down bench compat docker-test clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: ## create .venv and install everything (idempotent)
 	@scripts/setup
@@ -35,7 +35,8 @@ test: setup ## run every test
 	$(PYTHON) -m pytest $(TESTS)
 
 soak: setup ## property tests and crash points for long (MINUTES=20)
-	STRANDLINE_SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest tests/soak tests/unit/storage/crash
+	STRANDLINE_SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
+		tests/soak tests/unit/storage/crash
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)
@@ -52,9 +53,12 @@ down: setup ## stop the embedded cluster
 bench: setup ## measure the write and read path against the ceiling
 	$(PYTHON) tests/benchmarks/bench.py $(BENCH)
 
-compat: setup ## let Kafka's own tools read our files (needs Maven)
+compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)
 	@scripts/maven
 	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest tests/compat
+
+docker-test: setup ## try the compose files on a Docker engine of the test's own (needs root)
+	@scripts/docker-test
 
 clean: ## remove what can be made again
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)

@@ -7,25 +7,15 @@ our indexes, so that it builds its own, which have to equal ours.
 from __future__ import annotations
 
 from real_kafka import Site
-from written import LEADER_EPOCH, Written, install, topic_config
+from written import LEADER_EPOCH, Written, install
 
 from strandline.protocol.records import decode_records
 
-CHECKPOINTS = (".kafka_cleanshutdown", "*checkpoint")
-
 
 def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
-    """Create the topics in Kafka, stop it, and give it our folders in place of its own."""
-    topics = [path.name.removesuffix("-0") for path in written.folders()]
-    site.kafka.start()
-    for topic in topics:
-        site.kafka.create_topic(topic, **topic_config())
-    site.kafka.stop()
-    for topic in topics:
-        install(site, written, topic)
-    for pattern in CHECKPOINTS:
-        for path in site.data.glob(pattern):
-            path.unlink()
+    """Give a Kafka that was never started all our folders."""
+    for path in written.folders():
+        install(site, written, path.name.removesuffix("-0"))
     if not with_indexes:
         for path in site.data.glob("*/*index"):
             path.unlink()

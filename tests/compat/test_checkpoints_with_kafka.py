@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from real_kafka import Site
-from written import Written, install, topic_config
+from written import Written, install
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
@@ -34,13 +34,8 @@ def offsets(site: Site, name: str) -> dict[TopicPartition, int]:
 
 def test_kafka_goes_by_our_checkpoints_and_we_read_its(new_site, written: Written) -> None:
     site: Site = new_site()
-    site.kafka.start()
-    site.kafka.create_topic(TOPIC, **topic_config())
-    compaction = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
-    site.kafka.create_topic(COMPACTED, **topic_config(), **compaction)
-    site.kafka.stop()
-    for topic in (TOPIC, COMPACTED):
-        install(site, written, topic)
+    install(site, written, TOPIC)
+    install(site, written, COMPACTED, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     bases = sorted(int(path.stem) for path in (site.data / f"{TOPIC}-0").glob("*.log"))
     assert len(bases) == 3
     log_start, dirty, end = 7, 300, 740
@@ -49,7 +44,6 @@ def test_kafka_goes_by_our_checkpoints_and_we_read_its(new_site, written: Writte
     write_offsets(DISK, f"{site.data}/{LOG_START_OFFSETS}", {TP: log_start})
     write_offsets(DISK, f"{site.data}/{HIGH_WATERMARKS}", {TP: high_watermark, COMPACTED_TP: 600})
     write_offsets(DISK, f"{site.data}/{COMPACTED_OFFSETS}", {COMPACTED_TP: dirty})
-    (site.data / ".kafka_cleanshutdown").unlink()
 
     site.kafka.start()
     assert site.kafka.bounds(TOPIC) == (log_start, end)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from real_kafka import BROKER_ID, Site, numbered
-from written import Written, install, topic_config
+from written import Written, install
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.checkpoints import RECOVERY_POINTS, write_offsets
 from strandline.storage.producer_snapshots import decode_snapshot
 from strandline.storage.producer_states import ProducerRow
+from strandline.storage.segment_manifest import encode_marker
 from strandline.testkit.storage_site import StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"
@@ -68,16 +70,10 @@ def test_damage_would_have_been_complained_about(written: Written, run_kafka, tm
 
 def test_kafka_rebuilds_the_snapshots_that_we_wrote(new_site, written: Written) -> None:
     site: Site = new_site()
-    site.kafka.start()
-    for topic in TOPICS:
-        site.kafka.create_topic(topic, **topic_config())
-    site.kafka.stop()
     for topic in TOPICS:
         install(site, written, topic)
         for path in snapshots(site.data / f"{topic}-0"):
             path.unlink()
-    for path in (*site.data.glob("*checkpoint"), site.data / ".kafka_cleanshutdown"):
-        path.unlink()
     site.kafka.start()
     for topic in TOPICS:
         assert site.kafka.raw(topic) == written.raw[f"{topic}-0"]
@@ -94,14 +90,12 @@ def test_kafka_rebuilds_the_snapshots_that_we_wrote(new_site, written: Written) 
 def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Written, tmp_path: Path) -> None:
     """It loads the newest and writes the same again; with another program's it would not have found that name."""
     site: Site = new_site()
-    site.kafka.start()
-    site.kafka.create_topic("idempotent", **topic_config())
-    site.kafka.stop()
     install(site, written, "idempotent")
     newest = snapshots(site.data / "idempotent-0")[-1]
     before = shutil.copy(newest, tmp_path)
-    checkpoint = site.data / "recovery-point-offset-checkpoint"
-    checkpoint.write_text(f"0\n1\nidempotent 0 {int(newest.stem)}\n")
+    offsets = {TopicPartition("idempotent", 0): int(newest.stem)}
+    write_offsets(PosixDisk(), f"{site.data}/{RECOVERY_POINTS}", offsets)
+    (site.data / ".kafka_cleanshutdown").write_bytes(encode_marker(None))
     site.kafka.start()
     site.kafka.wait_for_log(rf"Loading producer state from snapshot file 'SnapshotFile\(offset={int(newest.stem)}")
     site.kafka.stop()
@@ -112,7 +106,7 @@ def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Writt
 def test_we_know_the_producers_of_kafka_from_its_snapshots_and_from_its_logs(new_site) -> None:
     site: Site = new_site()
     site.kafka.start()
-    site.kafka.create_topic("t", **topic_config())
+    site.kafka.create_topic("t", segment_bytes="20000")
     for _ in range(3):
         site.kafka.produce("t", numbered(120), enable_idempotence=True)
     site.kafka.stop()

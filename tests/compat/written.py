@@ -3,25 +3,26 @@ moves, as leader and as follower, of idempotent producers."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 import time
 import zlib
 from pathlib import Path
 
-from real_kafka import Site
+from real_kafka import BROKER_ID, Site
 
 from strandline.protocol.record_batch import scan
 from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import build_batch, decode_records
 from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import ConfigZnode, PartitionStateZnode, TopicZnode
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_append import Appended, append_checked
 from strandline.testkit.cleaning import clean
-from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite, fill, produced, raw
+from strandline.testkit.storage_site import SmallLogConfig, StorageSite, fill, produced, raw
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)
@@ -70,7 +71,7 @@ class Written:
         }
 
     def _create(self, manager: LogManager, topic: str) -> Log:
-        return manager.create(TopicPartition(topic, 0), TOPIC_ID)
+        return manager.create(TopicPartition(topic, 0), topic_id_of(topic))
 
     def _codecs(self, manager: LogManager) -> Log:
         log = self._create(manager, "codecs")
@@ -199,23 +200,29 @@ def whole(log: Log) -> bytes:
 
 
 def topic_config() -> dict[str, str]:
-    """What a topic of Kafka has to be configured like to go on as these folders were written."""
+    """What a topic has to be configured like to go on as these folders were written; nothing expires."""
     return {
-        "segment_bytes": str(CONFIG.segment_bytes),
-        "index_interval_bytes": str(CONFIG.index_interval_bytes),
-        "segment_ms": str(CONFIG.segment_ms),
-        "segment_index_bytes": "4000",
+        "retention.ms": "-1",
+        "segment.bytes": str(CONFIG.segment_bytes),
+        "index.interval.bytes": str(CONFIG.index_interval_bytes),
+        "segment.ms": str(CONFIG.segment_ms),
+        "segment.index.bytes": "4000",
     }
 
 
-def install(site: Site, written: Written, topic: str) -> None:
-    """Put our folder in place of the one that a stopped Kafka made for this topic, whose id it keeps."""
-    theirs = site.data / f"{topic}-0"
-    metadata = (theirs / "partition.metadata").read_bytes()
-    shutil.rmtree(theirs)
-    shutil.copytree(written.path / theirs.name, theirs)
-    (theirs / "partition.metadata").write_bytes(metadata)
+def install(site: Site, written: Written, topic: str, **overrides: str) -> None:
+    """Give a stopped Kafka this topic: our folder, and the znodes of a cluster that had it; no checkpoint or marker."""
+    shutil.copytree(written.path / f"{topic}-0", site.data / f"{topic}-0")
+    config = topic_config() | {key.replace("_", "."): value for key, value in overrides.items()}
+    state = PartitionStateZnode(controller_epoch=1, leader=BROKER_ID, leader_epoch=LEADER_EPOCH, isr=[BROKER_ID])
     with site.znodes() as client:
-        path = f"/brokers/topics/{topic}/partitions/0/state"
-        state = json.loads(client.get(path)[0])
-        client.set(path, json.dumps({**state, "leader_epoch": LEADER_EPOCH}).encode())
+        for path, content in (
+            (ConfigZnode.path(topic), ConfigZnode(config).encode()),
+            (TopicZnode.path(topic), TopicZnode(topic_id_of(topic), {0: [BROKER_ID]}).encode()),
+            (PartitionStateZnode.path(topic, 0), state.encode()),
+        ):
+            client.create(path, content, makepath=True)
+
+
+def topic_id_of(topic: str) -> bytes:
+    return hashlib.md5(topic.encode()).digest()
