@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.broker.request_channel import RequestInHand
+from strandline.broker.suspicion import is_suspicious, look
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     FetchPartition,
@@ -148,6 +149,8 @@ class FetchHandler:
             self._replicas.delete_records.look(partition)
         if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
             self._replicas.high_watermark_advanced(partition)
+        if progress.stalled_fetches and is_suspicious(progress):
+            self._replicas.submit(look(self._replicas, partition, wanted.fetch_offset))
         return wanted.fetch_offset == partition.log.log_end_offset
 
     def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:

@@ -32,6 +32,7 @@ class FollowerProgress:
     caught_up_at: the last moment (monotonic seconds) at which it had everything the leader had.
     incarnation: which start of that broker fetches, from the fetch; −1 before the first.
     log_start_offset: where its log begins, from the fetch; −1 before the first.
+    stalled_fetches: how often in a row it asked for one offset although there was data at the time before.
     """
 
     broker_id: int
@@ -41,6 +42,7 @@ class FollowerProgress:
     last_fetch_at: float = NEVER
     leader_leo_at_last_fetch: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
+    stalled_fetches: int = 0
 
     def record_fetch(self, fetch_offset: int, leader_leo: int, incarnation: int, now: float) -> None:
         """A fetch from `fetch_offset` acknowledges everything below it.
@@ -52,6 +54,10 @@ class FollowerProgress:
             self.caught_up_at = now
         elif fetch_offset >= self.leader_leo_at_last_fetch and self.last_fetch_at > self.caught_up_at:
             self.caught_up_at = self.last_fetch_at
+        if fetch_offset != self.log_end_offset:
+            self.stalled_fetches = 0
+        elif fetch_offset < self.leader_leo_at_last_fetch:
+            self.stalled_fetches += 1
         self.log_end_offset = fetch_offset
         self.leader_leo_at_last_fetch = leader_leo
         self.last_fetch_at = now

@@ -307,6 +307,12 @@ class Log:
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
 
+    def condemn(self, offset: int, position: int, why: str) -> LogStorageError:
+        """What stands from `offset` on, at byte `position` of its segment, is damaged: the log goes offline, and the
+        next start checks it from there on. Blocking. Returns the error to raise. OSError from the disk."""
+        self._before_cutting(offset)
+        return self.fail("reading failed", CorruptLog(self.segments.holding(offset).path, position, why))
+
     def segments_replaced(self) -> None:
         """Sealed segments are other files now: what was remembered of places in them counts no more."""
         self._boundaries.visited.clear()
