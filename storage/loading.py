@@ -24,8 +24,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.context import LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log_directory import LogDirectory
-from strandline.storage.rewriting import write_again
 from strandline.storage.recovery import load_steps
+from strandline.storage.rewriting import write_again
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 
 if TYPE_CHECKING:
