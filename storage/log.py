@@ -345,8 +345,8 @@ class Log:
         try:
             self.log_start_offset = offset
             self._before_cutting(min(offset, self.recovery_point), always=True)
+            self.producers.clear()  # first: its snapshots would be believed of the log that starts here
             self.segments.start_at(offset, self._config)
-            self.producers.clear()
         except OSError as error:
             raise self.health.fail("truncating failed", error, repeatable=False) from error
         self.log_end_offset = offset

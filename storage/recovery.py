@@ -143,7 +143,8 @@ def load_steps(
             for segment in segments[first_unsafe:]
         ]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)
-    if not segments:
+    is_new = not segments
+    if is_new:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]
         epochs.clear()
     listed = SegmentList(context, folder, segments, random)
@@ -153,6 +154,7 @@ def load_steps(
         context.report("log-restarted", log=folder, log_start_offset=log_start_offset, end_offset=log_end_offset)
         listed.start_at(log_start_offset, config)
         log_end_offset = log_start_offset
+        is_new = True
     epochs.truncate_to(log_end_offset)
     epochs.start_at(log_start_offset)
     if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not known.clean):
@@ -162,6 +164,8 @@ def load_steps(
         check_untransactional(context, listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))
     producers = LogProducers(context, listed, snapshots)
+    if is_new:
+        producers.clear()
     producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point)
     return Log(
         context,

@@ -11,18 +11,20 @@ long as the log was neither cut nor loaded since, and never appended again. All 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_batch import BatchHeader, scan
+from strandline.protocol.record_batch import BatchHeader
 from strandline.protocol.record_validation import ProducedBatch
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_append import Appended, Outcome, append_checked
 from strandline.storage.producer_states import SEQUENCES
+from strandline.storage.scan import walk_headers
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, produced, raw
 
 FIRST_SEQUENCES = (0, 5, SEQUENCES - 3)
@@ -210,16 +212,21 @@ class ProducerMachine(RuleBasedStateMachine):
         self._learn()
 
     def _learn(self) -> None:
-        """The log was cut or loaded: what it holds is what counts."""
+        """The log was cut or loaded: what its files hold is what counts, below the log start, too (a power failure
+        that undid the removal of segments leaves such)."""
         self.is_whole = False
         self.end_offset = self.log.log_end_offset
         self.history = {}
-        for _, header in scan(memoryview(raw(self.log))):
+        for header in self._headers():
             if header.producer_id >= 0:
                 known = self.history.setdefault(header.producer_id, [])
                 if known and known[-1].epoch != header.producer_epoch:
                     known.clear()
                 known.append(_as_sent(header))
+
+    def _headers(self) -> Iterator[BatchHeader]:
+        for segment in self.log.segments:
+            yield from (header for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes))
 
     # --- what always holds --------------------------------------------------------------------------------------------
 

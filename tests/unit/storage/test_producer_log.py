@@ -259,3 +259,35 @@ def test_refused_is_what_its_producer_is_told(site: StorageSite) -> None:
     (outcome,) = append_checked(log, [idempotent(4)], 0)
     assert isinstance(outcome, ProducerRefused)
     assert str(outcome) == "producer 7 sent sequence 4 where 1 follows"
+
+
+def test_a_log_that_starts_anew_believes_no_old_snapshot_whenever_it_is_killed(site: StorageSite) -> None:
+    class Killed(Exception):
+        """At one operation of the disk."""
+
+    outcomes = set()
+    for place in range(30):
+        site.disk = type(site.disk)()
+        log = site.log(segment_bytes=500)
+        for sequence in range(8):
+            send(log, idempotent(sequence))
+        flush(log)
+        left = place
+
+        def count_down(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        site.disk.on_operation = count_down
+        try:
+            log.truncate_fully_and_start_at(100)
+        except Killed:
+            pass
+        site.disk.on_operation = None
+        log = site.reload()
+        known = log.producers.states.get(PID)
+        outcomes.add((log.log_start_offset, log.log_end_offset, known.last_offset if known else -1))
+    assert (100, 100, -1) in outcomes and (0, 8, 7) in outcomes
+    assert all(end == last + 1 or (start, end, last) == (end, end, -1) for start, end, last in outcomes), outcomes
