@@ -216,6 +216,7 @@ class LogMachine(LogUnderCrashes):
         if self._run(lambda: self.manager.close(clean=clean), forgets=clean):
             self._start()
             assert self.manager.was_clean == clean
+            self.manager.mark_loss_handled()  # the log may have been cut below the high watermark on disk
             self.log = self.manager.logs[TP]
             self._take_up_start()
 
