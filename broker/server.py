@@ -23,6 +23,7 @@ import trio
 
 from strandline import __version__
 from strandline.broker.admin_port import AdminPort
+from strandline.broker.cleaning import Cleaning
 from strandline.broker.control import ControlHandlers
 from strandline.broker.disk_failures import DiskFailures
 from strandline.broker.follower import Followers
@@ -243,6 +244,7 @@ class Broker:
             Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             DiskFailures(self.log_manager, self.replicas, self._log).run,
             self.registration.run,
+            Cleaning(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             Leftovers(self.log_manager, self.registration, self.replicas).run,
         ]
         for task in background:

@@ -1,0 +1,310 @@
+"""Compaction in the background: `log.cleaner.threads` cleaners, each with one log at a time (S9, KIP-58, KIP-354).
+
+    choose (pure, `cleaning.choice`)  ──>  lend segments  ──>  worker process: index, rewrite a group, wait
+      ^                                                              |
+      └── checkpoint, figures  <──  done  <──  take the group over on the event loop, or throw the work away
+
+Nothing is computed or waited for here but some µs per log and the renames of a group. Between two steps of a bounded
+number of bytes a cleaner keeps to `log.cleaner.io.max.bytes.per.second`. Leaders and followers clean alike, each its
+own copy below its own high watermark, when it comes to it: replicas agree in what they have, not in what is gone.
+
+Survives anything that one log does: a log that cannot be read is reported and left alone from there on, one that
+changed under a cleaning is cleaned another time, a disk error takes its log (and folder) offline as any other does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from strandline.broker.partition import Partition
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.throttle import ByteRate
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.environment import ComputingFailed, ComputingSession, Environment
+from strandline.storage import head
+from strandline.storage.cleaning import facts, jobs
+from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset
+from strandline.storage.cleaning.cleaner import Done, Plan, Result
+from strandline.storage.cleaning.output import remove_leftovers
+from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.errors import LogStorageError
+from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+
+STEP_BYTES = 16 * 2**20
+STEP_S = 0.5
+CHUNK_BYTES_MIN = 64 * 2**10
+LOGS_PER_STEP = 100
+NEVER_MS = 2**63 - 1
+NO_LIMIT = 2**63 - 1
+ATTEMPTS_MAX = 3
+"""Workers that may die over one log before it is left alone."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a log is not (wholly) cleaned. It counts for this log only, not for one that is created anew."""
+
+    log: Log
+    offset: int
+    """Nothing from here on is touched."""
+    attempts: int = 0
+    not_before_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one cleaning."""
+
+    started_s: float
+    read: int = 0
+    written: int = 0
+
+
+class Cleaning:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._logs = logs
+        self._replicas = replicas
+        self._log = log
+        self._rate = ByteRate(config.log_cleaner_io_max_bytes_per_second)
+        self._random = environment.random("cleaner")
+        self._busy: dict[TopicPartition, Log] = {}
+        self._troubles: dict[TopicPartition, Trouble] = {}
+
+    async def run(self) -> None:
+        if self._config.log_cleaner_enable:
+            async with trio.open_nursery() as nursery:
+                for _ in range(self._config.log_cleaner_threads):
+                    nursery.start_soon(self._run_cleaner)
+
+    async def _run_cleaner(self) -> None:
+        while True:
+            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
+            if await self._choose(claim=False) is not None:
+                async with self._environment.computing.session() as session:
+                    while (chosen := await self._choose()) is not None:
+                        try:
+                            await self._clean(session, *chosen)
+                        finally:
+                            del self._busy[chosen[0].topic_partition]
+
+    # --- choice ------------------------------------------------------------------------------------------------------
+
+    async def _choose(self, *, claim: bool = True) -> tuple[Partition, Candidate] | None:
+        """The dirtiest log; nobody else gets it while it is claimed."""
+        now_ms = self._environment.wall_clock.now_ms()
+        found: dict[str, tuple[Partition, Candidate]] = {}
+        for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
+            if count % LOGS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            if self._may_clean(partition):
+                try:
+                    await self._learn_times(partition)
+                except LogStorageError as error:
+                    self._replicas.partition_failed(partition, error)
+                if self._may_clean(partition):
+                    candidate = self._examine(partition, now_ms)
+                    if candidate.is_worthwhile(_lag(partition)):
+                        found[str(partition.topic_partition)] = partition, candidate
+        name = dirtiest((name, candidate) for name, (_, candidate) in found.items())
+        if name is None:
+            return None
+        partition = found[name][0]
+        if not self._may_clean(partition):  # it went while the others were looked at
+            return None
+        if claim:
+            self._busy[partition.topic_partition] = partition.log
+        return partition, self._examine(partition, now_ms)
+
+    def _may_clean(self, partition: Partition) -> bool:
+        if not partition.config.is_compacted or not self._is_hosted(partition):
+            return False
+        if partition.topic_partition in self._busy:
+            return False
+        trouble = self._trouble(partition)
+        return trouble is None or trouble.not_before_s <= trio.current_time()
+
+    def _is_hosted(self, partition: Partition) -> bool:
+        hosted = self._replicas.partitions.get(partition.topic_partition)
+        return hosted is partition and not partition.failed and partition.log.failure is None
+
+    def _trouble(self, partition: Partition) -> Trouble | None:
+        trouble = self._troubles.get(partition.topic_partition)
+        return trouble if trouble is not None and trouble.log is partition.log else None
+
+    def _examine(self, partition: Partition, now_ms: int) -> Candidate:
+        checkpointed = self._logs.compacted_offset(partition.topic_partition)
+        return examine(
+            facts.sealed_segments(partition.log), self._bounds(partition), _lag(partition), checkpointed, now_ms
+        )
+
+    def _bounds(self, partition: Partition) -> Bounds:
+        log, trouble = partition.log, self._trouble(partition)
+        uncleanable = log.log_end_offset if trouble is None else trouble.offset
+        return Bounds(log.log_start_offset, log.log_end_offset, partition.high_watermark, uncleanable)
+
+    async def _learn_times(self, partition: Partition) -> None:
+        """What the lags rest on, of segments of an earlier life; LogStorageError."""
+        log, lag = partition.log, _lag(partition)
+        first_dirty = first_dirty_offset(
+            self._logs.compacted_offset(partition.topic_partition), self._bounds(partition)
+        )
+        try:
+            while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
+                times = await self._replicas.run_blocking(head.read_times, self._environment.disk, wanted)
+                if not self._is_hosted(partition):
+                    return
+                head.note_times(log, wanted, times)
+            while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
+                read = await self._replicas.run_blocking(facts.read_first_times, self._environment.disk, firsts)
+                for each, time_ms in zip(firsts, read, strict=True):
+                    each.segment.first_timestamp_ms = time_ms
+        except OSError as error:
+            if self._is_hosted(partition):
+                raise log.fail("reading a segment's age failed", error) from error
+
+    # --- one cleaning ------------------------------------------------------------------------------------------------
+
+    async def _clean(self, session: ComputingSession, partition: Partition, candidate: Candidate) -> None:
+        lent = Lent(partition.log, candidate.end_offset)
+        figures = Figures(trio.current_time())
+        try:
+            await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent)))
+            done = await self._advance(session, partition, lent, figures)
+            if done is not None:
+                await self._finish(partition, candidate, done, figures)
+                return
+        except Superseded as error:
+            self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(error))
+        except ComputingFailed as error:
+            self._job_failed(partition, lent, error)
+        except LogStorageError as error:
+            if self._replicas.partitions.get(partition.topic_partition) is partition:
+                self._replicas.partition_failed(partition, error)
+        await self._tidy(partition)
+
+    def _plan(self, partition: Partition, candidate: Candidate, lent: Lent) -> Plan:
+        config, log, cleaners = partition.config, partition.log, max(1, self._config.log_cleaner_threads)
+        return Plan(
+            folder=log.segments.folder,
+            sources=lent.sources,
+            first_dirty_offset=candidate.first_dirty_offset,
+            now_ms=self._environment.wall_clock.now_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            map_bytes=self._config.log_cleaner_dedupe_buffer_size // cleaners,
+            map_load_factor=self._config.log_cleaner_io_buffer_load_factor,
+            max_decompressed_bytes=self._config.max_decompressed_message_bytes,
+            chunk_bytes=max(CHUNK_BYTES_MIN, self._config.log_cleaner_io_buffer_size // cleaners),
+            hash_seed=self._random.getrandbits(32),
+            last_of_producer=facts.last_offsets_of_producers(log),
+        )
+
+    async def _advance(
+        self, session: ComputingSession, partition: Partition, lent: Lent, figures: Figures
+    ) -> Done | None:
+        """Step by step to the end; None where the log cannot be cleaned."""
+        step_bytes = self._rate.step_bytes(STEP_S, CHUNK_BYTES_MIN, STEP_BYTES)
+        while True:
+            step: dict[str, Any] = await session.run(jobs.advance, step_bytes)
+            moved = step["bytes_read"] + step["bytes_written"]
+            figures.read += step["bytes_read"]
+            figures.written += step["bytes_written"]
+            if "failure" in step:
+                lent.check([source.base_offset for source in lent.sources])
+                offset, why = step["failure"]
+                self._leave_alone(partition, 0, f"at offset {offset}: {why}")
+                return None
+            if step["result"] is not None:
+                lent.take_over(msgspec.convert(step["result"], Result))
+            if step["done"] is not None:
+                return msgspec.convert(step["done"], Done)
+            await trio.sleep(self._rate.pause_s(moved, trio.current_time()))
+
+    async def _finish(self, partition: Partition, candidate: Candidate, done: Done, figures: Figures) -> None:
+        log, name = partition.log, partition.topic_partition
+        if done.unreadable_offset >= 0:
+            self._leave_alone(partition, done.unreadable_offset, f"at offset {done.unreadable_offset}: {done.why}")
+        try:
+            await self._replicas.run_blocking(self._environment.disk.fsync_dir, log.segments.folder)
+            if self._is_hosted(partition):
+                await self._replicas.run_blocking(self._logs.checkpoint_compacted_offset, name, done.end_offset)
+        except OSError as error:
+            if self._is_hosted(partition):
+                self._replicas.partition_failed(partition, log.fail("checkpointing a cleaning failed", error))
+            return
+        seconds = max(trio.current_time() - figures.started_s, 1e-6)
+        self._log.info(
+            "log cleaned",
+            partition=str(name),
+            from_offset=candidate.first_dirty_offset,
+            to_offset=done.end_offset,
+            dirty_ratio=round(candidate.dirty_ratio, 3),
+            bytes_read=figures.read,
+            bytes_written=figures.written,
+            records_read=done.records_read,
+            records_kept=done.records_kept,
+            records_dropped=done.records_read - done.records_kept,
+            seconds=round(seconds, 3),
+            mb_per_s=round((figures.read + figures.written) / seconds / 1e6, 1),
+        )
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def _leave_alone(self, partition: Partition, offset: int, why: str) -> None:
+        self._troubles[partition.topic_partition] = Trouble(partition.log, offset)
+        self._log.error(
+            "log cannot be compacted from there on; it stays as it is, raise max.decompressed.message.bytes or replace"
+            " this replica, then restart the broker",
+            partition=str(partition.topic_partition),
+            why=why,
+        )
+
+    def _job_failed(self, partition: Partition, lent: Lent, error: ComputingFailed) -> None:
+        try:
+            lent.check([source.base_offset for source in lent.sources])
+        except Superseded as superseded:  # then no wonder
+            self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
+            return
+        if error.errno is not None:
+            failure = partition.log.fail("compacting failed", OSError(error.errno, str(error)))
+            if partition.log.failure is not None:
+                self._replicas.partition_failed(partition, failure)
+                return
+        trouble = self._trouble(partition) or Trouble(partition.log, NO_LIMIT)
+        trouble.attempts += 1
+        if trouble.attempts >= ATTEMPTS_MAX and error.errno is None:
+            self._leave_alone(partition, 0, str(error))
+            return
+        trouble.not_before_s = trio.current_time() + self._config.log_cleaner_backoff_ms / 1000
+        self._troubles[partition.topic_partition] = trouble
+        self._log.warning("cleaning failed", partition=str(partition.topic_partition), error=str(error))
+
+    async def _tidy(self, partition: Partition) -> None:
+        """What was written for nothing takes no space."""
+        try:
+            await self._replicas.run_blocking(remove_leftovers, self._environment.disk, partition.log.segments.folder)
+        except OSError as error:  # the folder was deleted; or the next cleaning or start does it
+            self._log.info("leftovers of a cleaning not removed", error=str(error))
+
+
+def _lag(partition: Partition) -> Lag:
+    config = partition.config
+    return Lag(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)

@@ -1,0 +1,121 @@
+"""Compaction on whole brokers: under load, with faults, on leaders and followers alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoints import COMPACTED_OFFSETS, read_offsets
+from strandline.testkit.cleaning import batches, records_of
+from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+
+T0 = TopicPartition("t", 0)
+CONFIG = {
+    "log.cleanup.policy": "compact",
+    "log.segment.bytes": "2000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.min.cleanable.ratio": "0.3",
+    "num.partitions": "1",
+}
+
+
+async def produce(cluster: MemoryCluster, topic: str, count: int, keys: int, start: int = 0) -> dict[bytes, bytes]:
+    """Rounds over the keys; returns the newest value of each."""
+    newest: dict[bytes, bytes] = {}
+    async with cluster.producer() as producer:
+        for number in range(start, start + count):
+            key, value = b"k%d" % (number % keys), b"v%d" % number
+            await producer.send(topic, value, key=key, partition=0)
+            newest[key] = value
+            if number % 4 == 3:
+                await producer.flush()
+        await producer.flush()
+    return newest
+
+
+async def consume(cluster: MemoryCluster, tp: TopicPartition, end: int) -> dict[bytes, bytes]:
+    seen: dict[bytes, bytes] = {}
+    async with cluster.consumer() as consumer:
+        await consumer.assign([tp])
+        consumer.seek(tp, 0)
+        while await consumer.position(tp) < end:
+            for records in (await consumer.poll(timeout_ms=1000)).values():
+                seen |= {record.key: record.value for record in records}
+    return seen
+
+
+def cleaned(cluster: MemoryCluster) -> list[str]:
+    return [line for line in cluster.history if "log cleaned" in line]
+
+
+async def test_replicas_are_compacted_each_for_itself_and_a_consumer_sees_the_newest_of_each_key(
+    autojump_clock: Any,
+) -> None:
+    async with MemoryCluster(brokers=3, config=CONFIG).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 3)
+        newest = await produce(cluster, "t", 400, 7)
+        await cluster.until(lambda: len(cleaned(cluster)) >= 3, "all replicas cleaned")
+        await trio.sleep(5)
+        newest |= await produce(cluster, "t", 100, 5, start=400)
+        await trio.sleep(5)
+        for broker_id in cluster.nodes:
+            log = cluster.partition(broker_id, T0).log
+            assert log.log_end_offset == 500 and len(records_of(batches(log))) < 100
+            assert {record.key: record.value for record in records_of(batches(log))} == newest
+            disk = cluster.nodes[broker_id].disk
+            checkpointed = read_offsets(disk, f"{LOG_DIR}/{COMPACTED_OFFSETS}")[T0]
+            assert 0 < checkpointed <= log.segments.active.base_offset
+        assert await consume(cluster, T0, 500) == newest
+
+
+async def test_a_follower_that_was_away_copies_a_compacted_log_and_may_lead(autojump_clock: Any) -> None:
+    async with MemoryCluster(brokers=2, config=CONFIG).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 2)
+        newest = await produce(cluster, "t", 30, 7)
+        follower = next(broker_id for broker_id in cluster.nodes if broker_id != cluster.leader(T0))
+        cluster.crash(follower)
+        newest |= await produce(cluster, "t", 300, 7, start=30)
+        await cluster.until(lambda: bool(cleaned(cluster)), "the leader cleaned")
+        await cluster.start_broker(follower)
+        await cluster.until(lambda: len(cluster.isr(T0)) == 2, "back in the ISR")
+        cluster.crash(cluster.leader(T0))
+        await cluster.until(lambda: cluster.leader(T0) == follower, "it leads")
+        newest |= await produce(cluster, "t", 5, 7, start=330)
+        assert await consume(cluster, T0, 335) == newest
+
+
+@pytest.mark.parametrize("position", [70, 8])
+async def test_a_log_that_cannot_be_read_is_reported_once_and_the_others_are_cleaned(
+    position: int, autojump_clock: Any
+) -> None:
+    config = {**CONFIG, "log.cleaner.backoff.ms": "60000"}
+    async with MemoryCluster(brokers=1, config=config).running() as cluster:
+        async with cluster.admin() as admin:
+            for topic in ("t", "u"):
+                await admin.create_topic(topic, 1, 1)
+        await produce(cluster, "t", 300, 7)
+        await produce(cluster, "u", 300, 7)
+        segment = list(cluster.partition(1, T0).log.segments)[2]
+        cluster.nodes[1].disk.open(segment.path + ".log").pwritev([b"\x7f"], position)
+        await trio.sleep(300)
+        assert len([line for line in cluster.history if "cannot be compacted" in line]) == 1
+        assert any('"u-0"' in line for line in cleaned(cluster))
+        assert cluster.partition(1, T0).log.failure is None
+        assert cluster.partition(1, T0).log.segments.holding(segment.base_offset).base_offset == segment.base_offset
+
+
+async def test_cleaners_keep_to_their_byte_rate(autojump_clock: Any) -> None:
+    config = {**CONFIG, "log.cleaner.io.max.bytes.per.second": "1000"}
+    async with MemoryCluster(brokers=1, config=config).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        await produce(cluster, "t", 300, 7)
+        before = trio.current_time()
+        size = cluster.partition(1, T0).log.size_bytes
+        await cluster.until(lambda: bool(cleaned(cluster)), "cleaned", within_s=600)
+        assert trio.current_time() - before > size / 1000
