@@ -91,3 +91,17 @@ def test_the_reference_page_is_printed_and_nothing_is_started(shell: Any, starte
 
     assert shell("broker", "--reference") == (0, reference(), "")
     assert started == []
+
+
+def test_a_log_folder_that_cannot_be_used_is_told_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from strandline.broker.server import run_broker
+    from strandline.runtime.config import load_broker_config
+
+    file = tmp_path / "file"
+    file.touch()
+    keys = {"broker.id": "1", "zookeeper.connect": "localhost:1", "log.dirs": str(tmp_path), "log.folder": str(file)}
+    assert run_broker(load_broker_config(keys)) == 1
+    said = capsys.readouterr().err
+    assert said == f"strandline broker: configuration log.folder='{file}': it is a file, not a folder; name a folder\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import string
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,6 +24,7 @@ from strandline.runtime.config import (
     parse_properties,
     topic_config,
 )
+from strandline.runtime.config_values import unusable_folder
 from strandline.runtime.network import Address
 
 MINIMUM = {"broker.id": "1", "zookeeper.connect": "localhost:2181", "log.dirs": "/data"}
@@ -400,3 +402,18 @@ def test_the_admin_port_is_one_address_or_none() -> None:
     assert load(admin_listener="").admin_listener is None
     with pytest.raises(InvalidConfig, match=r"admin\.listener"):
         load(admin_listener="8080")
+
+
+# --- folders that cannot be used ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EEXIST, errno.EROFS, errno.ENOSPC, errno.EBUSY])
+def test_a_folder_that_cannot_be_used_is_told_with_key_reason_and_remedy(number: int) -> None:
+    text = str(unusable_folder("log.dirs", "/data", OSError(number, "whatever", "/data")))
+    assert text.startswith("configuration log.dirs='/data': ") and "; " in text
+    assert "Errno" not in text and "\n" not in text
+
+
+def test_the_part_of_a_path_that_is_in_the_way_is_named() -> None:
+    error = OSError(errno.ENOTDIR, "Not a directory", "/data/file")
+    assert "/data/file: a part of the path is a file" in str(unusable_folder("log.folder", "/data/file/x", error))
