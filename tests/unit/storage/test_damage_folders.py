@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import DamagedLog, DuplicateLog, InconsistentMetaProperties
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from strandline.testkit.storage_site import TOPIC_ID, TP, offsets, records
@@ -50,6 +51,7 @@ REFUSED: dict[str, tuple[Callable[[DamageSite], None], str]] = {
 def refused(site: DamageSite) -> DamagedLog:
     """The start that refuses `t-0` and leaves its folder as it is."""
     before = site.everything()
+    point = read_offsets(site.disk, f"{site.root}/{RECOVERY_POINTS}").get(TP)
     manager = site.start()
     assert TP not in manager.logs and manager.logs[OTHER].log_end_offset == OTHER_RECORDS
     assert site.reports.of("log-refused")
@@ -61,6 +63,7 @@ def refused(site: DamageSite) -> DamagedLog:
         manager.create(TP, TOPIC_ID)
     assert "\n" not in str(info.value) and site.folder in str(info.value)
     manager.checkpoint_recovery_points()
+    assert read_offsets(site.disk, f"{site.root}/{RECOVERY_POINTS}").get(TP) == point
     manager.close(clean=True)
     return info.value
 
