@@ -42,7 +42,7 @@ class DiskFailures:
                 # 2
                 self._logs.directories.check()
                 # 3, beside: a disk that does not answer must not hold up what else there is to see
-                nursery.start_soon(self._replicas.run_blocking, self._logs.directories.mark_suspects)
+                nursery.start_soon(self._replicas.run_on_disk, "suspects", self._logs.directories.mark_suspects)
 
     def _online(self) -> list[str]:
         return [directory.path for directory in self._logs.directories.online()]

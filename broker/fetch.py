@@ -252,7 +252,8 @@ class FetchHandler:
         for region in answer.regions:
             if _is_cold(region):
                 try:
-                    await self._replicas.run_blocking(_read_through, region)
+                    folder = region.file.path.rpartition("/")[0]
+                    await self._replicas.run_on_disk(folder.rpartition("/")[0], _read_through, region)
                 except OSError as error:
                     self._cold_read_failed(request, answer, region, error)
                     return

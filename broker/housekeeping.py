@@ -10,7 +10,8 @@
 | unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
 
 Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
-recovery point moves when it came back. A failed fsync ends that log (24).
+recovery point moves when it came back. A failed fsync ends that log (24). Flushes and checkpoints of a log directory
+have tasks and threads of their own: a disk that does not answer holds up its own logs only (F16).
 """
 
 from __future__ import annotations
@@ -56,24 +57,24 @@ class Housekeeping:
         recovery_point_s = config.log_flush_offset_checkpoint_interval_ms / 1000
         log_start_s = config.log_flush_start_offset_checkpoint_interval_ms / 1000
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._run_flushes)
-            nursery.start_soon(
-                self._run_checkpoints, recovery_point_s, logs.checkpoint_recovery_points, "recovery points"
-            )
-            nursery.start_soon(self._run_checkpoints, log_start_s, logs.checkpoint_log_starts, "log starts")
+            for path in [directory.path for directory in logs.directories]:
+                nursery.start_soon(self._run_flushes, path)
+                nursery.start_soon(self._run_checkpoints, path, recovery_point_s, logs.checkpoint_recovery_points)
+                nursery.start_soon(self._run_checkpoints, path, log_start_s, logs.checkpoint_log_starts)
             nursery.start_soon(self._run_removals)
             nursery.start_soon(self._run_producer_expiry)
             nursery.start_soon(self._retention.run)
 
-    async def _run_flushes(self) -> None:
+    async def _run_flushes(self, path: str) -> None:
+        """Of the logs in one directory."""
         interval_s = min(self._config.log_flush_scheduler_interval_ms / 1000, CHECK_INTERVAL_S)
         while True:
             await trio.sleep(max(interval_s, 0.01))
             now_ms = int(trio.current_time() * 1000)
             for count, log in enumerate(list(self._logs.logs.values())):
-                if log.failure is None and log.flush_due(now_ms):
+                if log.failure is None and log.segments.folder.startswith(f"{path}/") and log.flush_due(now_ms):
                     try:
-                        log.flushed(await self._replicas.run_blocking(log.flush_plan()))
+                        log.flushed(await self._replicas.run_on_disk(path, log.flush_plan()))
                     except LogStorageError as error:
                         partition = self._replicas.partitions.get(log.topic_partition)
                         if partition is not None:
@@ -81,13 +82,10 @@ class Housekeeping:
                 elif count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
                     await trio.lowlevel.checkpoint()
 
-    async def _run_checkpoints(self, interval_s: float, write: Callable[[], None], what: str) -> None:
+    async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
         while True:
             await trio.sleep(interval_s)
-            try:
-                await self._replicas.run_blocking(write)
-            except OSError as error:  # the older file is a safe lower bound (23); the next one may succeed
-                self._log.error(f"{what} not checkpointed", error=str(error))
+            await self._replicas.run_on_disk(path, write, path)
 
     async def _run_producer_expiry(self) -> None:
         last_ms = int(trio.current_time() * 1000)
@@ -107,5 +105,5 @@ class Housekeeping:
         while True:
             doomed = self._logs.removals.due(int(trio.current_time() * 1000))
             if doomed:
-                await self._replicas.run_blocking(self._logs.remove, doomed)
+                await self._replicas.run_on_disk("removals", self._logs.remove, doomed)
             await trio.sleep(REMOVAL_INTERVAL_S)

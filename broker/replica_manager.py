@@ -112,6 +112,10 @@ class ReplicaManager:
     async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
         return await self._environment.blocking.run(function, *args)
 
+    async def run_on_disk(self, path: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
+        """The same for work on one log directory, in threads of that directory's own."""
+        return await self._environment.blocking.run_in(path, function, *args, abandon=abandon)
+
     async def run_computing(self, job: Callable[..., T], *args: object) -> T:
         return await self._environment.computing.run(job, *args)
 
@@ -249,16 +253,14 @@ class ReplicaManager:
             self.flush_responses()
 
     async def run_high_watermark_checkpoints(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for directory in self.logs.directories:
+                nursery.start_soon(self._run_high_watermark_checkpoints, directory.path)
+
+    async def _run_high_watermark_checkpoints(self, path: str) -> None:
         while True:
             await trio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
-            await self.checkpoint_high_watermarks()
-
-    async def checkpoint_high_watermarks(self) -> None:
-        """A failed write is told and tried again with the next one: the older file is a safe lower bound (23)."""
-        try:
-            await self.run_blocking(self.logs.checkpoint_high_watermarks, self.high_watermarks())
-        except OSError as error:
-            self._state_change_log.error("high watermarks not checkpointed", error=str(error))
+            await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, self.high_watermarks(), path)
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import structlog
 import trio
@@ -32,6 +33,10 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage.errors import LogStorageError, OutOfDescriptors
+from strandline.storage.log import Log
+
+EPOCH_FILES_WAIT_S = 2.0
+"""Then the answer goes out before they are written."""
 
 
 class RoleChanges:
@@ -83,10 +88,12 @@ class RoleChanges:
                     break
         # 3, also for what was applied before a newer controller spoke: the same epochs will not be applied again
         self._followers.update(touched)
-        broken = await self._replicas.run_blocking(self._write_epochs, touched)
-        for partition, error in broken:
-            self._replicas.partition_failed(partition, error)
-        failed = {partition.topic_partition for partition, _ in broken}
+        await self._write_epochs(touched)
+        broken = [partition for partition in touched if partition.log.failure is not None]
+        for partition in broken:
+            assert partition.log.failure is not None
+            self._replicas.partition_failed(partition, partition.log.failure)
+        failed = {partition.topic_partition for partition in broken}
         if failed:
             errors = [
                 PartitionError(name, index, ErrorCode.KAFKA_STORAGE_ERROR if (name, index) in failed else code)
@@ -96,13 +103,27 @@ class RoleChanges:
         self._replicas.flush_responses()
         return LeaderAndIsrResponse(outcome, errors)
 
-    def _write_epochs(self, partitions: list[Partition]) -> list[tuple[Partition, LogStorageError]]:
-        """Blocking. The epoch files of a wave; returns those whose disk failed, which are offline now."""
+    async def _write_epochs(self, partitions: list[Partition]) -> None:
+        """The epoch files of a wave, each directory beside the others. Who is led from here on is not kept waiting by a
+        disk that does not answer: recovery knows the epochs from the batches, too."""
+        logs: dict[str, list[Log]] = {}
         for partition in partitions:
-            if partition.log.failure is None:
+            logs.setdefault(partition.log.segments.folder.rpartition("/")[0], []).append(partition.log)
+        with trio.move_on_after(EPOCH_FILES_WAIT_S) as waiting:
+            async with trio.open_nursery() as nursery:
+                for path, mine in logs.items():
+                    nursery.start_soon(
+                        partial(self._replicas.run_on_disk, path, self._write_epoch_files, mine, abandon=True)
+                    )
+        if waiting.cancelled_caught:
+            self._state_change_log.warning("epoch files not written in time", directories=sorted(logs))
+
+    def _write_epoch_files(self, logs: list[Log]) -> None:
+        """Blocking. A log whose disk fails is offline then."""
+        for log in logs:
+            if log.failure is None:
                 with suppress(LogStorageError):  # the log has it, or its next flush writes the file
-                    self._logs.write_epoch_checkpoints([partition.log])
-        return [(partition, failure) for partition in partitions if (failure := partition.log.failure) is not None]
+                    self._logs.write_epoch_checkpoints([log])
 
     def _apply(
         self,

@@ -11,6 +11,7 @@ import trio
 T = TypeVar("T")
 
 DEFAULT_THREADS = 8
+LANE_THREADS = 4
 
 
 class ThreadBlocking:
@@ -21,6 +22,13 @@ class ThreadBlocking:
 
     def __init__(self, max_threads: int = DEFAULT_THREADS) -> None:
         self._limiter = trio.CapacityLimiter(max_threads)
+        self._lanes: dict[str, trio.CapacityLimiter] = {}
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         return await trio.to_thread.run_sync(partial(function, *args), limiter=self._limiter, abandon_on_cancel=False)
+
+    async def run_in(self, lane: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
+        limiter = self._lanes.get(lane)
+        if limiter is None:
+            limiter = self._lanes[lane] = trio.CapacityLimiter(LANE_THREADS)
+        return await trio.to_thread.run_sync(partial(function, *args), limiter=limiter, abandon_on_cancel=abandon)

@@ -26,6 +26,10 @@ class Blocking(Protocol):
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call `function(*args)` elsewhere and return its result or raise its exception."""
 
+    async def run_in(self, lane: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
+        """The same with threads that only this lane uses: of each disk its own, so that one which does not answer takes
+        no thread from the others. abandon: when the task is cancelled, go on without waiting for the call to end."""
+
 
 class ComputingFailed(Exception):
     """A job raised, or the process that ran it ended. Its effects on the disk are whatever it had done by then.

@@ -41,6 +41,8 @@ class LogHealth:
         """The disk failed under this log: it goes offline with its directory; returns the error to raise. Also called
         from threads: it sets attributes, once. syncing: while data was made durable. repeatable: nothing was changed
         yet, so where only descriptors are lacking the log stays as it is."""
+        if isinstance(self._own, LogClosed):  # a thread met the folder of a deleted log, which has another name by now
+            return self._own
         if repeatable and is_about_process(cause):
             return OutOfDescriptors(self._log, what, cause)
         failure = LogStorageError(self._log, what, cause)

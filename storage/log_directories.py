@@ -104,9 +104,12 @@ class LogDirectories:
         self.has_unread = bool(self.offline_paths)
         self.check()
 
-    def each_online(self, what: str, act: Callable[[LogDirectory], None]) -> None:
-        """Do it for each. A directory whose disk fails meanwhile is offline; the others go on. Blocking."""
+    def each_online(self, what: str, act: Callable[[LogDirectory], None], only: str | None = None) -> None:
+        """Do it for each (only: for the one at this path). A directory whose disk fails meanwhile is offline; the
+        others go on. Blocking."""
         for directory in self.online():
+            if only not in (None, directory.path):
+                continue
             try:
                 act(directory)
             except OSError as error:

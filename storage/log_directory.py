@@ -312,7 +312,7 @@ class LogDirectory:
                 write({other: offset for other, offset in offsets.items() if other != tp})
 
     def write_compacted_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        write_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", offsets)
+        self._write_offsets(COMPACTED_OFFSETS, offsets)
         self.compacted_offsets = dict(offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:

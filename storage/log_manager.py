@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.protocol.topic_name import check_topic_name
@@ -293,7 +294,9 @@ class LogManager:
 
     # --- checkpoints, stop -------------------------------------------------------------------------------------------
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def checkpoint_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], only: str | None = None
+    ) -> None:
         """Write them, for the logs that exist. Blocking. A directory whose disk fails is offline then."""
         owners = dict(self._directory_of)
         self._directories.each_online(
@@ -301,6 +304,7 @@ class LogManager:
             lambda directory: directory.write_high_watermarks(
                 {tp: offset for tp, offset in high_watermarks.items() if owners.get(tp) is directory}
             ),
+            only,
         )
 
     def compacted_offset(self, tp: TopicPartition) -> int | None:
@@ -308,22 +312,21 @@ class LogManager:
         return self._directory_of[tp].compacted_offsets.get(tp)
 
     def checkpoint_compacted_offset(self, tp: TopicPartition, offset: int) -> None:
-        """A log was compacted up to `offset`. Blocking. OSError from the disk."""
+        """A log was compacted up to `offset`. Blocking. OSError: the directory is offline."""
         owners = dict(self._directory_of)
-        directory = owners.get(tp)
-        if directory is not None:
+        if (directory := owners.get(tp)) is not None and directory.health.failure is None:
             known = {**directory.compacted_offsets, tp: offset}
             directory.write_compacted_offsets({tp: at for tp, at in known.items() if owners.get(tp) is directory})
 
-    def checkpoint_recovery_points(self) -> None:
-        """Write the recovery points of all logs. Blocking. A directory whose disk fails is offline then."""
-        self._directories.each_online(CHECKPOINT_FAILED, lambda d: self._write_log_checkpoints(d, log_starts=False))
+    def checkpoint_recovery_points(self, only: str | None = None) -> None:
+        """Write the recovery points of all logs (only: of this directory). Blocking. A directory may fail meanwhile."""
+        write = partial(self._write_log_checkpoints, log_starts=False)
+        self._directories.each_online(CHECKPOINT_FAILED, write, only)
 
-    def checkpoint_log_starts(self) -> None:
+    def checkpoint_log_starts(self, only: str | None = None) -> None:
         """Write where all logs begin that do not begin with a segment. Blocking. A failed directory as above."""
-        self._directories.each_online(
-            CHECKPOINT_FAILED, lambda d: self._write_log_checkpoints(d, recovery_points=False)
-        )
+        write = partial(self._write_log_checkpoints, recovery_points=False)
+        self._directories.each_online(CHECKPOINT_FAILED, write, only)
 
     def _checkpoint_now(self, log: Log) -> None:
         """Something below a recovery point is about to be cut. A checkpoint that is being written elsewhere meanwhile

@@ -31,11 +31,18 @@ class InlineBlocking:
         """delay_s: of each call; a function is asked each time (draw it from a seeded stream)."""
         self._delay_s = delay_s
         self.calls = 0
+        self.stuck_lanes: set[str] = set()
+        """Calls in these never begin: a disk that does not answer."""
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
         self.calls += 1
         return function(*args)
+
+    async def run_in(self, lane: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
+        if lane in self.stuck_lanes:
+            await trio.sleep_forever()
+        return await self.run(function, *args)
 
 
 class InlineComputing:

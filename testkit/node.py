@@ -67,6 +67,15 @@ class NodeBlocking:
 
         return await self._inner.run(call)
 
+    async def run_in(self, lane: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
+        self._life.check()
+
+        def call() -> T:
+            self._life.check()
+            return function(*args)
+
+        return await self._inner.run_in(lane, call, abandon=abandon)
+
 
 class NodeSession:
     """`ComputingSession` of one life: what had not begun when it ended never does."""

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.disk_failures import DiskFailures
+from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
@@ -58,7 +59,7 @@ async def test_a_directory_that_failed_in_a_checkpoint_is_given_up_too(
     site = two_disks
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("open", "/logs/replication-offset-checkpoint*", errno.EROFS)
-    await site.replicas.checkpoint_high_watermarks()
+    site.logs.checkpoint_high_watermarks({})
     await watch(site)
     assert site.partition(T0).failed and not site.partition(T1).failed
 
@@ -106,3 +107,23 @@ async def test_without_any_descriptor_left_requests_fail_and_no_replica_does(
     fault.cancel()
     assert not site.partition(T0).failed
     assert site.produce((T0, batch())).outcomes[0].error_code == 0
+
+
+# --- a disk that does not answer -----------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_does_not_answer_holds_up_its_own_logs_only(autojump_clock: MockClock) -> None:
+    site = ReplicaSite(config=TWO, topic={"flush.messages": "1", "min.insync.replicas": "1"})
+    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    with trio.fail_after(10):
+        response = await site.order(site.state(T0), site.state(T1))
+    assert [error.error_code for error in response.partition_errors] == [0, 0]
+    assert site.disk.exists("/more/t-1/leader-epoch-checkpoint")
+    site.produce((T0, batch()), (T1, batch()), acks=1)
+    with trio.move_on_after(70):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run)
+            nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+    assert (site.partition(T0).log.recovery_point, site.partition(T1).log.recovery_point) == (0, 1)
+    assert site.disk.read("/more/recovery-point-offset-checkpoint") == b"0\n1\nt 1 1\n"
+    assert site.disk.exists("/more/replication-offset-checkpoint")

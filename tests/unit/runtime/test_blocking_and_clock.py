@@ -41,6 +41,20 @@ async def test_no_more_threads_run_than_allowed() -> None:
     assert most[0] == 2
 
 
+async def test_a_lane_whose_disk_does_not_answer_takes_no_thread_from_the_others() -> None:
+    blocking, gate = ThreadBlocking(max_threads=1), threading.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(blocking.run_in, "/stuck", gate.wait, 60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await blocking.run_in("/other", divmod, 7, 2) == (3, 1)
+        assert await blocking.run(divmod, 7, 2) == (3, 1)
+        with trio.move_on_after(0.01) as waiting:
+            await blocking.run_in("/stuck", gate.wait, 60, abandon=True)
+        assert waiting.cancelled_caught
+        gate.set()
+
+
 async def test_work_that_has_begun_is_waited_for_when_its_task_is_cancelled() -> None:
     blocking = ThreadBlocking()
     begun, finish, finished = trio.Event(), threading.Event(), []

@@ -136,6 +136,16 @@ def test_the_last_directory_that_fails_is_said_to_be_the_last(site: StorageSite)
         manager.create(TopicPartition("t", 2), TOPIC_ID)
 
 
+def test_a_flush_that_meets_a_deleted_log_is_no_failure_of_the_disk(site: StorageSite) -> None:
+    manager, first, second = serving(site)
+    fill(first, 60, epoch=3)
+    plan = first.flush_plan()
+    manager.delete(TP)
+    with pytest.raises(LogStorageError):
+        plan()
+    assert manager.directories.offline_paths == [] and second.failure is None
+
+
 # --- at a start -------------------------------------------------------------------------------------------------------
 
 
