@@ -1,0 +1,233 @@
+"""A Docker engine of the test's own, the images that it needs, and docker-compose against it.
+
+The engine keeps its folders and its socket in one place that is removed afterwards; `STRANDLINE_DOCKER_STATE` names a
+folder to keep instead, so that a second run finds its images warm. Images that no registry offers here are made: the
+base from Debian's packages (debootstrap), under the name that the Dockerfile asks for, and ZooKeeper on top of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE_IMAGE = "python:3.11-slim-bookworm"
+ZOOKEEPER_IMAGE = "zookeeper:3.9"
+SUITE = "bookworm"
+BUILD_TIMEOUT_S = 1800
+_POLL_S = 0.2
+
+
+class Failed(AssertionError):
+    """A command failed; the text has what it printed."""
+
+
+class NotHere(Exception):
+    """This machine cannot run an engine, or reaches neither a registry of images nor Debian's packages."""
+
+
+def run(*command: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, stdin: str = "") -> str:
+    """Its standard output. Failed with everything it printed when its exit code is not 0."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=timeout_s, env=env, input=stdin
+    )
+    if done.returncode:
+        raise Failed(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def strandline(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """The command on this machine."""
+    return subprocess.run(
+        [sys.executable, "-m", "strandline.cli", *words], capture_output=True, text=True, timeout=120, input=stdin
+    )
+
+
+class Engine:
+    """One dockerd. `environment` is what docker and docker-compose need to find it."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        # A socket's path is limited to 108 bytes, whatever the folder is.
+        self._socket_folder = Path(tempfile.mkdtemp(prefix="docker-"))
+        self.host = f"unix://{self._socket_folder}/engine.sock"
+        self.environment = {
+            **os.environ,
+            "DOCKER_HOST": self.host,
+            "DOCKER_BUILDKIT": "0",
+            "COMPOSE_DOCKER_CLI_BUILD": "0",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "engine.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(
+                        "dockerd",
+                        "--data-root",
+                        str(self.state / "data"),
+                        "--exec-root",
+                        str(self._socket_folder / "exec"),
+                    ),
+                    *("-H", self.host, "--pidfile", str(self._socket_folder / "pid")),
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.docker("version")
+                return
+            except Failed as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    raise NotHere(f"no Docker engine can be started here: {self._last_line()}") from error
+                time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(10)
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+
+    def docker(self, *words: str, timeout_s: float = 120) -> str:
+        return run("docker", *words, timeout_s=timeout_s, env=self.environment)
+
+    def has_image(self, name: str) -> bool:
+        return bool(self.docker("images", "-q", name).strip())
+
+    def image_bytes(self, name: str) -> int:
+        return int(self.docker("image", "inspect", "--format", "{{.Size}}", name))
+
+    def provide_images(self) -> None:
+        """The base and ZooKeeper: those of a registry, else made here."""
+        for name, make in ((BASE_IMAGE, self._import_base), (ZOOKEEPER_IMAGE, self._build_zookeeper)):
+            if self.has_image(name):
+                continue
+            try:
+                self.docker("pull", "--quiet", name, timeout_s=300)
+            except (Failed, subprocess.TimeoutExpired):
+                try:
+                    make()
+                except (Failed, subprocess.SubprocessError, OSError) as error:
+                    raise NotHere(f"{name} can neither be pulled nor made: {str(error)[-2000:]}") from error
+
+    def _import_base(self) -> None:
+        folder = self.state / "base"
+        shutil.rmtree(folder, ignore_errors=True)
+        packages = "python3,python3-venv,ca-certificates"
+        run(
+            *("debootstrap", "--variant=minbase", f"--include={packages}", SUITE, folder, _debian_mirror()),
+            timeout_s=BUILD_TIMEOUT_S,
+        )
+        certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+        if certificates.exists():  # what this machine trusts, its containers have to
+            shutil.copyfile(certificates, folder / certificates.relative_to("/"))
+        for rest in ("var/cache/apt", "var/lib/apt/lists"):
+            shutil.rmtree(folder / rest)
+            (folder / rest / "partial").mkdir(parents=True)
+        with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as tar:
+            subprocess.run(
+                ["docker", "import", "-", BASE_IMAGE], stdin=tar.stdout, env=self.environment, check=True, timeout=600
+            )
+        shutil.rmtree(folder)
+
+    def _build_zookeeper(self) -> None:
+        here = Path(__file__).parent
+        self.docker(
+            *("build", "--quiet", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--tag", ZOOKEEPER_IMAGE),
+            *("--file", str(here / "zookeeper.Dockerfile"), str(here)),
+            timeout_s=BUILD_TIMEOUT_S,
+        )
+
+    def _last_line(self) -> str:
+        lines = (self.state / "engine.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+@contextmanager
+def running_engine() -> Iterator[Engine]:
+    kept = os.environ.get("STRANDLINE_DOCKER_STATE")
+    state = Path(kept) if kept else Path(tempfile.mkdtemp(prefix="strandline-docker-"))
+    engine = Engine(state)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+        if not kept:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+def _debian_mirror() -> str:
+    """Where this machine gets Debian's packages from."""
+    for line in run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)").splitlines():
+        mirror, _, release = line.partition(" ")
+        if release.startswith(SUITE) and "security" not in mirror:
+            return mirror
+    raise Failed(f"apt knows no mirror of Debian {SUITE}, from which a base image could be made")
+
+
+class Compose:
+    """docker-compose with one file of deploy/, as a project of its own."""
+
+    def __init__(self, engine: Engine, file: str, project: str, variables: Mapping[str, str]) -> None:
+        self.engine = engine
+        self.file = ROOT / "deploy" / file
+        self.project = project
+        self._environment = {**engine.environment, **variables}
+
+    def __call__(self, *words: str, timeout_s: float = 180, stdin: str = "") -> str:
+        return run(
+            *("docker-compose", "-f", str(self.file), "-p", self.project, *words),
+            timeout_s=timeout_s,
+            env=self._environment,
+            stdin=stdin,
+        )
+
+    def shell(self, command: str) -> str:
+        """A command line of the README, in this project and with the `strandline` of this environment."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**self._environment, "COMPOSE_PROJECT_NAME": self.project, "PATH": path}
+        return run("sh", "-ec", f"cd {ROOT}; {command}", timeout_s=900, env=environment)
+
+    def container(self, service: str) -> str:
+        """Its id, running or not."""
+        found = self("ps", "-q", service).strip()
+        assert found, f"there is no container of {service}"
+        return found
+
+    def state(self, service: str) -> dict[str, object]:
+        """`State` of docker inspect: Status, ExitCode, Health …"""
+        found: dict[str, object] = json.loads(
+            self.engine.docker("inspect", "--format", "{{json .State}}", self.container(service))
+        )
+        return found
+
+    def health(self, service: str) -> str:
+        health = self.state(service).get("Health")
+        return str(health["Status"]) if isinstance(health, dict) else "none"
+
+    def wait_healthy(self, *services: str, timeout_s: float = 120) -> None:
+        deadline = time.monotonic() + timeout_s
+        while any(self.health(service) != "healthy" for service in services):
+            if time.monotonic() > deadline:
+                raise Failed(f"not healthy within {timeout_s} s:\n{self('ps')}\n{self('logs', '--no-color')}")
+            time.sleep(_POLL_S)
