@@ -1,0 +1,58 @@
+"""Retention and DeleteRecords on real processes: the disk gets smaller again, readers of what is gone are reset."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from strandline import Admin, Consumer, Producer
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.protocol.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+SEGMENT_BYTES = 100_000
+RETENTION_BYTES = 500_000
+PROPERTIES = {
+    "log.retention.check.interval.ms": "500",
+    "log.segment.bytes": str(SEGMENT_BYTES),
+    "log.retention.bytes": str(RETENTION_BYTES),
+    "log.segment.delete.delay.ms": "500",
+}
+DEADLINE_S = 30
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.1)
+
+
+def test_the_disk_stays_within_its_bounds_under_load(
+    new_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, properties=PROPERTIES)
+    cluster.start()
+    with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers, acks="all") as producer:
+        admin.create_topic("t", 1, 3)
+        count = 5_000
+        for _ in range(count):
+            producer.send("t", b"v" * 1000)
+        producer.flush()
+
+        def on_disk() -> list[int]:
+            folders = tmp_path.rglob("t-0")
+            return [sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in folders]
+
+        until(lambda: len(on_disk()) == 3 and max(on_disk()) < RETENTION_BYTES + 2 * SEGMENT_BYTES)
+        assert min(on_disk()) >= RETENTION_BYTES
+        with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TP])
+            consumer.seek(TP, 0)
+            first = next(iter(consumer.poll(timeout_ms=10_000)[TP]))
+            assert 0 < first.offset < count
+            assert consumer.beginning_offsets([TP])[TP] == first.offset
+        assert admin.delete_records({TP: -1}) == {TP: count}
+        until(lambda: max(on_disk()) < SEGMENT_BYTES)
+        assert producer.send("t", b"after").result().offset == count
