@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import trio
 from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
@@ -102,3 +103,12 @@ async def test_a_disk_that_fails_under_a_wave_of_producers_is_no_answer_but_an_e
     hands = [produce_hand((T0, records), acks=1) for records in (from_producer(0), batch(1))]
     site.burst(*hands)
     assert [answers(hand) for hand in hands] == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]] * 2
+
+
+async def test_a_repetition_has_the_time_of_its_first_append(autojump_clock: MockClock) -> None:
+    site = ReplicaSite(topic={"message.timestamp.type": "LogAppendTime"})
+    await site.lead()
+    first = site.produce((T0, from_producer(0)), acks=1).outcomes[0]
+    await trio.sleep(5)
+    again = site.produce((T0, from_producer(0)), acks=1).outcomes[0]
+    assert first == again and first.log_append_time_ms > 0
