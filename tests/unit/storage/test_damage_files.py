@@ -1,7 +1,7 @@
 """F22: the files beside a log may be missing, short, overlong, unsorted, of another log: the answers stay the same.
 
-Here the checkpoints of a directory and a folder's small files, 17 kinds of damage to each of 8 files after each of 3
-kinds of stop: 408 cases; indexes and epochs as such are in `test_recovery` (62 cases).
+Here the checkpoints of a directory and a folder's small files, 17 kinds of damage to each of 9 files after each of 3
+kinds of stop: 459 cases; indexes and epochs as such are in `test_recovery` (62 cases).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ FILES = (
     f"{TP}/{LEADER_EPOCHS}",
     f"{TP}/{PARTITION_METADATA}",
     f"{OTHER}/{LEADER_EPOCHS}",
+    f"{TP}/{90:020d}.snapshot",
 )
 
 
