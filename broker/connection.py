@@ -69,6 +69,10 @@ class StaleRegion(Exception):
     """A file region that was promised to the peer no longer holds the promised bytes."""
 
 
+def _ignore(path: str, error: OSError) -> None:
+    """For connections that send no files of logs."""
+
+
 class Connection:
     """See the module. `dirty` is the request channel's list of connections to flush."""
 
@@ -79,6 +83,7 @@ class Connection:
         "_last_active",
         "_limits",
         "_out",
+        "_read_failed",
         "_reader_lot",
         "_reader_waits",
         "_region_sent",
@@ -99,9 +104,16 @@ class Connection:
     )
 
     def __init__(
-        self, transport: Transport, context: ConnectionContext, limits: ConnectionLimits, dirty: list[Connection]
+        self,
+        transport: Transport,
+        context: ConnectionContext,
+        limits: ConnectionLimits,
+        dirty: list[Connection],
+        read_failed: Callable[[str, OSError], None] = _ignore,
     ) -> None:
+        """read_failed: told the path of a file that could not be read while it was sent."""
         self.context = context
+        self._read_failed = read_failed
         self.closed = False
         self.why_closed = ""
         self.finish_reason: str | None = None
@@ -204,7 +216,12 @@ class Connection:
             pass
         except TransportClosed as error:
             self.close(str(error))
-        except (StaleRegion, OSError) as error:
+        except StaleRegion as error:
+            self.close(f"a response cannot be finished: {error}")
+        except OSError as error:  # the disk's: of the region that stands first
+            failed = out[0]
+            if isinstance(failed, FileRegion):
+                self._read_failed(failed.file.path, error)
             self.close(f"a response cannot be finished: {error}")
 
     def _send_run(self) -> int:

@@ -181,6 +181,8 @@ class RequestChannel:
         self._control = _Queue(MAX_QUEUED_CONTROL_REQUESTS)
         self._data_bytes = ByteBudget(max_queued_bytes)
         self._control_bytes = ByteBudget(max_queued_bytes)
+        self.read_failed: Callable[[str, OSError], None] = lambda path, error: None
+        """Told of files that cannot be read while they are sent; bound by the server."""
         self.dirty: list[Connection] = []
         """Connections with new answers since the last flush; each appends itself once."""
         self.routes: dict[int, Route] = {}

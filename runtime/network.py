@@ -46,7 +46,7 @@ class Transport(Protocol):
 
     def send_file_nowait(self, file: File, position: int, length: int) -> int:
         """Send from a file without copying; returns the bytes sent. 0: the file ended before `position`; the caller
-        closes the connection, since it promised more than there is."""
+        closes the connection, since it promised more than there is. OSError: the file cannot be read."""
 
     async def wait_readable(self) -> None: ...
 

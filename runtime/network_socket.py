@@ -50,6 +50,9 @@ _TRANSIENT_ACCEPT_ERRORS = frozenset(
 SocketName = tuple[str, int] | tuple[str, int, int, int]
 """What the socket module calls an address: host, port, and for IPv6 flow info and scope."""
 
+_DISK_ERRORS = frozenset({errno.EIO, errno.EUCLEAN, errno.ENODATA})
+"""What sendfile says when it is the file that cannot be read; no socket does."""
+
 
 def _is_loopback(host: str) -> bool:
     return host.startswith(("127.", "::ffff:127.")) or host in ("::1", "localhost")
@@ -136,6 +139,8 @@ class SocketTransport:
         except BlockingIOError:
             raise trio.WouldBlock from None
         except OSError as error:
+            if error.errno in _DISK_ERRORS:
+                raise OSError(error.errno, os.strerror(error.errno), file.path) from None
             raise self._failed(error) from None
         # A file that lives in memory: read and send as much as one call takes.
         piece = file.pread(min(length, PREAD_CHUNK_BYTES), position)

@@ -91,6 +91,12 @@ class LogDirectories:
         if directory.health.failure is None:
             raise error
 
+    def read_failed(self, path: str, error: OSError) -> None:
+        """A file could not be read by somebody outside storage."""
+        for directory in self._all:
+            if path.startswith(f"{directory.path}/"):
+                directory.health.fail(f"reading {path} failed", error)
+
     def least_used(self, owners: Iterable[LogDirectory]) -> LogDirectory:
         """The online one with the fewest logs; owners: of every log its directory. LogStorageError: all are offline."""
         online = self.online()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -445,6 +446,29 @@ async def test_a_file_that_ends_inside_a_promised_region_ends_the_connection(len
         client = await pipeline.connect()
         await client.send(produce_frames(1))
         assert await client.response() is None
+
+
+class UnreadableFile(BytesFile):
+    def pread(self, length: int, position: int) -> bytes:
+        raise OSError(errno.EIO, "EIO")
+
+
+@pytest.mark.parametrize("length", [1_000, 900_000], ids=["small", "large"])
+async def test_a_file_that_cannot_be_read_ends_the_connection_and_is_told_to_its_directory(length: int) -> None:
+    fine, broken = BytesFile(bytes(1000)), UnreadableFile(bytes(1_000_000))
+    fine.path, broken.path = "/logs/fine", "/logs/broken"
+    told: list[str] = []
+
+    def handle(request: RequestInHand) -> None:
+        regions = [FileRegion(fine, 0, 1000), FileRegion(broken, 0, length)]  # type: ignore[arg-type]
+        request.respond(OK, regions, 1000 + length)
+
+    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+        pipeline.channel.read_failed = lambda path, error: told.append(path)
+        client = await pipeline.connect()
+        await client.send(produce_frames(1))
+        assert await client.response() is None
+    assert told == ["/logs/broken"]
 
 
 async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> None:
