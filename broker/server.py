@@ -47,6 +47,7 @@ from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, topic_config
 from strandline.runtime.config_values import unusable_folder
 from strandline.runtime.coordination import Coordination, CoordinationError
+from strandline.runtime.descriptors import raise_descriptor_limit
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, open_logs
 from strandline.runtime.network import Address, CannotListen
@@ -305,6 +306,7 @@ def run_broker(config: BrokerConfig) -> int:
     except OSError as error:
         sys.stderr.write(f"strandline broker: {unusable_folder('log.folder', str(config.log_folder), error)}\n")
         return 1
+    raise_descriptor_limit()
     try:
         return trio.run(_run_until_signalled, config, logs)
     finally:
