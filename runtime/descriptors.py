@@ -1,4 +1,4 @@
-"""The limit of open files: a broker takes what the system allows, as Java does for Kafka. For the broker's process only."""
+"""The limit of open files: a broker takes what the system allows, as Java does for Kafka. For its own process only."""
 
 from __future__ import annotations
 
