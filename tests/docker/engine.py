@@ -110,6 +110,12 @@ class Engine:
     def docker(self, *words: str, timeout_s: float = 120) -> str:
         return run("docker", *words, timeout_s=timeout_s, env=self.environment)
 
+    def logs(self, container: str) -> str:
+        """What it wrote to both of its outputs."""
+        command = ["docker", "logs", container]
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environment, check=True, timeout=60)
+        return done.stdout + done.stderr
+
     def has_image(self, name: str) -> bool:
         return bool(self.docker("images", "-q", name).strip())
 

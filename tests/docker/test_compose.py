@@ -5,7 +5,6 @@ The tests of a file share one cluster and run in their order: each leaves it who
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -184,10 +183,7 @@ def run_broker(cluster: Compose, *options: str, **variables: str) -> tuple[int, 
     container = cluster.engine.docker("run", "-d", "--network", network, *options, *words, "strandline").strip()
     try:
         code = int(cluster.engine.docker("wait", container))
-        done = subprocess.run(
-            ["docker", "logs", container], capture_output=True, text=True, env=cluster.engine.environment, check=True
-        )
-        return code, done.stdout + done.stderr
+        return code, cluster.engine.logs(container)
     finally:
         cluster.engine.docker("rm", "-f", "-v", container)
 

@@ -41,7 +41,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_named_by_the_client(sin
     try:
         wanted = f"advertised=PLAINTEXT://no-such-host.invalid:{port}"
         deadline = time.monotonic() + PATIENCE_S
-        while wanted not in (log := single.engine.docker("logs", container)):
+        while wanted not in (log := single.engine.logs(container)):
             assert time.monotonic() < deadline, log
             time.sleep(0.2)
         ran = strandline("topics", "--create", "--topic", "two", "--partitions", "1", "--replication-factor", "2",
