@@ -53,7 +53,7 @@ _LOGS = (
       "How often retention is checked."),
     K("log.cleanup.policy", "list", ("delete",), "", all_of("delete", "compact"),
       "What happens to old records: delete whole segments, compact to the newest record per key, or both.",
-      True, False),
+      True),
     K("log.cleaner.enable", "bool", True, "", ANY, "Run the cleaner of compacted topics."),
     K("log.cleaner.threads", "int", 1, "", at_least(0), "Logs that are compacted at once.", True),
     K("log.cleaner.dedupe.buffer.size", "long", 134217728, "bytes", at_least(1),

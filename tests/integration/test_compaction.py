@@ -1,0 +1,86 @@
+"""Compaction on real processes: a compacted topic under load, brokers killed while their workers clean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
+from strandline.protocol.records import decode_records
+from strandline.protocol.types import TopicPartition
+
+TP = TopicPartition("accounts", 0)
+KEYS = 200
+PATIENCE_S = 90
+CONFIG = {
+    "log.cleanup.policy": "compact",
+    "log.segment.bytes": "100000",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.2",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+async def produce(cluster: EmbeddedCluster, rounds: range, newest: dict[bytes, bytes]) -> None:
+    """Each round writes every third key; some rounds compressed."""
+    for codec in ("none", "lz4"):
+        async with TrioProducer(cluster.bootstrap_servers, compression_type=codec) as producer:
+            for number in rounds:
+                for key in range(number % 3, KEYS, 3):
+                    value = b"%d/%s/" % (number, codec.encode()) + b"x" * 200
+                    await producer.send(TP.topic, value, key=b"key-%d" % key, partition=0)
+                    newest[b"key-%d" % key] = value
+                await producer.flush()
+
+
+async def consume(cluster: EmbeddedCluster) -> dict[bytes, bytes]:
+    seen: dict[bytes, bytes] = {}
+    async with TrioConsumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([TP])
+        end = (await consumer.end_offsets([TP]))[TP]
+        while await consumer.position(TP) < end:
+            for records in (await consumer.poll(timeout_ms=1000)).values():
+                seen |= {record.key: record.value for record in records}
+    return seen
+
+
+def on_disk(cluster: EmbeddedCluster, broker_id: int) -> bytes:
+    folder: Path = cluster.log_dir(broker_id) / str(TP)
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def cleanings(cluster: EmbeddedCluster, broker_id: int) -> int:
+    return cluster.brokers[broker_id].log_path.read_text().count("log cleaned")
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    with trio.move_on_after(PATIENCE_S):
+        while not condition():
+            await trio.sleep(0.1)
+        return
+    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
+
+
+async def test_a_compacted_topic_under_load_keeps_the_newest_of_each_key_on_every_replica(new_cluster: Any) -> None:
+    cluster: EmbeddedCluster = new_cluster(3, properties=CONFIG)
+    await trio.to_thread.run_sync(cluster.start)
+    async with TrioAdmin(cluster.bootstrap_servers) as admin:
+        await admin.create_topic(TP.topic, 1, 3)
+    newest: dict[bytes, bytes] = {}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(produce, cluster, range(40), newest)
+        await until(lambda: cleanings(cluster, 2) > 0, "a first cleaning")
+        await trio.to_thread.run_sync(cluster.kill_broker, 2)
+        await trio.to_thread.run_sync(partial(cluster.start_broker, 2))
+    await until(lambda: all(len(on_disk(cluster, broker_id)) < 400_000 for broker_id in (1, 2, 3)), "small logs")
+    await trio.sleep(1)
+    assert await consume(cluster) == newest
+    for broker_id in (1, 2, 3):
+        data = on_disk(cluster, broker_id)
+        assert {record.key: record.value for record in decode_records(memoryview(data))} == newest
+    assert "Traceback" not in "".join(broker.log_path.read_text() for broker in cluster.brokers.values())
