@@ -2,6 +2,7 @@
 
 Neighbours are joined as long as the result is sure to be a legal segment: `.log` within `segment.bytes`, both indexes
 within `segment.index.bytes` (by what they have now: cleaning only takes away), all offsets within 31 bits of its base.
+A group has few enough members that putting them aside, which is done on the event loop, stays short.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Sequence
 import msgspec
 
 from strandline.storage.roll import MAX_RELATIVE_OFFSET
+
+MAX_SOURCES = 50
+"""Three renames each, some 10 µs a rename."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -35,6 +39,7 @@ def group(
             break
         joins = (
             bool(groups)
+            and len(groups[-1]) < MAX_SOURCES
             and size + source.size_bytes <= segment_bytes
             and index + source.index_bytes <= segment_index_bytes
             and source.end_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET

@@ -75,6 +75,10 @@ def test_groups_stay_within_every_limit_of_a_segment() -> None:
     assert bases(group(sources, end_offset=31, segment_bytes=1000, segment_index_bytes=36)) == [[0, 10, 20], [30]]
     far = [source(0, 1), Source(10, 2**31, 1, 12), Source(2**31, 2**31 + 1, 1, 12)]
     assert bases(group(far, end_offset=2**32, segment_bytes=100, segment_index_bytes=100)) == [[0, 10], [2**31]]
+    many = [source(base, 1) for base in range(0, 1200, 10)]
+    assert [len(each) for each in group(many, end_offset=1200, segment_bytes=9999, segment_index_bytes=9999)] == [
+        50, 50, 20,
+    ]  # fmt: skip
     assert bases(group([source(0, 500)], end_offset=10, segment_bytes=100, segment_index_bytes=100)) == [[0]]
 
 
