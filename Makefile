@@ -4,14 +4,15 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 DATA ?= strandline-data
 BROKERS ?= 3
-MINUTES ?= 20
+# Of each soak; where left out, storage gets 20 and the cluster 10.
+MINUTES ?=
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak demo up status down bench compat docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster demo up status down bench bench-background compat docker-test clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: ## create .venv and install everything (idempotent)
 	@scripts/setup
@@ -34,9 +35,13 @@ docs: setup ## write docs/configuration.md from the table of keys
 test: setup ## run every test
 	$(PYTHON) -m pytest $(TESTS)
 
-soak: setup ## property tests and crash points for long (MINUTES=20)
-	STRANDLINE_SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
+soak: setup ## property tests, crash points and the cluster under load for long (MINUTES=20)
+	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
 		tests/soak tests/unit/storage/crash
+	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
+
+soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
+	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)
@@ -52,6 +57,9 @@ down: setup ## stop the embedded cluster
 
 bench: setup ## measure the write and read path against the ceiling
 	$(PYTHON) tests/benchmarks/bench.py $(BENCH)
+
+bench-background: setup ## latency at 20 MB/s with and without background work
+	$(PYTHON) tests/benchmarks/background.py $(BENCH)
 
 compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)
 	@scripts/maven

@@ -111,20 +111,21 @@ def replicas_of_latest(cluster: EmbeddedCluster, found: Records) -> str:
 
 
 def folders_are_sound(folders: Sequence[Path]) -> str:
-    """`strandline log-check` of stopped brokers finds nothing to repair. (What waits for its removal is no damage.)"""
+    """`strandline log-check` of stopped brokers finds nothing to repair. (What waits for its removal is no damage,
+    nor is what a cleaning left that the stop ended.)"""
     waiting = 0
     for folder in folders:
         command = [sys.executable, "-m", "strandline.cli", "log-check", "--output", "json", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         for line in filter(None, done.stdout.splitlines()):
             finding = json.loads(line)
-            if finding["event"] == "leftover" and finding["where"].endswith(".deleted"):
+            if finding["event"] == "leftover" and finding["where"].endswith((".deleted", ".cleaned")):
                 waiting += 1
             elif finding["severity"] != "note":
                 raise PromiseBroken(f"{finding['where']}: {finding['what']}")
         if done.stderr:
             raise PromiseBroken(done.stderr[:400])
-    return f"{len(folders)} folders, {waiting} files wait for their removal"
+    return f"{len(folders)} folders, {waiting} files are left to be removed"
 
 
 def no_orphans(workers: Collection[ProcessId]) -> str:
