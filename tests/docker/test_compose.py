@@ -236,7 +236,7 @@ def readme_commands() -> list[str]:
 
 
 def test_the_commands_of_the_readme_work_as_they_stand_there(cluster: Compose, ports: list[int]) -> None:
-    cluster("exec", "-T", "broker-1", "strandline", "topics", "--delete", "--topic", "t", "--yes")
+    cluster("exec", "-T", "broker-1", "strandline", "topics", "--delete", "--topic", "t", "--yes", "--if-exists")
     commands = readme_commands()
     assert commands[0].endswith("up -d --build") and commands[-1].endswith("down")
     printed = [cluster.shell(command.replace("localhost:9092", f"localhost:{ports[0]}")) for command in commands[:-1]]

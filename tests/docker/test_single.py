@@ -32,22 +32,32 @@ def test_a_single_broker_serves_both_sides_without_replication_settings(single: 
 
 def test_an_advertised_address_that_cannot_be_reached_is_named_by_the_client(single: Compose, ports: list[int]) -> None:
     network = single.engine.docker("network", "ls", "-q", "-f", f"name={single.project}").strip()
-    port = str(ports[1])
+    host = f"localhost:{ports[0]}"
+    variables = {
+        "STRANDLINE_BROKER_ID": "5",
+        "STRANDLINE_ZOOKEEPER_CONNECT": "zookeeper:2181",
+        "STRANDLINE_LISTENER_SECURITY_PROTOCOL_MAP": "INSIDE:PLAINTEXT,HOST:PLAINTEXT",
+        "STRANDLINE_INTER_BROKER_LISTENER_NAME": "INSIDE",
+        "STRANDLINE_ADVERTISED_LISTENERS": f"INSIDE://broker-5:19092,HOST://no-such-host.invalid:{ports[1]}",
+    }
+    settings = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
     container = single.engine.docker(
-        *("run", "-d", "--network", network, "-p", f"127.0.0.1:{port}:{port}"),
-        *("-e", "STRANDLINE_BROKER_ID=5", "-e", "STRANDLINE_ZOOKEEPER_CONNECT=zookeeper:2181"),
-        *("-e", f"STRANDLINE_ADVERTISED_LISTENERS=PLAINTEXT://no-such-host.invalid:{port}", "strandline"),
+        *("run", "-d", "--network", network, "--network-alias", "broker-5", *settings, "strandline")
     ).strip()
     try:
-        wanted = f"advertised=PLAINTEXT://no-such-host.invalid:{port}"
+        wanted = f"advertised=HOST://no-such-host.invalid:{ports[1]}"
         deadline = time.monotonic() + PATIENCE_S
         while wanted not in (log := single.engine.logs(container)):
             assert time.monotonic() < deadline, log
             time.sleep(0.2)
-        ran = strandline("topics", "--create", "--topic", "two", "--partitions", "1", "--replication-factor", "2",
-                         "--bootstrap", f"localhost:{port}")  # fmt: skip
+        made = strandline(
+            *("topics", "--create", "--topic", "two", "--partitions", "2", "--replication-factor", "2"),
+            *("--bootstrap", host),
+        )
+        assert made.returncode == 0, made.stderr
+        ran = strandline("consume", "--bootstrap", host, "-t", "two", "-o", ":end")
         assert ran.returncode == 1
-        assert f"no-such-host.invalid:{port}" in ran.stderr, ran.stderr
+        assert f"no-such-host.invalid:{ports[1]}" in ran.stderr, ran.stderr
         assert "advertised.listeners" in ran.stderr
     finally:
         single.engine.docker("rm", "-f", "-v", container)
