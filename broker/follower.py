@@ -322,7 +322,7 @@ class Fetcher:
             # 1 divergence: truncate and stop
             if data.diverging_epoch is not None:
                 before, high_watermark = partition.log.log_end_offset, partition.high_watermark
-                end = partition.truncate_to_divergence(data.diverging_epoch)
+                end = partition.truncate_to_divergence(data.diverging_epoch, data.log_start_offset)
                 report = self._followers.log.error if end < high_watermark else self._followers.log.info
                 report(
                     "truncated below high watermark" if end < high_watermark else "truncated",
@@ -354,15 +354,16 @@ class Fetcher:
                 self._back_off(partition)
 
     def _handle_error(self, partition: Partition, data: FetchPartitionData) -> None:
-        code = data.error_code
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.log_end_offset < data.log_start_offset:
+        code, log, start = data.error_code, partition.log, data.log_start_offset
+        is_above = 0 <= start < log.log_end_offset == log.log_start_offset  # empty: it has no epoch that could diverge
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and (log.log_end_offset < start or is_above):
             self._followers.log.warning(
                 "restarted at leaders log start",
                 partition=str(partition.topic_partition),
-                log_end_offset=partition.log.log_end_offset,
-                leader_log_start_offset=data.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                leader_log_start_offset=start,
             )
-            partition.restart_at(data.log_start_offset)
+            partition.restart_at(start)
             return
         self._followers.log.info(
             "fetch refused",

@@ -265,11 +265,13 @@ class Partition:
             self._follower_high_watermark = offset
             self._check_invariants()
 
-    def truncate_to_divergence(self, diverging: EpochEndOffset) -> int:
+    def truncate_to_divergence(self, diverging: EpochEndOffset, leader_log_start: int) -> int:
         """Cut the tail that the leader does not have; returns the new LEO.
 
         The leader named the largest epoch ≤ ours that it knows, and its end. If we do not have that epoch, our own
         largest epoch below it decides how far down to go, and the next fetch asks again (KIP-279, KIP-320).
+        Where the logs part below this one's start (only an unclean election does that) nothing of it is the leader's:
+        it begins anew where the leader's begins, or it would lack what the leader has below (2).
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
@@ -277,9 +279,12 @@ class Partition:
             target = min(own_end, diverging.end_offset)
         else:
             target = self._follower_high_watermark  # no epoch in common: HW is all that is known
-        target = max(min(target, log.log_end_offset), log.log_start_offset)
-        self.truncate_to(target)
-        return target
+        target = min(target, log.log_end_offset)
+        if target < log.log_start_offset:
+            self.restart_at(leader_log_start)
+        else:
+            self.truncate_to(target)
+        return log.log_end_offset
 
     def truncate_to(self, offset: int) -> None:
         self.log.truncate_to(offset)
@@ -287,7 +292,7 @@ class Partition:
         self._check_invariants()
 
     def restart_at(self, offset: int) -> None:
-        """The leader's log begins above this one's end: drop everything and begin there (19)."""
+        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (19)."""
         self.log.truncate_fully_and_start_at(offset)
         self._follower_high_watermark = offset
         self._check_invariants()

@@ -79,7 +79,7 @@ def converge(leader: Partition, follower: Partition) -> tuple[int, int]:
         if diverging is None:
             return log.log_end_offset, steps
         before = log.log_end_offset
-        follower.truncate_to_divergence(diverging)
+        follower.truncate_to_divergence(diverging, 0)
         assert log.log_end_offset < before, "an answer that cuts nothing would be given for ever"
     raise AssertionError("they do not come to an end")
 

@@ -110,3 +110,35 @@ async def test_retention_takes_the_head_of_every_replica_and_a_consumer_there_is
                 await consumer.poll(timeout_ms=5_000)
         await trio.sleep(7)
         assert not [path for path in cluster.nodes[1].disk.listdir("/data/t-0") if path.endswith(".deleted")]
+
+
+@pytest.mark.parametrize("log_start", [12, 17], ids=["between-batches", "inside-a-batch"])
+@pytest.mark.parametrize("written_after", [3, 30], ids=["above-its-end", "above-where-they-part"])
+async def test_after_an_unclean_election_a_log_that_begins_above_the_leaders_is_copied_anew(
+    log_start: int, written_after: int, autojump_clock
+) -> None:
+    """A falls behind and leaves the ISR; B deletes records beyond A's end and dies; A leads uncleanly. Nothing of what
+    B has is in A's log: B takes that over whole. Were it to go on from its own start, and A died, what A committed
+    below that would be gone."""
+    b, a = 2, 3
+    configs = {"unclean.leader.election.enable": "true"}
+    properties = {"log.flush.start.offset.checkpoint.interval.ms": "1000"}
+    cluster_of_two = cluster_with_topic([b, a], min_insync_replicas=1, configs=configs, properties=properties)
+    async with cluster_of_two as (cluster, _, _):
+        await produce_batches(cluster, 1, 4, "before")
+        cluster.crash(a)
+        cluster.expire_session(a)
+        await cluster.until(lambda: cluster.isr(T0) == [b], "A is out")
+        await produce_batches(cluster, 4, 8)
+        await delete_before(cluster, log_start)
+        await trio.sleep(2)
+        cluster.crash(b)
+        cluster.expire_session(b)
+        await cluster.start_broker(a)
+        await cluster.until(lambda: cluster.leads(a, T0), "A leads")
+        await produce_batches(cluster, 1, written_after, "after")
+        await cluster.start_broker(b)
+        await cluster.until(lambda: cluster.isr(T0) == [b, a], "B has caught up")
+        assert heads(cluster, b, a) == [0, 0]
+        await produce_batches(cluster, 1, 2, "whole")
+        cluster.assert_replicas_equal(T0)

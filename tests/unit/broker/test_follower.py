@@ -257,6 +257,18 @@ async def test_a_follower_below_the_leaders_log_start_begins_there(
     assert (partition.log.log_start_offset, partition.high_watermark) == (50, 50)
 
 
+async def test_an_empty_log_above_the_leaders_end_begins_where_the_leaders_does(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    """It names no epoch, so nothing diverges: the leader can only say that there is no such offset."""
+    partition = await following(site)
+    partition.restart_at(50)
+    leader.answer(await leader.next())  # to what was asked before
+    leader.answer(await leader.next(), p0={"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 7})
+    assert leader.reads(await leader.next())[0].fetch_offset == 7
+    assert (partition.log.log_start_offset, partition.high_watermark) == (7, 7)
+
+
 async def test_an_offset_error_of_a_leader_that_begins_lower_cuts_nothing(
     site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:

@@ -157,7 +157,7 @@ async def test_a_follower_cuts_where_its_log_leaves_the_leaders(
 ) -> None:
     partition = await site.follow_leader(epoch=5)
     fill(partition, epochs)
-    assert partition.truncate_to_divergence(EpochEndOffset(*diverging)) == end
+    assert partition.truncate_to_divergence(EpochEndOffset(*diverging), 0) == end
     assert partition.log.log_end_offset == end
 
 
@@ -167,7 +167,20 @@ async def test_without_any_epoch_in_common_the_high_watermark_is_where_a_followe
     partition = await site.follow_leader(epoch=5)
     fill(partition, [1, 1, 3])
     partition.learn_high_watermark(2)
-    assert partition.truncate_to_divergence(EpochEndOffset(-1, -1)) == 2
+    assert partition.truncate_to_divergence(EpochEndOffset(-1, -1), 0) == 2
+
+
+@pytest.mark.parametrize(("end_of_epoch", "ends_at"), [(3, 3), (2, 1)])
+async def test_where_the_logs_part_below_the_followers_start_it_begins_anew_where_the_leader_does(
+    end_of_epoch: int, ends_at: int, site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    partition = await site.follow_leader(epoch=5)
+    fill(partition, [1, 1, 1, 3])
+    partition.learn_high_watermark(3)
+    partition.learn_log_start(3)
+    assert partition.truncate_to_divergence(EpochEndOffset(1, end_of_epoch), 1) == ends_at
+    log = partition.log
+    assert (log.log_start_offset, partition.high_watermark, log.log_end_offset) == (ends_at, ends_at, ends_at)
 
 
 async def test_cutting_below_the_high_watermark_takes_it_along(site: ReplicaSite, autojump_clock: MockClock) -> None:
@@ -209,7 +222,7 @@ class Pair:
         behind.become_follower(role(epoch, 2))
         rounds = len(self.models[1 - leader]) + 2
         while (diverging := ahead.diverging_epoch(behind.log.last_epoch, behind.log.log_end_offset)) is not None:
-            behind.truncate_to_divergence(diverging)
+            behind.truncate_to_divergence(diverging, 0)
             rounds -= 1
             assert rounds, "it never ends"
         mine, theirs = self.models[1 - leader], self.models[leader]
