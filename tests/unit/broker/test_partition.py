@@ -122,15 +122,16 @@ async def test_the_high_watermark_of_a_follower_is_the_leaders_but_never_above_i
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch"), [(1, 2), (0, 3), (0, -1)], ids=["a gap", "above the leader's epoch", "no epoch"]
+    ("offset", "epoch"), [(0, 2), (1, 3), (1, -1)], ids=["what it has", "above the leader's epoch", "no epoch"]
 )
 async def test_a_fetched_batch_that_does_not_continue_the_log_is_refused(
     offset: int, epoch: int, site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     partition = await site.follow_leader(epoch=2)
+    fill(partition, [1])
     with pytest.raises(InvalidBatch):
         partition.append_fetched(fetched(offset, epoch), 5)
-    assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
 
 
 @pytest.mark.parametrize(
