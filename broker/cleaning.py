@@ -148,10 +148,9 @@ class Cleaning:
         return trouble if trouble is not None and trouble.log is partition.log else None
 
     def _examine(self, partition: Partition, now_ms: int) -> Candidate:
-        checkpointed = self._logs.compacted_offset(partition.topic_partition)
-        return examine(
-            facts.sealed_segments(partition.log), self._bounds(partition), _lag(partition), checkpointed, now_ms
-        )
+        log = partition.log
+        sealed, compacted_below = facts.sealed_segments(log), log.segments.compacted_below
+        return examine(sealed, self._bounds(partition), _lag(partition), compacted_below, now_ms)
 
     def _bounds(self, partition: Partition) -> Bounds:
         log, trouble = partition.log, self._trouble(partition)
@@ -161,9 +160,7 @@ class Cleaning:
     async def _learn_times(self, partition: Partition) -> None:
         """What the lags rest on, of segments of an earlier life; LogStorageError."""
         log, lag = partition.log, _lag(partition)
-        first_dirty = first_dirty_offset(
-            self._logs.compacted_offset(partition.topic_partition), self._bounds(partition)
-        )
+        first_dirty = first_dirty_offset(log.segments.compacted_below, self._bounds(partition))
         try:
             while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
                 times = await self._replicas.run_blocking(head.read_times, self._environment.disk, wanted)
@@ -187,7 +184,7 @@ class Cleaning:
             await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent)))
             done = await self._advance(session, partition, lent, figures)
             if done is not None:
-                await self._finish(partition, candidate, done, figures)
+                await self._finish(partition, candidate, lent, done, figures)
                 return
         except Superseded as error:
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(error))
@@ -238,14 +235,16 @@ class Cleaning:
                 return msgspec.convert(step["done"], Done)
             await trio.sleep(self._rate.pause_s(moved, trio.current_time()))
 
-    async def _finish(self, partition: Partition, candidate: Candidate, done: Done, figures: Figures) -> None:
+    async def _finish(
+        self, partition: Partition, candidate: Candidate, lent: Lent, done: Done, figures: Figures
+    ) -> None:
         log, name = partition.log, partition.topic_partition
         if done.unreadable_offset >= 0:
             self._leave_alone(partition, done.unreadable_offset, f"at offset {done.unreadable_offset}: {done.why}")
         try:
             await self._replicas.run_blocking(self._environment.disk.fsync_dir, log.segments.folder)
-            if self._is_hosted(partition):
-                await self._replicas.run_blocking(self._logs.checkpoint_compacted_offset, name, done.end_offset)
+            lent.cleaned(done.end_offset)
+            await self._replicas.run_blocking(self._logs.checkpoint_compacted, name)
         except OSError as error:
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, log.fail("checkpointing a cleaning failed", error))

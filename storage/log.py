@@ -58,8 +58,8 @@ class Log:
         producers: LogProducers,
         checkpoint_now: Callable[[Log], None],
     ) -> None:
-        """`checkpoint_now(log)` is called before anything below the recovery point is cut: it writes recovery point and
-        log start to the disk at once."""
+        """`checkpoint_now(log)` is called before anything durable or compacted is cut: it writes the checkpoints that
+        say so to the disk at once."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = segments
@@ -354,8 +354,9 @@ class Log:
         self._after_cutting()
 
     def _before_cutting(self, offset: int, always: bool = False) -> None:
-        """What the disk says of recovery point and log start must be true of what will be left."""
-        if self._flushes.cut(offset) or always:
+        """What the disk says of recovery point, log start and compaction must be true of what will be left."""
+        was_compacted = self.segments.will_be_cut(offset)
+        if self._flushes.cut(offset) or was_compacted or always:
             self._checkpoint_now(self)
 
     def _after_cutting(self) -> None:

@@ -286,7 +286,7 @@ class LogDirectory:
         return partitions, doomed
 
     def write_recovery_points(self, logs: Iterable[Log]) -> None:
-        """Blocking, as the next two. OSError: the directory is offline."""
+        """Blocking, as the others. OSError: the directory is offline."""
         offsets = {log.topic_partition: log.recovery_point for log in logs}
         self.recovery_points = self._with_refused(self.recovery_points, offsets)
         self._write_offsets(RECOVERY_POINTS, self.recovery_points)
@@ -302,18 +302,18 @@ class LogDirectory:
             self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
             self._write_offsets(LOG_START_OFFSETS, self.log_start_offsets)
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Take a log that is gone out of the checkpoints that outlive it. Blocking."""
-        for offsets, write in (
-            (self.high_watermarks, self.write_high_watermarks),
-            (self.compacted_offsets, self.write_compacted_offsets),
-        ):
-            if tp in offsets:
-                write({other: offset for other, offset in offsets.items() if other != tp})
+    def write_compacted_offsets(self, logs: Iterable[Log]) -> None:
+        """Where that changed."""
+        offsets = {log.topic_partition: below for log in logs if (below := log.segments.compacted_below)}
+        offsets = self._with_refused(self.compacted_offsets, offsets)
+        if offsets != self.compacted_offsets:
+            self._write_offsets(COMPACTED_OFFSETS, offsets)
+            self.compacted_offsets = offsets  # afterwards: another thread may just be writing what is outdated
 
-    def write_compacted_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._write_offsets(COMPACTED_OFFSETS, offsets)
-        self.compacted_offsets = dict(offsets)
+    def forget(self, tp: TopicPartition) -> None:
+        """Take a log that is gone out of the high watermarks. Blocking."""
+        if tp in self.high_watermarks:
+            self.write_high_watermarks({other: at for other, at in self.high_watermarks.items() if other != tp})
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.high_watermarks = self._with_refused(self.high_watermarks, offsets)

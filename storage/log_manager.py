@@ -182,9 +182,10 @@ class LogManager:
                     protected_below=protected_below,
                 )
                 directory.note_loss()  # now: once the checkpoints are written, nothing else tells of it
-        if any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs):
-            # What is appended next must not be vouched for by the old checkpoint.
+        shorter = (log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
+        if any(shorter):  # what is appended next must not be vouched for by the old checkpoint
             self._write_log_checkpoints(directory)
+        directory.write_compacted_offsets(logs)
         directory.note_loaded()
 
     def join_cluster(self, cluster_id: str) -> None:
@@ -249,8 +250,9 @@ class LogManager:
         """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
         the new one does not have yet."""
         self.high_watermarks.pop(tp, None)
+        self._cuts += 1  # one that is being written elsewhere may still hold it
         for directory in self._directories.online():
-            if tp in directory.recovery_points or tp in directory.log_start_offsets:
+            if tp in {*directory.recovery_points, *directory.log_start_offsets, *directory.compacted_offsets}:
                 self._write_log_checkpoints(directory)
             directory.forget(tp)
 
@@ -307,16 +309,11 @@ class LogManager:
             only,
         )
 
-    def compacted_offset(self, tp: TopicPartition) -> int | None:
-        """Below which the log was compacted, as far as the checkpoint says. KeyError: no such log."""
-        return self._directory_of[tp].compacted_offsets.get(tp)
-
-    def checkpoint_compacted_offset(self, tp: TopicPartition, offset: int) -> None:
-        """A log was compacted up to `offset`. Blocking. OSError: the directory is offline."""
-        owners = dict(self._directory_of)
-        if (directory := owners.get(tp)) is not None and directory.health.failure is None:
-            known = {**directory.compacted_offsets, tp: offset}
-            directory.write_compacted_offsets({tp: at for tp, at in known.items() if owners.get(tp) is directory})
+    def checkpoint_compacted(self, tp: TopicPartition) -> None:
+        """Write up to where it is compacted, and all logs beside it. Blocking. OSError: the directory is offline."""
+        directory = self._directory_of.get(tp)
+        if directory is not None and directory.health.failure is None:
+            self._write_log_checkpoints(directory, recovery_points=False, log_starts=False)
 
     def checkpoint_recovery_points(self, only: str | None = None) -> None:
         """Write the recovery points of all logs (only: of this directory). Blocking. A directory may fail meanwhile."""
@@ -329,8 +326,8 @@ class LogManager:
         self._directories.each_online(CHECKPOINT_FAILED, write, only)
 
     def _checkpoint_now(self, log: Log) -> None:
-        """Something below a recovery point is about to be cut. A checkpoint that is being written elsewhere meanwhile
-        holds the old recovery point or log start: its writer sees the count and writes again."""
+        """Something that a checkpoint vouches for is about to be cut. One that is being written elsewhere meanwhile is
+        outdated: its writer sees the count and writes again."""
         self._cuts += 1
         self._write_log_checkpoints(self._directory_of[log.topic_partition])
 
@@ -345,6 +342,7 @@ class LogManager:
                 directory.write_recovery_points(logs)
             if log_starts:
                 directory.write_log_start_offsets(logs)
+            directory.write_compacted_offsets(logs)
 
     def _logs_in(self, directory: LogDirectory) -> list[Log]:
         owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile

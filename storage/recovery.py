@@ -166,6 +166,7 @@ def load_steps(
     producers = LogProducers(context, listed, snapshots)
     if is_new:
         producers.clear()
+    listed.compacted_below = min(known.compacted_below, log_end_offset)
     producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point)
     return Log(
         context,

@@ -26,6 +26,10 @@ class SegmentList:
     def __init__(self, context: StorageContext, folder: str, segments: list[Segment], stream: random.Random) -> None:
         self.folder = folder
         self.active = segments[-1]
+        self.compacted_below = 0
+        """A cleaning knows the keys of what stands below."""
+        self.cuts = 0
+        """How often something was dropped at the end: what stands there now may be other records of the same size."""
         self._context = context
         self._random = stream
         self._segments = segments
@@ -101,6 +105,14 @@ class SegmentList:
         place = self._segments.index(first)
         self._segments[place : place + len(replaced)] = [segment]
         self._sealed_bytes += size_bytes - sum(each.size_bytes for each in replaced)
+
+    def will_be_cut(self, offset: int) -> bool:
+        """What stands from `offset` on is about to be dropped. Returns whether some of it was compacted, so that what
+        the disk says is wrong now: no cleaning would know the keys that come next, but their tombstones would go."""
+        self.cuts += 1
+        was_compacted = offset < self.compacted_below
+        self.compacted_below = min(offset, self.compacted_below)
+        return was_compacted
 
     def locate_cut(self, offset: int) -> tuple[Segment, int, int]:
         """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch

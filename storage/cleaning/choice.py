@@ -4,8 +4,8 @@
   log start      first dirty                    first uncleanable
      |   clean      |     dirty, cleanable             |   not yet     | active segment
 ```
-* The first dirty offset is where the last cleaning ended (`cleaner-offset-checkpoint`). Outside of the log it says
-  nothing: then all of the log counts as dirty.
+* The first dirty offset is where the last cleaning ended (`cleaner-offset-checkpoint`), or where the log was cut since.
+  Outside of the log it says nothing: then all of the log counts as dirty.
 * Cleanable are whole sealed segments below the high watermark, the first offset that no cleaning could read, and the
   first dirty segment with a record younger than `min.compaction.lag.ms`.
 * Dirty ratio: dirty cleanable bytes by clean and dirty cleanable bytes. A log is chosen at `min.cleanable.dirty.ratio`,
@@ -66,18 +66,16 @@ class Candidate(NamedTuple):
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio >= lag.min_cleanable_dirty_ratio)
 
 
-def first_dirty_offset(checkpointed: int | None, bounds: Bounds) -> int:
+def first_dirty_offset(compacted_below: int, bounds: Bounds) -> int:
     """Where cleaning goes on."""
-    if checkpointed is None or not bounds.log_start_offset <= checkpointed <= bounds.log_end_offset:
+    if not bounds.log_start_offset <= compacted_below <= bounds.log_end_offset:
         return bounds.log_start_offset
-    return checkpointed
+    return compacted_below
 
 
-def examine(
-    sealed: Sequence[SealedSegment], bounds: Bounds, lag: Lag, checkpointed: int | None, now_ms: int
-) -> Candidate:
+def examine(sealed: Sequence[SealedSegment], bounds: Bounds, lag: Lag, compacted_below: int, now_ms: int) -> Candidate:
     """sealed: oldest first, all but the active one. now_ms: wall clock."""
-    first_dirty = first_dirty_offset(checkpointed, bounds)
+    first_dirty = first_dirty_offset(compacted_below, bounds)
     limit = min(bounds.high_watermark, bounds.uncleanable_offset)
     youngest_ms = now_ms - lag.min_compaction_lag_ms
     end = bounds.log_start_offset

@@ -1,7 +1,8 @@
 """What a log does with a cleaning: lend its segments, later take the results over. Plain functions, on the event loop.
 
 Nobody is locked out meanwhile: retention, truncation and deletion go on. So a result counts only if each segment that
-it was made from is still in the log, uncut, when it is to be taken over; otherwise it is thrown away.
+it was made from is still in the log, and nothing was cut off meanwhile, when it is to be taken over; otherwise it is
+thrown away. (A segment that was cut and filled again may have the same offsets and size as before.)
 
 Taking over, with a crash possible between any two steps (`recovery` finishes what has reached step 2):
 1. the result's files are renamed from `.cleaned` to `.swap`, the .log last: its new name says that all is there;
@@ -37,6 +38,7 @@ class Lent:
     def __init__(self, log: Log, end_offset: int) -> None:
         """All sealed segments of the log that end at or below `end_offset`."""
         self._log = log
+        self._cuts = log.segments.cuts
         self._segments: list[Segment] = []
         self.sources: list[Source] = []
         """The same, as a `Plan` has them."""
@@ -49,20 +51,23 @@ class Lent:
             )
 
     def check(self, base_offsets: Sequence[int]) -> list[Segment]:
-        """The segments of these base offsets. Superseded where one is not in the log any more or is shorter."""
-        wanted = set(base_offsets)
-        lent = [
-            (segment, source)
-            for segment, source in zip(self._segments, self.sources, strict=True)
-            if source.base_offset in wanted
-        ]
-        present = {segment.base_offset: segment for segment in self._log.segments}
-        for segment, source in lent:
-            if present.get(source.base_offset) is not segment or segment.size_bytes != source.size_bytes:
-                raise Superseded(f"segment {source.base_offset} of {self._log} was cut or removed while it was cleaned")
+        """The segments of these base offsets. Superseded where one is not in the log any more, or the log was cut."""
         if self._log.failure is not None:
             raise Superseded(str(self._log.failure))
-        return [segment for segment, _ in lent]
+        if self._log.segments.cuts != self._cuts:
+            raise Superseded(f"{self._log} was cut while it was cleaned")
+        wanted = set(base_offsets)
+        lent = [segment for segment in self._segments if segment.base_offset in wanted]
+        present = {segment.base_offset: segment for segment in self._log.segments}
+        for segment in lent:
+            if present.get(segment.base_offset) is not segment:
+                raise Superseded(f"segment {segment.base_offset} of {self._log} was removed while it was cleaned")
+        return lent
+
+    def cleaned(self, end_offset: int) -> None:
+        """All was taken over, durably: the log is compacted up to there. Superseded where it was cut since."""
+        self.check(())
+        self._log.segments.compacted_below = end_offset
 
     def take_over(self, result: Result) -> None:
         """Put the result where its sources were. Superseded; LogStorageError: the disk failed, the log is offline."""

@@ -13,7 +13,7 @@ OPEN = Bounds(0, 55, 55, 2**63 - 1)
 
 
 def test_what_was_never_cleaned_is_all_dirty() -> None:
-    candidate = examine(SEALED, OPEN, LAG, None, NOW_MS)
+    candidate = examine(SEALED, OPEN, LAG, 0, NOW_MS)
     assert candidate == Candidate(0, 50, 0, 500, False)
     assert candidate.dirty_ratio == 1.0 and candidate.is_worthwhile(LAG)
 
@@ -31,15 +31,15 @@ def test_a_checkpoint_outside_of_the_log_says_nothing() -> None:
 
 
 def test_nothing_at_or_above_the_high_watermark_or_what_cannot_be_read_is_touched() -> None:
-    assert examine(SEALED, OPEN._replace(high_watermark=29), LAG, None, NOW_MS).end_offset == 20
-    assert examine(SEALED, OPEN._replace(uncleanable_offset=30), LAG, None, NOW_MS).end_offset == 30
-    nothing = examine(SEALED, OPEN._replace(uncleanable_offset=0), LAG, None, NOW_MS)
+    assert examine(SEALED, OPEN._replace(high_watermark=29), LAG, 0, NOW_MS).end_offset == 20
+    assert examine(SEALED, OPEN._replace(uncleanable_offset=30), LAG, 0, NOW_MS).end_offset == 30
+    nothing = examine(SEALED, OPEN._replace(uncleanable_offset=0), LAG, 0, NOW_MS)
     assert nothing.dirty_bytes == 0 and not nothing.is_worthwhile(LAG)
 
 
 def test_young_records_wait_for_the_least_lag_but_only_in_dirty_segments() -> None:
     lag = LAG._replace(min_compaction_lag_ms=435)
-    assert examine(SEALED, OPEN, lag, None, NOW_MS).end_offset == 20
+    assert examine(SEALED, OPEN, lag, 0, NOW_MS).end_offset == 20
     assert examine(SEALED, OPEN, lag, 40, NOW_MS).end_offset == 40
 
 
@@ -49,7 +49,7 @@ def test_a_record_that_waits_too_long_is_cleaned_whatever_the_ratio_says() -> No
     assert late.is_overdue and late.is_worthwhile(lag)
     assert not early.is_overdue and not early.is_worthwhile(lag)
     unknown = [segment._replace(first_timestamp_ms=-1) for segment in SEALED]
-    assert not examine(unknown, OPEN, lag, None, NOW_MS * 2).is_overdue
+    assert not examine(unknown, OPEN, lag, 0, NOW_MS * 2).is_overdue
 
 
 def test_overdue_logs_go_first_then_the_dirtiest() -> None:

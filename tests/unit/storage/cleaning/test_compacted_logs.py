@@ -3,6 +3,8 @@ does when the log changes under it or cannot be read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import crc32c
@@ -15,8 +17,18 @@ from strandline.storage.cleaning.cleaner import Cleaner, Plan, Result
 from strandline.storage.cleaning.columns import Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
 from strandline.testkit.cleaning import batches, check_compacted, clean, plan_for, records_of
-from strandline.testkit.storage_site import StorageSite, fill, offset_for_timestamp, offsets, produced, raw
+from strandline.testkit.storage_site import (
+    TOPIC_ID,
+    TP,
+    StorageSite,
+    fill,
+    offset_for_timestamp,
+    offsets,
+    produced,
+    raw,
+)
 
 
 def compacted(site: StorageSite, count: int = 30) -> Log:
@@ -106,6 +118,7 @@ def changes(log: Log) -> dict[str, Any]:
     return {
         "truncated": lambda: log.truncate_to(7),
         "truncated and filled again": lambda: (log.truncate_to(7), fill(log, 30)),
+        "truncated and filled as it was": lambda: (log.truncate_to(22), fill(log, 8, epoch=1)),
         "begun anew": lambda: log.truncate_fully_and_start_at(3),
         "without its head": lambda: log.segments.drop_head(10, 0, 10),
         "closed": log.close,
@@ -113,7 +126,15 @@ def changes(log: Log) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "change", ["truncated", "truncated and filled again", "begun anew", "without its head", "closed"]
+    "change",
+    [
+        "truncated",
+        "truncated and filled again",
+        "truncated and filled as it was",
+        "begun anew",
+        "without its head",
+        "closed",
+    ],
 )
 def test_a_result_made_from_what_is_not_there_any_more_is_thrown_away(site: StorageSite, change: str) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
@@ -125,6 +146,54 @@ def test_a_result_made_from_what_is_not_there_any_more_is_thrown_away(site: Stor
     with pytest.raises(Superseded):
         lent.take_over(result)
     assert site.disk.listdir(log.segments.folder) == names
+
+
+def cut_while_it_lives(site: StorageSite, manager: LogManager) -> Log:
+    log = manager.logs[TP]
+    log.truncate_to(12)
+    return log
+
+
+def cut_at_a_start(site: StorageSite, manager: LogManager) -> Log:
+    damage(site, manager.logs[TP], 0, 1000, b"\x7f")
+    return site.reload()
+
+
+@pytest.mark.parametrize("cut", [cut_while_it_lives, cut_at_a_start])
+def test_a_deleted_key_does_not_come_back_where_a_log_was_cut_below_what_was_compacted(
+    site: StorageSite, cut: Callable[[StorageSite, LogManager], Log]
+) -> None:
+    site.config = replace(site.config, segment_bytes=400, index_interval_bytes=100)
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    for place in range(40):
+        append(log, b"%d" % place, b"v")
+    lent = Lent(log, log.log_end_offset)
+    lent.cleaned(clean(log, site.disk).end_offset)
+    manager.checkpoint_compacted(TP)
+    compacted_below = log.segments.compacted_below
+    log = cut(site, manager)
+    assert log.log_end_offset < compacted_below
+    end_offset = log.log_end_offset
+    append(log, b"3", None)
+    for place in range(40):
+        append(log, b"z%d" % place, b"v")
+    log = site.reload()
+    assert log.segments.compacted_below == end_offset
+    for now_ms in (1000, 5000):
+        clean(log, site.disk, first_dirty_offset=end_offset, now_ms=now_ms, delete_retention_ms=500)
+    assert not [record for record in records_of(batches(log)) if record.key == b"3"]
+
+
+def test_a_cleaning_that_ends_after_a_cut_does_not_say_up_to_where_the_log_is_compacted(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    lent = Lent(log, log.log_end_offset)
+    done = clean(log, site.disk)
+    log.truncate_to(27)
+    with pytest.raises(Superseded):
+        lent.cleaned(done.end_offset)
+    assert log.segments.compacted_below == 0
 
 
 def test_what_is_appended_meanwhile_does_not_matter(site: StorageSite) -> None:
