@@ -38,6 +38,11 @@ class MetadataCache:
         known = self.topics.get(topic)
         return known.partitions.get(index) if known is not None else None
 
+    def has_topic(self, name: str, topic_id: TopicId) -> bool:
+        """Whether the topic of that name has this id now."""
+        known = self.topics.get(name)
+        return known is not None and known.topic_id == topic_id
+
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 

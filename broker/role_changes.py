@@ -30,7 +30,7 @@ from strandline.protocol.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from strandline.protocol.types import TopicId, TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage.errors import LogStorageError, OutOfDescriptors
 from strandline.storage.log import Log
@@ -63,7 +63,8 @@ class RoleChanges:
         """Apply a LeaderAndIsr request whose broker epoch was checked.
 
         1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
-        2 per partition: lower leader epoch refused, same topic id required, else become leader or follower
+        2 per partition: lower leader epoch refused, else become leader or follower; another topic id than the hosted
+          one only where the controller's metadata has it: then the hosted replica is of a topic that is gone
         3 fetchers follow the new leaders; epoch files are written once for the wave
         """
         # 1
@@ -137,8 +138,11 @@ class RoleChanges:
         if self._replicas.broker_id not in state.replicas:
             self._state_change_log.warning("not a replica", partition=str(topic_partition), replicas=state.replicas)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-        if partition is not None and partition.topic_id != topic.topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID, None
+        if partition is not None and topic.topic_id not in (partition.topic_id, NO_TOPIC_ID):
+            if not self._replicas.metadata.has_topic(topic.topic_name, topic.topic_id):
+                return ErrorCode.INCONSISTENT_TOPIC_ID, None  # which of the two is the older one is not known yet
+            self._drop(partition)
+            partition = None
         if partition is not None and state.leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, None
         if partition is not None and partition.log.failure is not None:
@@ -189,7 +193,7 @@ class RoleChanges:
         """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed. One
         that is not known may lie in a directory that could not be read: then only a new partition gets a log."""
         log = self._logs.get(topic_partition)
-        if log is not None and log.topic_id not in (None, topic_id):
+        if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             self._state_change_log.warning(
                 "log of deleted topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
             )
@@ -199,8 +203,10 @@ class RoleChanges:
             if self._logs.directories.has_unread and not is_new:
                 raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")
             log = self._logs.create(topic_partition, topic_id, config)
-        elif log.topic_id is None:
+        elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)
+        elif log.topic_id is not None:
+            topic_id = log.topic_id
         if log.failure is not None:  # it failed while nobody led or followed it
             raise log.failure
         log.config = config
@@ -246,12 +252,7 @@ class RoleChanges:
         ):
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None:
-            self._followers.stop(partition)
-            partition.resign()
-            self._replicas.wake(partition)
-            self._isr_updates.forget(partition)
-            self._logs.high_watermarks[topic_partition] = partition.high_watermark
-            del self._replicas.partitions[topic_partition]
+            self._drop(partition)
         self._state_change_log.info(
             "stopped replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
         )
@@ -262,6 +263,15 @@ class RoleChanges:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
+
+    def _drop(self, partition: Partition) -> None:
+        """Host it no more; its log stays."""
+        self._followers.stop(partition)
+        partition.resign()
+        self._replicas.wake(partition)
+        self._isr_updates.forget(partition)
+        self._logs.high_watermarks[partition.topic_partition] = partition.high_watermark
+        del self._replicas.partitions[partition.topic_partition]
 
     def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:
         log = self._logs.get(topic_partition)

@@ -160,3 +160,23 @@ async def test_leadership_moves_away_from_a_broker_whose_log_failed(autojump_clo
         await cluster.until(lambda: cluster.leader(T0) in (1, 3), "another leader")
         await cluster.until(lambda: 2 not in cluster.isr(T0), "the broken replica out of the ISR")
         assert not ledger.unknown
+
+
+async def test_a_topic_that_was_removed_from_zookeeper_by_hand_can_be_created_again(autojump_clock: MockClock) -> None:
+    """Nobody told the brokers to stop their replicas: what they host is of another topic than what they are ordered."""
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("old", 3))
+        operator = cluster.zookeeper.client()
+        await operator.start()
+        folder = "/brokers/topics/t"
+        for path in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
+            await operator.delete(folder + path)
+        await trio.sleep(1)
+        assert cluster.hosts(2, T0), "nobody told it: else nothing is tested"
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", assignments={0: [2, 3, 1]}, timeout_ms=20_000)
+        await cluster.until(lambda: cluster.leads(2, T0) and cluster.isr(T0) == [1, 2, 3], "led")
+        async with cluster.producer(linger_ms=0) as fresh:
+            found = await (await fresh.send("t", b"new", partition=0)).wait()
+        assert found.offset == 0, "nothing of the old topic is in the new one"
+        cluster.assert_replicas_equal(T0)

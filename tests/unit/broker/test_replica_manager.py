@@ -13,8 +13,8 @@ from trio.testing import MockClock
 
 from strandline.broker.isr_updates import IsrOutcome
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 NEW_ID = b"\x07" * 16
@@ -62,12 +62,34 @@ async def test_a_broker_that_is_not_assigned_hosts_nothing(site: ReplicaSite, au
     assert not site.replicas.partitions and not site.logs.logs
 
 
-async def test_another_topic_of_that_name_is_refused_while_the_old_one_is_hosted(
+async def test_another_topic_of_that_name_is_refused_until_the_metadata_have_it(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
+    """Of two ids none is the older one by itself: the order may be a late one of a topic that is gone."""
     await site.lead(epoch=7)
+    waiting = site.produce((T0, batch()))
     assert codes(await site.order(site.state(epoch=9), topic_id=NEW_ID)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
-    assert site.partition().topic_id == TOPIC_ID
+    assert site.partition().topic_id == TOPIC_ID and not waiting.is_answered
+    site.update_metadata(UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic_id=NEW_ID)
+    assert codes(await site.order(site.state(epoch=0), topic_id=NEW_ID)) == [0]
+    assert [outcome.error_code for outcome in waiting.outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert (site.partition().topic_id, site.partition().log.log_end_offset) == (NEW_ID, 0)
+    assert codes(await site.order(site.state(epoch=9))) == [ErrorCode.INCONSISTENT_TOPIC_ID], "the old one, late"
+    assert site.partition().topic_id == NEW_ID
+
+
+async def test_an_order_without_a_topic_id_neither_replaces_a_log_nor_names_it(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """Another tool wrote the topic's znode without its id."""
+    await site.lead(epoch=0)
+    site.produce((T0, batch()), acks=1)
+    assert codes(await site.order(site.state(epoch=1), topic_id=NO_TOPIC_ID)) == [0]
+    site.stop(epoch=1)
+    assert codes(await site.order(site.state(epoch=2), topic_id=NO_TOPIC_ID)) == [0]
+    assert (site.partition().log.topic_id, site.partition().log.log_end_offset) == (TOPIC_ID, 1)
+    assert codes(await site.order(site.state(epoch=3))) == [0]
+    assert site.partition().log.log_end_offset == 1
 
 
 async def test_following_starts_a_fetcher_and_leading_ends_it(site: ReplicaSite, autojump_clock: MockClock) -> None:
