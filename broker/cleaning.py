@@ -26,7 +26,7 @@ from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.throttle import ByteRate
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import BrokerConfig
-from strandline.runtime.environment import ComputingFailed, ComputingSession, Environment
+from strandline.runtime.environment import NO_WORKER, ComputingFailed, ComputingSession, Environment
 from strandline.storage import head
 from strandline.storage.cleaning import facts, jobs
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset
@@ -288,7 +288,7 @@ class Cleaning:
                 self._replicas.partition_failed(partition, failure)
                 return
         trouble = self._trouble(partition) or Trouble(partition.log, NO_LIMIT)
-        trouble.attempts += 1
+        trouble.attempts += error.kind != NO_WORKER
         if trouble.attempts >= ATTEMPTS_MAX and error.errno is None:
             self._leave_alone(partition, 0, str(error))
             return

@@ -23,7 +23,7 @@ from strandline.protocol.record_conversion import convert_all, stamp, take_over
 from strandline.protocol.record_rules import BatchRules
 from strandline.protocol.record_validation import ProducedBatch
 from strandline.protocol.types import TopicId
-from strandline.runtime.environment import WORKER_DIED, Computing, ComputingFailed
+from strandline.runtime.environment import Computing, ComputingFailed
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -103,9 +103,9 @@ class Converter:
                     part.refusal = InvalidBatch(ErrorCode(int(outcome[0])), str(outcome[1]))
 
     def _fail(self, wanted: Sequence[tuple[RuledBatches, ProducedBatch]], error: ComputingFailed) -> None:
-        """Not the producer's fault: with a dead worker (out of memory?) another try may well succeed."""
+        """Not the producer's fault: without a worker (it died, or none could be started) another try may succeed."""
         self._log.error("batches not converted", error=str(error))
-        code = ErrorCode.REQUEST_TIMED_OUT if error.kind == WORKER_DIED else ErrorCode.UNKNOWN_SERVER_ERROR
+        code = ErrorCode.REQUEST_TIMED_OUT if error.may_succeed_later else ErrorCode.UNKNOWN_SERVER_ERROR
         for part, _ in wanted:
             part.refusal = InvalidBatch(code, f"the broker could not convert the batch, nothing was appended: {error}")
 

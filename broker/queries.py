@@ -40,7 +40,7 @@ from strandline.protocol.record_conversion import find_record
 from strandline.protocol.records import first_record_from
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
-from strandline.runtime.environment import WORKER_DIED, ComputingFailed
+from strandline.runtime.environment import ComputingFailed
 from strandline.storage.errors import LogStorageError
 from strandline.storage.timestamps import batch_for_timestamp
 
@@ -226,7 +226,7 @@ class QueryHandler:
         try:
             found = await self._replicas.run_computing(find_record, batch, timestamp_ms, start, end, cap)
         except ComputingFailed as error:
-            code = ErrorCode.REQUEST_TIMED_OUT if error.kind == WORKER_DIED else ErrorCode.UNKNOWN_SERVER_ERROR
+            code = ErrorCode.REQUEST_TIMED_OUT if error.may_succeed_later else ErrorCode.UNKNOWN_SERVER_ERROR
             raise InvalidBatch(code, str(error)) from error
         if isinstance(found, int):
             raise InvalidBatch(ErrorCode(found), f"the batch at offset {header.base_offset} cannot be decoded")

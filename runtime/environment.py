@@ -35,7 +35,7 @@ class ComputingFailed(Exception):
     """A job raised, or the process that ran it ended. Its effects on the disk are whatever it had done by then.
 
     `kind` is the name of the exception's class (`OSError` for all of its family), `WORKER_DIED` where the process
-    ended; `errno` that of an OSError, else None."""
+    ended, `NO_WORKER` where none could be started; `errno` that of an OSError that the job met, else None."""
 
     def __init__(self, job: str, kind: str, text: str, errno: int | None = None) -> None:
         super().__init__(f"{job} failed: {kind}: {text}" if text else f"{job} failed: {kind}")
@@ -43,8 +43,14 @@ class ComputingFailed(Exception):
         self.kind = kind
         self.errno = errno
 
+    @property
+    def may_succeed_later(self) -> bool:
+        """It was not the job's doing, as far as one can see (no memory, too many processes)."""
+        return self.kind in (WORKER_DIED, NO_WORKER)
+
 
 WORKER_DIED = "worker process ended"
+NO_WORKER = "no worker process can be started"
 
 
 class ComputingSession(Protocol):

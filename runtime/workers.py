@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from strandline.runtime.environment import WORKER_DIED, ComputingFailed
+from strandline.runtime.environment import NO_WORKER, WORKER_DIED, ComputingFailed
 from strandline.runtime.worker import LENGTH, MAX_FRAME_BYTES, frame, job_name, unpack
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ async def _start(job: str) -> trio.Process:
             process_group=0,
         )
     except OSError as error:
-        raise ComputingFailed(job, "OSError", f"no worker process can be started: {error}", error.errno) from error
+        raise ComputingFailed(job, NO_WORKER, str(error)) from error
 
 
 async def _ask(worker: trio.Process, request: bytes, job: str) -> bytes:

@@ -8,9 +8,11 @@ import pytest
 import trio
 
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.storage.checkpoints import COMPACTED_OFFSETS, read_offsets
 from strandline.testkit.cleaning import batches, records_of
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from strandline.testkit.environment import InlineSession
 
 T0 = TopicPartition("t", 0)
 CONFIG = {
@@ -107,6 +109,23 @@ async def test_a_log_that_cannot_be_read_is_reported_once_and_the_others_are_cle
         assert any('"u-0"' in line for line in cleaned(cluster))
         assert cluster.partition(1, T0).log.failure is None
         assert cluster.partition(1, T0).log.segments.holding(segment.base_offset).base_offset == segment.base_offset
+
+
+async def test_while_no_worker_can_be_started_nothing_is_cleaned_and_no_disk_is_to_blame(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_worker(*_: object) -> None:
+        raise ComputingFailed("job", NO_WORKER, "Resource temporarily unavailable")
+
+    async with MemoryCluster(brokers=1, config=CONFIG).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(InlineSession, "run", no_worker)
+            await produce(cluster, "t", 300, 7)
+            await trio.sleep(60)
+        assert cluster.partition(1, T0).log.failure is None and not cleaned(cluster)
+        await cluster.until(lambda: bool(cleaned(cluster)), "cleaned once there are workers again")
 
 
 async def test_cleaners_keep_to_their_byte_rate(autojump_clock: Any) -> None:

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from strandline.broker import conversion
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import Record, build_batch, decode_records, read_header, scan
-from strandline.runtime.environment import WORKER_DIED, ComputingFailed
+from strandline.runtime.environment import NO_WORKER, WORKER_DIED, ComputingFailed
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, produce_hand
 
@@ -301,7 +301,12 @@ async def test_a_topic_that_was_made_anew_meanwhile_is_another_one(autojump_cloc
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(WORKER_DIED, ErrorCode.REQUEST_TIMED_OUT), ("ValueError", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    ("kind", "code"),
+    [
+        (WORKER_DIED, ErrorCode.REQUEST_TIMED_OUT),
+        (NO_WORKER, ErrorCode.REQUEST_TIMED_OUT),
+        ("ValueError", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
 )
 async def test_a_worker_that_fails_is_told_as_the_brokers_fault(
     kind: str, code: ErrorCode, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch

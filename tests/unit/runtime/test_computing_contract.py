@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from strandline.runtime import workers
 from strandline.runtime.disk import Disk
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.runtime.environment import WORKER_DIED, Computing, ComputingFailed
+from strandline.runtime.environment import NO_WORKER, WORKER_DIED, Computing, ComputingFailed
 from strandline.runtime.workers import WorkerPool
 from strandline.testkit.computing_jobs import (
     count,
@@ -159,6 +160,17 @@ async def test_a_worker_is_used_again(pool: WorkerPool) -> None:
 
 async def test_what_a_job_prints_is_no_reply(pool: WorkerPool) -> None:
     assert await pool.run(print_and_echo, "\x00\x00\x00\x05hello") == "\x00\x00\x00\x05hello"
+    assert await pool.run(echo, 1) == [1]
+
+
+async def test_a_worker_that_cannot_be_started_is_no_error_of_a_disk(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "COMMAND", ("/nowhere/python",))
+    with pytest.raises(ComputingFailed) as info:
+        await pool.run(echo, 1)
+    assert (info.value.kind, info.value.errno, info.value.may_succeed_later) == (NO_WORKER, None, True)
+    monkeypatch.undo()
     assert await pool.run(echo, 1) == [1]
 
 
