@@ -183,18 +183,12 @@ class ProduceHandler:
         except LogStorageError as error:
             self._fail(partition, entries, error)
             return
-        waiters = partition.waiters
-        log_start_offset = partition.log.log_start_offset
         for operation, position, appended in entries:
             base_offset = offset
             for batch in appended:
                 offset += batch.records_count
             stamped_ms = appended[0].max_timestamp_ms if appended[0].attributes & TIMESTAMP_TYPE_BIT else -1
-            if operation.request.message.acks == ACKS_ALL:
-                waiters.park(Waiter(offset, operation, position, index, base_offset, stamped_ms))
-            else:
-                outcome = PartitionProduceResponse(index, 0, base_offset, stamped_ms, log_start_offset)
-                operation.complete(position, outcome)
+            self._acknowledge(partition, Waiter(offset, operation, position, index, base_offset, stamped_ms))
         partition.complete_waiters()
 
     def _append_checked(
@@ -209,7 +203,6 @@ class ProduceHandler:
             self._fail(partition, entries, error)
             return
         index = partition.topic_partition.partition
-        log_start_offset = partition.log.log_start_offset
         for (operation, position, batches), outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, ProducerRefused):
                 refusal = PartitionProduceResponse(index, outcome.code, error_message=str(outcome))
@@ -218,13 +211,19 @@ class ProduceHandler:
             stamped_ms = -1
             if batches[0].attributes & TIMESTAMP_TYPE_BIT:  # a repetition has the time of its first append
                 stamped_ms = outcome.timestamp_ms if outcome.is_repetition else batches[0].max_timestamp_ms
-            if operation.request.message.acks == ACKS_ALL:
-                waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms)
-                partition.waiters.park(waiter)
-            else:
-                done = PartitionProduceResponse(index, 0, outcome.base_offset, stamped_ms, log_start_offset)
-                operation.complete(position, done)
+            waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms)
+            self._acknowledge(partition, waiter)
         partition.complete_waiters()
+
+    def _acknowledge(self, partition: Partition, waiter: Waiter) -> None:
+        """The log has the records: with acks=all that is not enough, they wait for the high watermark."""
+        operation = waiter.operation
+        if operation.request.message.acks == ACKS_ALL:
+            partition.waiters.park(waiter)
+        else:
+            index, start = waiter.partition, partition.log.log_start_offset
+            done = PartitionProduceResponse(index, 0, waiter.base_offset, waiter.log_append_time_ms, start)
+            operation.complete(waiter.position, done)
 
     def _fail(
         self,

@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "acknowledged at the append",
         "broker/produce.py",
-        "            if operation.request.message.acks == ACKS_ALL:\n",
-        "            if operation.request.message.acks == 2:\n",
+        "        if operation.request.message.acks == ACKS_ALL:\n",
+        "        if operation.request.message.acks == 2:\n",
         (OF_REPLICATION, "test_r6_"),
     ),
     # Beyond the five: what the other regressions are there for.
