@@ -3,9 +3,10 @@
     proposal ─> [check incarnation of who joins, set state at the known version] ─> applied | refused | unknown
 
 * Never an unconditional write; the version is the one the leader holds (12).
-* No answer (connection lost, session expired): repeat the identical conditional write, since it may have been applied.
+* No answer (connection lost, session expired), or one that says nothing of the state (a server that cannot do it now):
+  repeat the identical conditional write, since it may have been applied.
 * BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.
-  Anything else: freeze, keep the union, wait for LeaderAndIsr.
+  Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
 * The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped (10, KIP-903).
 """
 
@@ -35,6 +36,7 @@ from strandline.runtime.coordination import (
     CoordinationError,
     NoNode,
     Operation,
+    OperationResult,
     SessionExpired,
     SetData,
     TransactionFailed,
@@ -110,12 +112,12 @@ class IsrUpdates:
             results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
             unknown = False
             for (partition, proposal), result in zip(wave, results, strict=True):
-                if isinstance(result, ConnectionLost | SessionExpired):
+                outcome = await self._outcome(partition, proposal, result)
+                if outcome is not None:
+                    self._finish(partition, proposal, outcome)
+                elif _is_current(partition, proposal):
                     unknown = True
-                    if _is_current(partition, proposal):
-                        self._pending.setdefault(partition, proposal)
-                else:
-                    await self._settle(partition, proposal, result)
+                    self._pending.setdefault(partition, proposal)
             if unknown:
                 await trio.sleep(RETRY_DELAY_S)
                 self._wake.set()
@@ -137,27 +139,35 @@ class IsrUpdates:
         ]
         return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
 
-    async def _settle(self, partition: Partition, proposal: IsrProposal, result: object) -> None:
-        """Turn an answer into an outcome; reads only after BadVersion."""
-        if isinstance(result, list):
-            stat = result[-1]
-            assert isinstance(stat, ZnodeStat)
-            outcome: IsrOutcome | None = IsrOutcome(proposal.isr, stat.version)
-        elif isinstance(result, TransactionFailed) and result.index < len(proposal.added):
-            outcome = IsrOutcome()  # an incarnation check failed: nothing was written
+    async def _outcome(
+        self, partition: Partition, proposal: IsrProposal, result: list[OperationResult] | CoordinationError
+    ) -> IsrOutcome | None:
+        """What an answer means; None: it is not known whether that was written. Reads only after BadVersion."""
+        name = str(partition.topic_partition)
+        match result:
+            case [*_, stat]:
+                assert isinstance(stat, ZnodeStat)
+                return IsrOutcome(proposal.isr, stat.version)
+            case TransactionFailed(index=index, cause=BadVersion() | NoNode()) if index < len(proposal.added):
+                self._limited.warning(
+                    ("rejected", partition.topic_partition),
+                    "isr proposal rejected: who would join has been restarted since its fetch",
+                    partition=name,
+                    fetched_as=proposal.added,
+                )
+                return IsrOutcome()
+            case TransactionFailed(cause=BadVersion()):
+                return await self._read_back(partition, proposal)
+            case TransactionFailed(cause=NoNode()):
+                self._log.warning("isr state is gone", partition=name)
+                return IsrOutcome(frozen=True)
+        if not isinstance(result, ConnectionLost | SessionExpired):
             self._limited.warning(
-                ("rejected", partition.topic_partition),
-                "isr proposal rejected: who would join has been restarted since its fetch",
-                partition=str(partition.topic_partition),
-                fetched_as=proposal.added,
+                ("repeated", partition.topic_partition), "isr update repeated", partition=name, error=str(result)
             )
-        elif isinstance(result, TransactionFailed) and isinstance(result.cause, BadVersion):
-            outcome = await self._read_back(partition, proposal)
-        else:
-            self._log.warning("isr update failed", partition=str(partition.topic_partition), error=str(result))
-            outcome = IsrOutcome(frozen=True)
-        if outcome is None or self._finished is None:
-            return
+        return None
+
+    def _finish(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
         if outcome.isr is not None:
             self._changed[partition.topic_partition] = None
             self._announce.set()
@@ -170,10 +180,11 @@ class IsrUpdates:
                 isr=outcome.isr,
                 zk_version=outcome.zk_version,
             )
+        assert self._finished is not None, "bound by the replica manager"
         self._finished(partition, proposal, outcome)
 
     async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
-        """After BadVersion: what stands there? None: not known yet, the same write is tried again."""
+        """After BadVersion: what stands there? None: not known yet."""
         topic, index = partition.topic_partition
         path = PartitionStateZnode.path(topic, index)
         try:
@@ -184,9 +195,6 @@ class IsrUpdates:
             self._log.warning("isr state unreadable", partition=str(partition.topic_partition), error=str(error))
             return IsrOutcome(frozen=True)
         except CoordinationError:
-            if _is_current(partition, proposal):
-                self._pending.setdefault(partition, proposal)
-                self._wake.set()
             return None
         leadership = partition.leadership
         if leadership is None:

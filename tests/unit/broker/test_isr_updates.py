@@ -14,7 +14,7 @@ from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     PartitionStateZnode,
 )
-from strandline.runtime.coordination import Check, SetData
+from strandline.runtime.coordination import Check, CoordinationError, SetData, TransactionFailed
 from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
@@ -218,6 +218,48 @@ async def test_a_partition_that_is_gone_from_zookeeper_freezes_its_leader(
     cluster.join()
     await trio.sleep(0.1)
     assert cluster.leadership.frozen
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_a_write_that_the_server_could_not_do_is_repeated(
+    in_transaction: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Whatever it answers that says nothing of the state (a server out of memory, a request it throttles)."""
+    write, answers = cluster.client.multi_many, []
+    error = CoordinationError("multi: SystemZookeeperError")
+
+    async def fail_twice(transactions):
+        if len(answers) == 2:
+            return await write(transactions)
+        answers.append(TransactionFailed("multi failed", 0, error) if in_transaction else error)
+        return [answers[-1] for _ in transactions]
+
+    monkeypatch.setattr(cluster.client, "multi_many", fail_twice)
+    cluster.join()
+    await trio.sleep(1)
+    assert len(answers) == 2
+    assert cluster.stored() == ([1, 2, 3], 1)
+    assert cluster.leadership.isr == (1, 2, 3) and not cluster.leadership.frozen
+
+
+async def test_a_state_that_cannot_be_read_now_is_read_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    await cluster.admin.set(PATH, cluster.encoded((1,)), 0)
+    read, failures = cluster.client.get, []
+
+    async def fail_for_a_second(path, watch=None):
+        if trio.current_time() > until:
+            return await read(path, watch)
+        failures.append(path)
+        raise CoordinationError("get: SystemZookeeperError")
+
+    until = trio.current_time() + 1
+    monkeypatch.setattr(cluster.client, "get", fail_for_a_second)
+    cluster.join()
+    await trio.sleep(2)
+    assert cluster.leadership.isr == (1,) and not cluster.leadership.frozen
+    assert 5 <= len(failures) <= 10, "not without pauses"
 
 
 async def test_an_unreadable_state_freezes_the_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
