@@ -6,7 +6,8 @@
 3. It holds one batch per producer. The others of the last five are read from the headers of the megabyte before it: a
    producer that has batches on its way wrote lately. (Kafka knows one batch after a start; so does this log of a
    producer whose last batches lie further back, and a repetition of an earlier one is out of order, never appended.)
-   Headers that go on where the snapshot ends prove that it is not what its name says: it counts as damaged.
+   Headers that go on where the snapshot ends prove that it is not what its name says: it counts as damaged. That its
+   last batch is not there proves it, too, unless compaction took it: then no batch holds that offset.
 4. The headers from the snapshot to the log end are added; without any snapshot those of the whole log.
 
 After a clean stop the newest snapshot is of the log end: nothing is walked over but for step 3, and that only where
@@ -57,7 +58,7 @@ def load_states(
     if rows:
         recent = ProducerStates()
         _note_all(recent, _headers(context, segments, *_before(segments, offset), end_offset=offset), segments.folder)
-        if not states.complete_from(recent):
+        if not states.complete_from(recent, lambda last: _is_compacted(context, segments, last)):
             snapshots.remove_damaged(offset, "the batches before its offset go on where it ends", context.report)
             load_states(context, segments, snapshots, states, log_end_offset, trusted_end)
             return
@@ -130,6 +131,14 @@ def _position(context: StorageContext, segment: Segment, offset: int) -> int:
     except CorruptLog as error:
         context.report("producers-incomplete", log=segment.path, why=str(error))
         return 0
+
+
+def _is_compacted(context: StorageContext, segments: SegmentList, offset: int) -> bool:
+    """Whether no batch holds this offset any more."""
+    segment = segments.holding(offset)
+    for header in _headers(context, segments, segment, _position(context, segment, offset)):
+        return header.base_offset > offset
+    return False
 
 
 def _note_idle_times(context: StorageContext, segments: SegmentList, states: ProducerStates) -> None:

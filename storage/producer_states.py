@@ -22,7 +22,7 @@ A follower takes what its leader has checked (`note`). An epoch's state is repla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from strandline.protocol.errors import ErrorCode
@@ -234,17 +234,32 @@ class ProducerStates:
                     AppendedBatch(base_sequence, row.last_sequence, base_offset, row.last_offset, row.timestamp_ms)
                 )
 
-    def complete_from(self, headers: ProducerStates) -> bool:
-        """Take over the earlier batches of those producers whose last batch both know. headers: the same log's states
-        up to the same offset, seen from a later beginning. False where the two contradict each other."""
+    def complete_from(self, headers: ProducerStates, is_compacted: Callable[[int], bool]) -> bool:
+        """Take over the earlier batches of those producers whose last batch both know, or that had one which
+        compaction took. headers: the same log's states up to the same offset, seen from a later beginning.
+        is_compacted(offset): no batch holds it any more. False where the two contradict each other."""
         for producer_id, producer in self._producers.items():
             seen = headers.get(producer_id)
             if seen is None:
                 continue
-            if seen.epoch != producer.epoch or [*producer.batches][-1:] != [*seen.batches][-1:]:
+            last, seen_last = producer.last_offset, seen.last_offset
+            if seen.epoch > producer.epoch or seen_last > last:
                 return False
-            producer.batches = seen.batches
+            if seen_last < last:
+                if not is_compacted(last):
+                    return False
+                if seen.epoch == producer.epoch:
+                    producer.batches.extendleft(reversed([*seen.batches][-RETAINED_BATCHES + 1 :]))
+            elif seen.epoch != producer.epoch or not _is_same(seen.batches[-1], producer.batches[-1]):
+                return False
+            else:
+                producer.batches = seen.batches
         return True
+
+
+def _is_same(batch: AppendedBatch, other: AppendedBatch) -> bool:
+    """But for the timestamp: compaction may have taken the record that had the largest."""
+    return batch[:-1] == other[:-1]
 
 
 def _is_before(sequence: int, other: int) -> bool:

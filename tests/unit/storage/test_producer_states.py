@@ -174,12 +174,22 @@ def test_headers_complete_what_a_snapshot_holds() -> None:
     whole = states(*((sequence, 1) for sequence in range(9)))
     loaded = ProducerStates()
     loaded.take(whole.rows())
-    loaded.complete_from(whole)
+    assert loaded.complete_from(whole, lambda offset: False)
     assert loaded.check(PID, 0, 5, 1) is not None
 
 
 def test_headers_of_another_history_complete_nothing() -> None:
     loaded = states((0, 1))
     other = states((0, 1), (1, 1))
-    loaded.complete_from(other)
+    assert not loaded.complete_from(other, lambda offset: True)
     assert loaded.check(PID, 0, 1, 1) is None
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_last_batch_that_no_header_shows_counts_where_compaction_took_it(is_compacted: bool) -> None:
+    loaded = ProducerStates()
+    loaded.take(states(*((sequence, 1) for sequence in range(9))).rows())
+    left = states(*((sequence, 1) for sequence in range(7)))
+    assert loaded.complete_from(left, lambda offset: is_compacted) == is_compacted
+    if is_compacted:
+        assert [batch.base_sequence for batch in loaded.get(PID).batches] == [3, 4, 5, 6, 8]  # type: ignore[union-attr]

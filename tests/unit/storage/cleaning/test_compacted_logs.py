@@ -11,13 +11,16 @@ import crc32c
 import msgspec
 import pytest
 
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
 from strandline.storage.cleaning.cleaner import Cleaner, Plan, Result
 from strandline.storage.cleaning.columns import Unreadable
+from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.producer_append import Appended, append_checked
 from strandline.testkit.cleaning import batches, check_compacted, clean, plan_for, records_of
 from strandline.testkit.storage_site import (
     TOPIC_ID,
@@ -221,6 +224,40 @@ def test_a_disk_that_fails_while_a_result_is_taken_over_ends_the_log_and_loses_n
     log = site.reload()
     assert records_of(batches(log))[-1].offset == 29
     check_compacted(log)
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [[b"hot"], [b"8", b"hot"]])
+def test_a_snapshot_is_believed_though_compaction_took_what_it_tells_of(site: StorageSite, keys: list[bytes]) -> None:
+    site.config = replace(site.config, segment_bytes=400, index_interval_bytes=100)
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+
+    def send(keys: list[bytes], producer_id: int, sequence: int) -> int | ErrorCode:
+        records = [(1000 + place, key, b"v") for place, key in enumerate(keys)]
+        view = memoryview(bytearray(build_batch(records, "none", (producer_id, 0, sequence))))
+        (outcome,) = append_checked(log, [validate_produced(view, max_batch_bytes=2**20)], 0)
+        return outcome.base_offset if isinstance(outcome, Appended) else outcome.code
+
+    for place in range(8):
+        send([b"%d" % place], 5, place)
+    send(keys, 5, 8)
+    for place in range(4):
+        send([b"6-%d" % place], 6, place)
+    log.flushed(log.flush_plan()())
+    manager.checkpoint_recovery_points()
+    snapshots = list(log.producers.snapshots.offsets)
+    assert log.producers.snapshots.read(snapshots[-1])[0].last_offset == 7 + len(keys)
+    for place in range(8):
+        send([b"hot"], 5, 8 + len(keys) + place)
+    clean(log, site.disk, segment_bytes=400, last_of_producer=last_offsets_of_producers(log))
+    assert not any(record.key == b"hot" and record.offset < 10 for record in records_of(batches(log)))
+    log = site.reload()
+    assert log.producers.snapshots.offsets == snapshots and "producer-snapshot-damaged" not in site.reports.names()
+    assert send([b"hot"], 5, 8 + len(keys) + 7) == log.log_end_offset - 1
+    assert send([b"6-3"], 6, 3) == 11 + len(keys)
 
 
 # --- what cannot be read ----------------------------------------------------------------------------------------------
