@@ -334,7 +334,7 @@ def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) 
         if crc32c(records[position + CRC_START : next_position]) != header.crc:
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the batch at offset {expected_offset} is wrong")
         headers.append(header)
-        expected_offset += header.last_offset_delta + 1
+        expected_offset = header.base_offset + header.last_offset_delta + 1
         lowest_epoch = epoch
         position = next_position
     return headers

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_batch import InvalidBatch, assign_offset
+from strandline.protocol.record_batch import BatchHeader, InvalidBatch, assign_offset
 from strandline.protocol.record_validation import ProducedBatch, validate_fetched
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import FileRegion
@@ -184,7 +184,7 @@ class Log:
                 position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
             ) and self._must_roll(position, size, timestamp, last):
                 self._write([records[taken:done]], start, position, offset, unindexed)
-                self.roll(timestamp)
+                self.roll(timestamp, header)
                 limits, segment, taken = self._limits, self._active, done
                 start = position = unindexed = 0
             if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
@@ -265,15 +265,15 @@ class Log:
         except OSError as error:
             raise self.fail("opening the active segment failed", error) from error
 
-    def roll(self, first_timestamp_ms: int = -1) -> None:
-        """Seal the active segment and begin another at the log end offset; nothing when the active one is empty (its
-        name would be the same). first_timestamp_ms: of the batch that comes next. LogStorageError from the disk."""
+    def roll(self, first_timestamp_ms: int = -1, batch: BatchHeader | None = None) -> None:
+        """Seal the active segment and begin another at the log end offset (at the batch that comes next, where the gap
+        before it is huge); nothing when the active one is empty. first_timestamp_ms: of that batch. LogStorageError."""
         self.health.check()
-        if self._active.base_offset == self.log_end_offset:
-            return
         try:
-            self.segments.roll(self.log_end_offset, self._config)
+            if not self.segments.roll(self.log_end_offset, self._config, batch):
+                return
         except OSError as error:
+            self._use_active()  # one of two may have been begun
             raise self.fail("rolling to a new segment failed", error) from error
         self._use_active()
         self._active.first_timestamp_ms = first_timestamp_ms

@@ -21,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from strandline.storage.errors import CorruptIndex
 
 ENTRY_BYTES = 8
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class OffsetIndex:

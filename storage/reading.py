@@ -16,6 +16,7 @@ from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader
 from strandline.runtime.disk import Buffer, File, FileRegion
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.errors import CorruptLog
+from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.scan import walk_headers
 from strandline.storage.segment import Segment
 
@@ -117,9 +118,10 @@ def base_offset_at(segment: Segment, position: int) -> int | None:
 
 def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the batches of a segment from a boundary on. CorruptLog where no batch stands."""
-    end = position
+    end, base_offset = position, segment.base_offset
+    limit = base_offset + MAX_RELATIVE_OFFSET
     for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
-        if header.base_offset < segment.base_offset or header.last_offset_delta < 0:
+        if header.base_offset < base_offset or header.last_offset_delta < 0 or header.last_offset > limit:
             raise CorruptLog(segment.path, found, f"a batch of offset {header.base_offset} stands there")
         yield found, header
         end = found + header.size_bytes

@@ -293,7 +293,8 @@ def _take_scans(
     for place, (segment, found) in enumerate(zip(segments[first:], scanned, strict=True), first):
         if previous is not None and segment.base_offset != previous.next_offset:
             gap = segment.base_offset > previous.next_offset
-            if not (gap and gap_is_compaction(previous, found, segment.base_offset, known.compacted_below)):
+            before = segments[place - 1]
+            if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
                 cut.why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
                 cut.refuse_unless(known.may_have_lost_data)
                 cut.keep = True

@@ -3,6 +3,10 @@
 A segment is rolled before a batch that would make it larger than `segment.bytes`, whose timestamp lies `segment.ms`
 (less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
 (int32 relative to the base offset), or when an index is full (`segment.index.bytes`).
+
+A segment begins where the one before ends. Only before a batch that even such a one could not hold, since the leader's
+log has a gap above 2^31 offsets there (compaction may leave it), a second one is begun, at the batch itself. The empty
+segment between the two says that nothing is missing (`segment_joins`).
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from typing import NamedTuple
 
 from strandline.storage import offset_index, time_index
 from strandline.storage.context import LogConfig
+from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segment import Segment
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
 _NEVER = 2**63 - 1
 _ASK = -(2**63)
 

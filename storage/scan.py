@@ -21,9 +21,10 @@ from strandline.protocol.record_batch import (
     read_header,
 )
 from strandline.runtime.disk import Disk, File
-from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
+_NO_LIMIT = 2**63 - 1
 _HEADER_CHUNK_BYTES = 16 * 2**10
 _CHECK_CHUNK_BYTES = 2**20
 
@@ -50,6 +51,15 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         position += size_bytes
 
 
+def walk_segment(file: File, base_offset: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk_headers`, of a segment: stops at an offset, too, that cannot be in it."""
+    limit = base_offset + MAX_RELATIVE_OFFSET
+    for found, header in walk_headers(file, position, end):
+        if not base_offset <= header.base_offset <= header.last_offset <= limit:
+            return
+        yield found, header
+
+
 def read_batch(file: File, position: int, header: BatchHeader) -> memoryview:
     """The bytes of one batch."""
     return memoryview(file.pread(header.batch_length + LENGTH_PREFIX_BYTES, position))
@@ -66,6 +76,8 @@ class CheckedPrefix:
     """Why the rest is not; empty when the file is sound to its end."""
     fell: bool = False
     """The fault is an offset or epoch that lies before the one of the last sound batch: one of the two is wrong."""
+    max_offset: int = _NO_LIMIT
+    """No offset above it can stand there."""
 
 
 def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple[int, BatchHeader]]:
@@ -81,7 +93,9 @@ def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple
             header = read_header(buffer, at)
             need = header.batch_length + LENGTH_PREFIX_BYTES
             prefix.fault = _header_fault(header, need, end - prefix.end_position)
-            if not prefix.fault:
+            if not prefix.fault and header.last_offset > prefix.max_offset:
+                prefix.fault = f"offset {header.last_offset} is too high for this segment"
+            elif not prefix.fault:
                 prefix.fault = _order_fault(header, prefix)
                 prefix.fell = bool(prefix.fault)
             if prefix.fault:
@@ -167,7 +181,7 @@ class IndexBuilder:
 def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: int, *, finish: bool) -> IndexBuilder:
     """Both indexes from the headers of a whole .log file of `end` bytes."""
     builder = IndexBuilder(base_offset, index_interval_bytes)
-    for position, header in walk_headers(file, 0, end):
+    for position, header in walk_segment(file, base_offset, 0, end):
         builder.add(position, header)
     if finish:
         builder.finish()
@@ -247,7 +261,7 @@ class _SoundPart:
 def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
     """Check one segment by itself: what stands before it is not known. OSError from the disk."""
     sound = _SoundPart(task)
-    prefix = CheckedPrefix(0, task.base_offset, -1)
+    prefix = CheckedPrefix(0, task.base_offset, -1, max_offset=task.base_offset + MAX_RELATIVE_OFFSET)
     held: tuple[int, BatchHeader] | None = None
     file = disk.open(task.path, read_only=True)
     try:

@@ -2,7 +2,8 @@
 
 A segment begins where the one before ends, always: it is named by the log end offset of the moment when it was begun.
 Only the cleaner leaves gaps between segments, and then there are gaps inside of segments, too: offsets that no batch
-covers, or batches with fewer records than offsets. So a gap without any such trace is a file that was taken away.
+covers, or batches with fewer records than offsets. So a gap without any such trace is a file that was taken away. A gap
+that no segment can bridge has an empty segment before it (`roll`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import CorruptLog, DamagedLog
-from strandline.storage.offset_index import ENTRY_BYTES
+from strandline.storage.offset_index import ENTRY_BYTES, MAX_RELATIVE_OFFSET
 from strandline.storage.reading import headers_from
 from strandline.storage.scan import ScannedSegment
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
@@ -54,6 +55,8 @@ def check_joins(
                 f"{following.path}{LOG_SUFFIX} begins at {following.base_offset}, inside of the segment before, which "
                 f"ends at {end_offset}",
             )
+        if is_marked_gap(segment, following.base_offset):
+            continue
         if following.base_offset > compacted_below and not (_has_gaps(segment) or _has_gaps(following)):
             raise DamagedLog(folder, f"the offsets from {end_offset} up to {following.base_offset} are missing")
     return first_unsafe
@@ -107,8 +110,16 @@ def leaves_gap(header: BatchHeader, expected_offset: int) -> bool:
     return header.base_offset != expected_offset or header.records_count != header.last_offset_delta + 1
 
 
+def is_marked_gap(segment: Segment, following_base_offset: int) -> bool:
+    """Whether the segment only says that the offsets up to the next one are a gap. (A batch has fewer than 2^30.)"""
+    return not segment.size_bytes and following_base_offset - segment.base_offset > MAX_RELATIVE_OFFSET // 2
+
+
 def gap_is_compaction(
-    previous: ScannedSegment, following: ScannedSegment, base_offset: int, compacted_below: int
+    segment: Segment, previous: ScannedSegment, following: ScannedSegment, base_offset: int, compacted_below: int
 ) -> bool:
-    """Whether the gap before a segment at `base_offset` is the cleaner's."""
+    """Whether the gap between a segment and the one at `base_offset` is the cleaner's. previous, following: what was
+    found in the two."""
+    if is_marked_gap(segment, base_offset):
+        return True
     return base_offset <= compacted_below or previous.has_gaps or following.has_gaps

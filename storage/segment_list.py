@@ -10,9 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk
 from strandline.storage import reading
 from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segment import Segment
 from strandline.storage.tail import activate
 
@@ -60,8 +62,18 @@ class SegmentList:
         first = max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
         return [path for segment in self._segments[first:] for path in segment.file_paths()]
 
-    def roll(self, base_offset: int, config: LogConfig) -> None:
-        """Seal the active segment and begin another."""
+    def roll(self, base_offset: int, config: LogConfig, batch: BatchHeader | None = None) -> bool:
+        """Seal the active segment and begin another, unless it is empty and has that base offset (its name would be the
+        same). Where that one cannot hold `batch`, which comes next, yet another is begun there. Whether any was."""
+        rolls = self.active.base_offset != base_offset
+        if rolls:
+            self._begin(base_offset, config)
+        if batch is not None and batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            self._begin(batch.base_offset, config)
+            return True
+        return rolls
+
+    def _begin(self, base_offset: int, config: LogConfig) -> None:
         self.active.seal()
         try:
             following = create_segment(self._context, self.folder, base_offset, config, self._random)

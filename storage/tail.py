@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import CorruptIndex
-from strandline.storage.scan import IndexBuilder, build_indexes, walk_headers
+from strandline.storage.scan import IndexBuilder, build_indexes, walk_headers, walk_segment
 from strandline.storage.segment import Segment
 from strandline.storage.time_index import NO_TIMESTAMP
 
@@ -43,7 +43,7 @@ def _resume(segment: Segment) -> int:
     builder.resume(time_index.last_timestamp_ms, time_index.last_offset)
     next_offset = segment.base_offset
     start = end = offset_index.last_position
-    for position, header in walk_headers(segment.log.get(), start, segment.size_bytes):
+    for position, header in walk_segment(segment.log.get(), segment.base_offset, start, segment.size_bytes):
         if position == start and len(offset_index) and header.last_offset != offset_index.last_offset:
             raise CorruptIndex(f"the batch at byte {position} ends at {header.last_offset}, not as the index says")
         builder.add(position, header)
