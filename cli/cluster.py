@@ -197,7 +197,10 @@ class EmbeddedCluster:
         config = folder / "server.properties"
         if broker_id not in self._ports:
             self._ports[broker_id] = self._choose_port(broker_id, config)
-        config.write_text("".join(f"{key}={value}\n" for key, value in self._broker_properties(broker_id).items()))
+        lines = [f"{key}={value}\n" for key, value in self._broker_properties(broker_id).items()]
+        config.write_text(
+            "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines)
+        )
         # -P: a folder of the user's that happens to be called like one of ours must not be imported.
         command = [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(config)]
         self.brokers[broker_id].start(command, folder=folder)

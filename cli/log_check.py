@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from strandline.storage.log_check import CheckProgress, Finding
 
+_SEGMENT = re.compile(r"[0-9]{20}\.log")
 _COLOURS = {"refuse": "bold red", "lose": "red", "repair": "yellow", "note": "dim"}
 
 
@@ -27,7 +29,11 @@ _COLOURS = {"refuse": "bold red", "lose": "red", "repair": "yellow", "note": "di
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER…")
 @click.option("--quick", is_flag=True, help="Only what a start looks at, not every batch.")
 @click.option(
-    "--index-interval-bytes", default=4096, show_default=True, help="As the broker has it (log.index.interval.bytes)."
+    "--index-interval-bytes",
+    type=click.IntRange(min=0, max=2**31 - 1),
+    default=4096,
+    show_default=True,
+    help="As the broker has it (log.index.interval.bytes).",
 )
 @output_option
 def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, output: str) -> int:
@@ -38,6 +44,8 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
     for path in paths:
         if not os.path.isdir(path):
             raise click.ClickException(f"{path} is no folder; name the folders of log.dirs")
+        if any(_SEGMENT.fullmatch(name) for name in os.listdir(path)):
+            raise click.ClickException(f"{path} is the folder of one partition; name the one above it, of log.dirs")
     from strandline.runtime.clock import SystemWallClock
     from strandline.runtime.config import load_broker_config, topic_config
     from strandline.runtime.disk_posix import PosixDisk
@@ -84,19 +92,17 @@ def _json_line(finding: Finding) -> str:
 
 
 def _print(findings: Sequence[Finding], paths: Sequence[str]) -> None:
+    """A line each, however long: paths stay whole."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(soft_wrap=False)
+    console = Console()
     if findings:
-        table = Table(box=None, pad_edge=False, show_edge=False)
-        for title in ("A START WOULD", "WHERE", "WHAT"):
-            table.add_column(title, overflow="fold")
-        for finding in findings:
-            where = os.path.relpath(finding.where, paths[0]) if len(paths) == 1 and finding.where else finding.where
-            table.add_row(Text(finding.severity, _COLOURS[finding.severity]), Text(where), Text(finding.what))
-        console.print(table)
+        console.print("A START WOULD", style="bold")
+    for finding in findings:
+        where = os.path.relpath(finding.where, paths[0]) if len(paths) == 1 and finding.where else finding.where
+        severity = (f"{finding.severity:<6}", _COLOURS[finding.severity])
+        console.print(Text.assemble(severity, "  ", where, ": ", finding.what), soft_wrap=True)
     counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}
     if any(count for severity, count in counts.items() if severity != "note"):
         said = ", ".join(f"{count} to {severity}" for severity, count in counts.items() if count and severity != "note")

@@ -13,6 +13,7 @@ import click
 from strandline.cli.options import output_option
 
 TIMEOUT_S = 5.0
+JSON_VERSION = 1
 
 
 @click.command(epilog="Example: strandline ready --admin 127.0.0.1:9644 && echo serving")
@@ -36,7 +37,7 @@ def ready(text: str, output: str) -> int:
     try:
         address = parse_address("--admin", text)
     except InvalidConfig as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(f"--admin '{text}' {error.why}") from None
     if address is None or address.port == 0:
         raise click.UsageError(f"--admin {text!r} names no port: give the one that the broker printed at its start")
     if address.host in EVERY_INTERFACE:
@@ -50,7 +51,9 @@ def ready(text: str, output: str) -> int:
     except (ValueError, KeyError, TypeError):
         raise click.ClickException(f"{address} is no broker's admin port: it answered {status}") from None
     if output == "json":
-        click.echo(json.dumps({"ready": not waits, "waits": waits}))
+        click.echo(
+            json.dumps({"_command": "ready", "_version": JSON_VERSION, "ready": not waits, "waits": waits}, indent=2)
+        )
     else:
         click.echo("ready" if not waits else "\n".join(f"not ready: {reason}" for reason in waits))
     return 1 if waits else 0

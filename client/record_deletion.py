@@ -23,6 +23,13 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
+_REASONS: Mapping[int, str] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "only what is committed can be deleted, and this offset lies above it",
+    ErrorCode.POLICY_VIOLATION: "its cleanup.policy is compact; write a record without a value for each key that is "
+    "to go, or add delete to the policy",
+}
+"""What these codes mean here (their general texts are for consumers and for limits); the answer has no words."""
+
 
 class Attempts(Protocol):
     """One call of the admin client: its deadline, its attempts, its last cause."""
@@ -111,7 +118,9 @@ async def _ask(
             tp = TopicPartition(topic.name, part.partition_index)
             if tp in asked:
                 results[tp] = (
-                    error_for(part.error_code, f"deleting records of {tp}", f"broker {leader}")
+                    error_for(
+                        part.error_code, f"deleting records of {tp}", f"broker {leader}", _REASONS.get(part.error_code)
+                    )
                     if part.error_code
                     else part.low_watermark
                 )

@@ -52,5 +52,6 @@ def _key(rest: str) -> str:
 
 
 def _on_every_interface(entry: str) -> str:
+    """An entry without an address stays as it is: it is refused by its own text."""
     name, separator, address = entry.partition("://")
-    return f"{name}{separator}0.0.0.0:{address.rpartition(':')[2]}"
+    return f"{name}{separator}0.0.0.0:{address.rpartition(':')[2]}" if separator else entry

@@ -81,7 +81,10 @@ def parse_address(key: str, text: str) -> Address | None:
     """`host:port`; an empty text is None. InvalidConfig: anything else."""
     if not text.strip():
         return None
-    (listener,) = parse_listeners(key, [f"ADMIN://{text.strip()}"], {"ADMIN": "PLAINTEXT"})
+    try:
+        (listener,) = parse_listeners(key, [f"ADMIN://{text.strip()}"], {"ADMIN": "PLAINTEXT"})
+    except InvalidConfig:
+        raise InvalidConfig(key, text, "must be host:port, for example 127.0.0.1:9644") from None
     return Address(listener.host, listener.port)
 
 

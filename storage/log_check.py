@@ -42,7 +42,7 @@ _SEVERITIES = {
 _TEXTS = {
     "log-truncated": "would be cut at offset {offset} (byte {position}), dropping {dropped_bytes} bytes: {why}",
     "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be dropped: {why}",
-    "log-refused": "{why}",
+    "log-refused": "would not be loaded: {why}",
     "log-shortened": "ends at {end_offset}, but everything below {protected_below} was durable or committed",
     "log-restarted": "ends at {end_offset}, below its start: it would begin anew, empty, at {log_start_offset}",
     "log-segment-damaged": "would be checked batch by batch: {why}",
@@ -51,7 +51,11 @@ _TEXTS = {
     "index-orphan-removed": "index without a .log would be removed",
     "epochs-rebuilt": "leader-epoch-checkpoint would be rebuilt from the batches",
     "producers-rebuilt": "producer states would be rebuilt from the batches",
-    "checkpoint-bad-line": "a line cannot be read: {line}",
+    "checkpoint-bad-line": "a line cannot be read, it would be left out: {line}",
+    "checkpoint-bad-count": "announces {announced} entries and has {found}: those would be taken",
+    "checkpoint-bad-version": "begins with '{version}' instead of version 0: would be taken as empty",
+    "checkpoint-unreadable": "would be taken as empty: {why}",
+    "log-unknown-file": "not a file of a log: would be left alone",
     "log-dir-unknown-folder": "not a log: would be left alone",
 }
 
@@ -83,13 +87,16 @@ class _Collector:
 
     def warning(self, event: str, **fields: Any) -> None:
         place = next((str(fields[key]) for key in ("log", "segment", "path") if key in fields), "")
+        told: dict[str, Any] = _Lenient(fields)
+        if event == "log-refused":  # of a log its name only; the reason begins with its folder
+            folder, _, why = str(fields["why"]).partition(" was not loaded: ")
+            if why:
+                place, told["why"] = folder, why
         severity = _SEVERITIES.get(event, REPAIR)
         if fields.get("kept_aside"):
             severity = LOSE
         text = _TEXTS.get(event)
-        what = (
-            text.format_map(_Lenient(fields)) if text else " ".join([event, *(f"{k}={v}" for k, v in fields.items())])
-        )
+        what = text.format_map(told) if text else " ".join([event, *(f"{k}={v}" for k, v in fields.items())])
         self.findings.append(Finding(severity, place, " ".join(what.split()), event, fields))
 
 
@@ -112,10 +119,15 @@ def check_directories(
     index interval matters. Blocking. LogDirLocked: the broker runs; OSError from the disk."""
     overlay = OverlayDisk(disk)
     collector = _Collector()
+    try:
+        broker_id = _broker_id(disk, paths[0])
+    except ValueError as error:
+        why = f"a start would refuse the folder, for its broker.id cannot be read: {error}"
+        return [Finding(REFUSE, f"{paths[0]}/{META_PROPERTIES}", why, "start-refused")]
     manager = LogManager(
         overlay,
         paths,
-        broker_id=_broker_id(disk, paths[0]),
+        broker_id=broker_id,
         topic_config_for=lambda topic: config,
         wall_clock=wall_clock,
         random=stream,
@@ -144,11 +156,15 @@ def check_directories(
 
 
 def _broker_id(disk: Disk, path: str) -> int:
-    """Whose folder it is: what the start is told, so that only folders of several brokers are found wrong."""
+    """Whose folder it is: what the start is told, so that only folders of several brokers are found wrong. ValueError
+    where the folder does not tell."""
     try:
-        return int(parse_properties(read_file(disk, f"{path}/{META_PROPERTIES}").decode()).get("broker.id", "0"))
-    except (FileNotFoundError, ValueError):
+        text = parse_properties(read_file(disk, f"{path}/{META_PROPERTIES}").decode()).get("broker.id", "0")
+    except FileNotFoundError:
         return 0
+    if not text.isdecimal():
+        raise ValueError(f"{text[:50]!r} is no number")
+    return int(text)
 
 
 def _load(

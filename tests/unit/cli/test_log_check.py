@@ -24,7 +24,7 @@ def test_a_sound_folder_is_exit_code_0(shell: Any, site: DamageSite) -> None:
     assert shell("log-check", site.root, "--output", "json").out == ""
 
 
-def test_what_a_start_would_do_is_told_as_table_and_json_and_not_done(shell: Any, site: DamageSite) -> None:
+def test_what_a_start_would_do_is_told_as_text_and_json_and_not_done(shell: Any, site: DamageSite) -> None:
     torn = site.disk.read(site.path(-1)) + b"torn"
     site.disk.write(site.path(-1), torn)
     ran = shell("log-check", site.root)
@@ -49,3 +49,37 @@ def test_what_is_no_folder_is_named(shell: Any, tmp_path: Path) -> None:
     ran = shell("log-check", f"{tmp_path}/nowhere")
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "nowhere is no folder" in ran.err
     assert shell("log-check").code == 2
+
+
+def test_a_finding_is_one_line_with_its_path_whole(shell: Any, site: DamageSite) -> None:
+    site.disk.write(f"{site.root}/replication-offset-checkpoint", b"garbage\n")
+    ran = shell("log-check", site.root)
+    (line,) = (line for line in ran.out.splitlines() if "replication-offset-checkpoint" in line)
+    assert (
+        line
+        == "repair  replication-offset-checkpoint: begins with 'garbage' instead of version 0: would be taken as empty"
+    )
+
+
+def test_a_refused_log_is_named_by_its_folder_in_text_and_json(shell: Any, site: DamageSite) -> None:
+    Path(site.path(1)).unlink()
+    ran = shell("log-check", site.root)
+    assert "refuse  t-0: would not be loaded: " in ran.out
+    found = [json.loads(line) for line in shell("log-check", site.root, "--output", "json").out.splitlines()]
+    assert [line["where"] for line in found if line["severity"] == "refuse"] == [site.folder]
+
+
+def test_a_partitions_folder_is_not_taken_for_a_data_folder(shell: Any, site: DamageSite) -> None:
+    ran = shell("log-check", site.folder)
+    assert ran.code == 1 and "name the one above it" in ran.err
+
+
+def test_a_broker_id_that_is_no_number_is_refused_by_its_own_text(shell: Any, site: DamageSite) -> None:
+    site.disk.write(f"{site.root}/meta.properties", b"version=0\nbroker.id=two\n")
+    ran = shell("log-check", site.root)
+    assert ran.code == 1 and "broker.id cannot be read" in ran.out and "'two'" in ran.out
+
+
+def test_an_interval_below_zero_is_a_usage_error(shell: Any, site: DamageSite) -> None:
+    ran = shell("log-check", "--index-interval-bytes", "-4", site.root)
+    assert ran.code == 2 and "--index-interval-bytes" in ran.err

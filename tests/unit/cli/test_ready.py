@@ -52,7 +52,12 @@ def test_a_broker_that_waits_is_exit_code_1_with_its_reasons(shell: Any, port: A
     ran = shell("ready", "--admin", f"127.0.0.1:{port.server_port}")
     assert (ran.code, ran.out) == (1, "not ready: not registered in ZooKeeper\n")
     ran = shell("ready", "--admin", f"127.0.0.1:{port.server_port}", "--output", "json")
-    assert json.loads(ran.out) == {"ready": False, "waits": ["not registered in ZooKeeper"]}
+    assert json.loads(ran.out) == {
+        "_command": "ready",
+        "_version": 1,
+        "ready": False,
+        "waits": ["not registered in ZooKeeper"],
+    }
 
 
 def test_the_address_comes_from_the_brokers_own_variable_and_every_interface_is_loopback(
@@ -75,7 +80,7 @@ def test_a_server_of_another_kind_is_told_apart(shell: Any, port: AdminPort) -> 
     assert ran.code == 1 and "is no broker's admin port" in ran.err
 
 
-@pytest.mark.parametrize("text", ["9644", "127.0.0.1:0", "host:port"])
+@pytest.mark.parametrize("text", ["9644", "127.0.0.1:0", "host:port", "127.0.0.1:99999"])
 def test_an_address_that_is_none_is_a_usage_error(shell: Any, text: str) -> None:
     ran = shell("ready", "--admin", text)
-    assert ran.code == 2 and "--admin" in ran.err
+    assert ran.code == 2 and "--admin" in ran.err and "PLAINTEXT" not in ran.err

@@ -66,3 +66,7 @@ def test_listeners_that_are_given_stay() -> None:
 def test_a_key_that_nobody_knows_is_warned_about() -> None:
     config = load_broker_config(properties_from_environment(_REQUIRED | {"KAFKA_NUM_PARTITION": "3"}))
     assert "unknown key num.partition is ignored; did you mean num.partitions?" in config.warnings
+
+
+def test_an_advertised_entry_without_an_address_is_not_changed() -> None:
+    assert properties_from_environment({"STRANDLINE_ADVERTISED_LISTENERS": "garbage"})["listeners"] == "garbage"
