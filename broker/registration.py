@@ -260,5 +260,6 @@ class Registration:
             leader=NO_BROKER if leads else state.leader,
             leader_epoch=state.leader_epoch + 1,
             isr=list(isr),
+            left_isr=[*(member for member in state.left_isr or () if member != self.broker_id), self.broker_id],
         )
         return SetData(path, changed.encode(), znode.stat.version)

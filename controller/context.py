@@ -50,7 +50,8 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
     """One partition-state znode. `zk_version` is the compare-and-set token, `mzxid` the transaction that wrote it
-    (0 when this controller wrote it and has not read it since)."""
+    (0 when this controller wrote it and has not read it since). `left_isr`: members that took themselves out since they
+    may have lost data, while nobody has led since."""
 
     leader: int
     leader_epoch: int
@@ -58,6 +59,7 @@ class LeaderAndIsr:
     controller_epoch: int
     zk_version: int
     mzxid: int = 0
+    left_isr: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:

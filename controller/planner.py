@@ -44,7 +44,8 @@ class PartitionChange:
 
 @dataclass(slots=True)
 class Plan:
-    """`recover`: every ISR member is back and may have lost data: ask all live replicas where their logs end.
+    """`recover`: every ISR member is back and may have lost data, and so are those that left the ISR because of it: ask
+    all live replicas where their logs end.
     `unclean_candidates`: topics that could be led at the price of data, if their configuration allows it."""
 
     changes: list[PartitionChange] = field(default_factory=list)
@@ -119,7 +120,9 @@ def _elect(
         return change_state(context, topic_partition, state, leader, isr, "leader failed")
     suspected = [member for member in state.isr if (member, topic_partition) in context.suspects]
     if suspected:
-        if len(suspected) == len(state.isr) and all(context.is_online(r, topic_partition) for r in suspected):
+        back = all(context.is_online(r, topic_partition) for r in suspected)
+        left = {member for member in state.left_isr if member in replicas}
+        if len(suspected) == len(state.isr) and back and left <= context.brokers.keys():
             plan.recover.append(topic_partition)
         return None
     stray = unclean_election(
@@ -145,11 +148,19 @@ def change_state(
     why: str,
     unclean: bool = False,
 ) -> PartitionChange:
-    """The next state of a partition, one leader epoch on. The leader, if any, is in its ISR, which is never empty."""
+    """The next state of a partition, one leader epoch on. The leader, if any, is in its ISR, which is never empty. Once
+    somebody leads, it does not matter any more who had left the ISR before."""
     assert isr and (leader == NO_BROKER or leader in isr), f"{topic_partition}: leader {leader}, ISR {isr}"
     target = PartitionState.OFFLINE if leader == NO_BROKER else PartitionState.ONLINE
     check_partition_move(topic_partition, PartitionState.ONLINE if state.has_leader else PartitionState.OFFLINE, target)
-    after = LeaderAndIsr(leader, state.leader_epoch + 1, isr, context.epoch, state.zk_version + 1)
+    after = LeaderAndIsr(
+        leader,
+        state.leader_epoch + 1,
+        isr,
+        context.epoch,
+        state.zk_version + 1,
+        left_isr=state.left_isr if leader == NO_BROKER else (),
+    )
     return PartitionChange(topic_partition, state, after, state.zk_version, why, unclean)
 
 

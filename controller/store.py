@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from strandline.controller import state_znodes
 from strandline.controller.context import LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.planner import PartitionChange
 from strandline.protocol import znodes
@@ -167,20 +168,10 @@ class ClusterStore:
 
     def _state(self, tp: TopicPartition, znode: Znode) -> LeaderAndIsr | None:
         try:
-            decoded = znodes.PartitionStateZnode.decode(
-                znodes.PartitionStateZnode.path(tp.topic, tp.partition), znode.data
-            )
+            return state_znodes.decode(tp, znode)
         except znodes.InvalidZnode as error:
             self._log.error("partition left out: its state cannot be read", partition=str(tp), cause=str(error))
             return None
-        return LeaderAndIsr(
-            decoded.leader,
-            decoded.leader_epoch,
-            tuple(decoded.isr),
-            decoded.controller_epoch,
-            znode.stat.version,
-            znode.stat.mzxid,
-        )
 
     async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """Overrides of each topic; a topic without any, or with some that cannot be read, has {}."""
@@ -381,14 +372,8 @@ class ClusterStore:
 
 
 def _operations(change: PartitionChange, directories: set[str]) -> list[Operation]:
-    tp, after = change.topic_partition, change.after
-    path = znodes.PartitionStateZnode.path(tp.topic, tp.partition)
-    data = znodes.PartitionStateZnode(
-        controller_epoch=after.controller_epoch,
-        leader=after.leader,
-        leader_epoch=after.leader_epoch,
-        isr=list(after.isr),
-    ).encode()
+    tp = change.topic_partition
+    path, data = znodes.PartitionStateZnode.path(tp.topic, tp.partition), state_znodes.encode(change.after)
     if change.expected_version is not None:
         return [SetData(path, data, change.expected_version)]
     directory = path.removesuffix("/state")

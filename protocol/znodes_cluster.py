@@ -208,13 +208,18 @@ def _by_number(path: str, partitions: dict[str, list[int]]) -> dict[int, list[in
 
 
 class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads and who is in sync. `leader` −1: nobody. Only written on condition of its version (safety.md 12)."""
+    """Who leads and who is in sync. `leader` −1: nobody. Only written on condition of its version (safety.md 12).
+
+    left_isr: who took itself out of the ISR since it may have lost data, while nobody has led since (Kafka has no such
+    field and does not mind it): where all that is left of the ISR may have lost data, too, one of these may have most.
+    """
 
     controller_epoch: Int32
     leader: Int32
     version: int = 1
     leader_epoch: Int32
     isr: list[Int32]
+    left_isr: list[Int32] | msgspec.UnsetType = msgspec.UNSET
 
     VERSION: ClassVar[int] = 1
 

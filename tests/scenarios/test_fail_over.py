@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.protocol.types import NO_BROKER
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = [1, 2, 3]
@@ -127,6 +128,26 @@ async def test_power_loss_of_everybody_loses_nothing_that_was_flushed(autojump_c
             cluster.lose_power(broker)
         for broker in ALL:
             await cluster.start_broker(broker)
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_after_a_power_loss_of_everybody_who_left_the_isr_because_of_it_is_waited_for(autojump_clock) -> None:
+    """Only broker 2's disk kept what was acknowledged. It comes back first, leaves the ISR, dies again; the others come
+    back with empty logs: one of them, the last of the ISR, would lead if nobody knew of broker 2."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("acked", 10), one_by_one=True)
+        cluster.broker(2).log_manager.flush_all()
+        for broker in ALL:
+            cluster.lose_power(broker)
+        await cluster.start_broker(2)
+        assert cluster.isr(T0) == [1, 3]
+        await trio.sleep(10)
+        cluster.crash(2)
+        for broker in (1, 3):
+            await cluster.start_broker(broker)
+        await trio.sleep(30)
+        assert cluster.leader(T0) == NO_BROKER
+        await cluster.start_broker(2)
         await check_at_the_end(cluster, ledger)
 
 

@@ -231,6 +231,20 @@ def test_recovery_waits_until_all_members_are_back() -> None:
     assert (plan.changes, plan.recover) == ([], [])
 
 
+def test_recovery_waits_for_those_too_that_left_the_isr_because_of_what_they_may_have_lost() -> None:
+    state = replace(led(-1, 1, mzxid=50), left_isr=(2, 9))
+    assert plan_partitions(lossy_context(state, live=(1,)), [TP]).recover == []
+    assert plan_partitions(lossy_context(state, live=(1, 2)), [TP]).recover == [TP], "9 is not assigned any more"
+
+
+def test_who_left_the_isr_is_remembered_until_somebody_leads() -> None:
+    state = replace(led(1, 1, 2), left_isr=(3,))
+    [change] = plan_partitions(context_of((3,), state), [TP]).changes
+    assert (change.after.leader, change.after.left_isr) == (-1, (3,))
+    [change] = plan_partitions(context_of((2, 3), state), [TP]).changes
+    assert (change.after.leader, change.after.left_isr) == (2, ())
+
+
 def test_an_unsuspected_member_is_elected_and_the_suspect_leaves_the_isr() -> None:
     [change] = plan_partitions(lossy_context(led(-1, 1, 2, mzxid=50)), [TP]).changes
     assert (change.after.leader, change.after.isr) == (2, (2,))

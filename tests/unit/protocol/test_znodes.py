@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,7 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         leader=int32,
         leader_epoch=int32,
         isr=st.lists(int32, max_size=4),
+        left_isr=st.just(msgspec.UNSET) | st.lists(int32, max_size=4),
     ),
     ControllerZnode: st.builds(ControllerZnode, int32, st.integers(-1, 2**43)),
     ControllerEpochZnode: st.builds(ControllerEpochZnode, int32),
