@@ -45,7 +45,7 @@ TOPIC_KEYS: tuple[TopicKey, ...] = (
     _row("flush.ms", "log.flush.interval.ms", "fsync records at this age."),
     _row("index.interval.bytes", "log.index.interval.bytes", "Bytes of log between two index entries."),
     _row("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
-         "Records that wait longer are compacted whatever the ratio says."),
+         "Records that wait longer are compacted whatever the ratio says; closes segments as segment.ms does."),
     _row("max.message.bytes", "message.max.bytes", "Largest batch that producers may send."),
     _row("message.downconversion.enable", "log.message.downconversion.enable", "Serve consumers of old formats."),
     _row("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms",

@@ -4,6 +4,9 @@ A segment is rolled before a batch that would make it larger than `segment.bytes
 (less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
 (int32 relative to the base offset), or when an index is full (`segment.index.bytes`).
 
+In a compacted log `max.compaction.lag.ms` counts as `segment.ms` does, the shorter one (KIP-354): what stands in the
+active segment cannot be compacted. As in Kafka only an append rolls: a log that nobody writes to keeps its last one.
+
 A segment begins where the one before ends. Only before a batch that even such a one could not hold, since the leader's
 log has a gap above 2^31 offsets there (compaction may leave it), a second one is begun, at the batch itself. The empty
 segment between the two says that nothing is missing (`segment_joins`).
@@ -42,8 +45,16 @@ def roll_limits(segment: Segment, config: LogConfig) -> RollLimits:
     last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
     if segment.size_bytes == 0 or len(segment.indexes.offset) >= entries or segment.first_timestamp_ms < 0:
         return RollLimits(_ASK, _NEVER, last_offset, entries)
-    oldest_ms = segment.first_timestamp_ms + config.segment_ms - segment.roll_jitter_ms
+    oldest_ms = segment.first_timestamp_ms + max_age_ms(segment, config)
     return RollLimits(config.segment_bytes, oldest_ms, last_offset, entries)
+
+
+def max_age_ms(segment: Segment, config: LogConfig) -> int:
+    """How long a segment stays the active one."""
+    age_ms = config.segment_ms - segment.roll_jitter_ms
+    if "compact" in config.cleanup_policy:
+        return min(age_ms, config.max_compaction_lag_ms)
+    return age_ms
 
 
 def index_entries(config: LogConfig) -> int:
@@ -75,4 +86,4 @@ def must_roll(
         waited_ms = now_ms - segment.created_ms
     else:
         waited_ms = timestamp_ms - segment.first_timestamp_ms
-    return waited_ms > config.segment_ms - segment.roll_jitter_ms
+    return waited_ms > max_age_ms(segment, config)

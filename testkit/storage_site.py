@@ -34,6 +34,7 @@ class SmallLogConfig:
     index_interval_bytes: int = 200
     flush_messages: int = 2**63 - 1
     flush_ms: int | None = None
+    max_compaction_lag_ms: int = 2**63 - 1
     cleanup_policy: tuple[str, ...] = ("delete",)
     retention_ms: int = -1
     retention_bytes: int = -1

@@ -188,6 +188,25 @@ def test_records_without_a_time_roll_by_the_age_of_the_segment(site: StorageSite
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("policy", "segment_ms", "lag_ms", "bases"),
+    [
+        (("compact",), 10_000, 1000, [0, 2]),
+        (("compact", "delete"), 10_000, 1000, [0, 2]),
+        (("delete",), 10_000, 1000, [0]),
+        (("compact",), 1000, 10_000, [0, 2]),
+        (("compact",), 10_000, 1001, [0]),
+    ],
+)
+def test_a_compacted_log_rolls_at_its_longest_lag_too(
+    site: StorageSite, policy: tuple[str, ...], segment_ms: int, lag_ms: int, bases: list[int]
+) -> None:
+    log = site.log(segment_bytes=10**6, segment_ms=segment_ms, max_compaction_lag_ms=lag_ms, cleanup_policy=policy)
+    fill(log, 2)
+    log.append_as_leader(produced(timestamp_ms=2001), 0)
+    assert [segment.base_offset for segment in log.segments] == bases
+
+
 def test_jitter_rolls_earlier_never_later(site: StorageSite) -> None:
     log = site.log(segment_bytes=10**6, segment_ms=10_000, segment_jitter_ms=4000)
     starts = [0]
