@@ -169,8 +169,7 @@ class Term:
         except Exception:
             self.failed_events += 1
             self.log.exception("event failed", event_kind=str(event))
-            if isinstance(event, Trigger):
-                self.later(event)
+            self.later(event)
 
     def later(self, event: Event, seconds: float = RETRY_SECONDS) -> None:
         """Put an event into the queue after a while."""

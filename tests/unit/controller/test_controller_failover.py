@@ -352,6 +352,31 @@ async def test_an_exception_in_one_event_ends_neither_the_loop_nor_the_event(
     assert controller.epoch == 1
 
 
+async def test_a_brokers_answer_is_not_lost_by_an_exception_while_it_is_handled(
+    autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes only once: no watch would bring the controller to look again."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    original, failures = controller.term.store.write_states, iter(range(2))
+
+    def broken(request: Any) -> Any:
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+        return None
+
+    async def write_states(changes: Any) -> Any:
+        if changes[0].before is not None and next(failures, None) is not None:
+            raise ZeroDivisionError("a bug")
+        return await original(changes)
+
+    monkeypatch.setattr(controller.term.store, "write_states", write_states)
+    cluster.brokers[2].script = broken
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    assert controller.term.failed_events == 2
+
+
 async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1)
     await cluster.controller_on(1)
