@@ -8,7 +8,7 @@ Format of both directions: frames of uint32 (big endian) length and so many byte
 
 Rules: the process belongs to its parent. It ends at once, in the middle of a job too, when its standard input ends: so
 a broker that was killed leaves nobody behind who writes to its folders. Ctrl-C of the terminal is the parent's
-business. It runs at low priority: what it computes can wait, the event loop cannot. Nothing but frames goes to standard
+business. It runs at low priority: what it computes can wait, event loops cannot. Nothing but frames goes to standard
 output.
 """
 
@@ -19,6 +19,7 @@ import os
 import signal
 import struct
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -30,6 +31,9 @@ from strandline.runtime.disk_posix import PosixDisk
 MAX_FRAME_BYTES = 2**30
 LENGTH = struct.Struct(">I")
 NICENESS = 10
+AUTOGROUP = "/proc/self/autogroup"
+AUTOGROUP_ATTEMPTS, AUTOGROUP_PAUSE_S = 30, 0.1
+"""The kernel takes one change every 0.1 s, of the whole machine."""
 PACKAGE = "strandline."
 
 
@@ -74,6 +78,28 @@ def describe(error: BaseException) -> tuple[str, str, int | None]:
     return type(error).__name__, str(error), None
 
 
+def _give_way() -> None:
+    """To everybody on this machine, not only to this broker."""
+    os.nice(NICENESS)
+    if os.getsid(0) == os.getpid():
+        threading.Thread(target=_lower_session, daemon=True).start()
+
+
+def _lower_session() -> None:
+    """Linux shares the CPU out among sessions first (autogroup), and niceness counts only within one: beside other
+    brokers of the machine this worker's session would weigh as much as theirs (measured: compaction took p99 of
+    Produce, three brokers on two cores, to 3.5 times what it was; so 1.6 times)."""
+    for _ in range(AUTOGROUP_ATTEMPTS):
+        try:
+            with open(AUTOGROUP, "w", encoding="ascii") as file:
+                file.write(str(NICENESS))
+            return
+        except BlockingIOError:
+            time.sleep(AUTOGROUP_PAUSE_S)
+        except OSError:  # not on this system
+            return
+
+
 def _read_requests(descriptor: int, requests: SimpleQueue[bytes]) -> None:
     """A thread of its own, so that the end of the input ends a job, too."""
     source = os.fdopen(descriptor, "rb")
@@ -97,7 +123,7 @@ def _answer(disk: PosixDisk, memory: dict[str, Any], request: bytes) -> bytes:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
+    _give_way()
     output = os.dup(1)
     os.dup2(2, 1)  # a stray print must not become a frame
     requests: SimpleQueue[bytes] = SimpleQueue()

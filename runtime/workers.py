@@ -126,8 +126,8 @@ async def _start(job: str) -> trio.Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None,
-            # In a process group of its own Ctrl-C does not even reach it while Python starts.
-            process_group=0,
+            # In a session of its own Ctrl-C does not even reach it while Python starts; see `worker._lower_session`.
+            start_new_session=True,
         )
     except OSError as error:
         raise ComputingFailed(job, NO_WORKER, str(error)) from error
