@@ -316,6 +316,8 @@ class TrioConsumer:
                 if records:
                     taken[state.topic_partition] = records
                     left -= len(records)
+                else:
+                    self._wake_up()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
         return taken
 

@@ -15,6 +15,7 @@ from strandline.spark_connector.planning import Held, OffsetRange
 from strandline.spark_connector.pushdown import Narrowing
 from strandline.spark_connector.reader import plan, read
 from strandline.spark_connector.request import SourceOptions
+from strandline.testkit.compacted import batches_of, compacted_log
 
 T0 = TopicPartition("t", 0)
 
@@ -104,6 +105,32 @@ def test_a_range_ends_by_position_where_compaction_left_gaps(cluster: MemoryClus
     assert rows(cluster, OffsetRange("t", 0, 5, 15), options(), warnings) == [(10, b"c")]
     assert rows(cluster, OffsetRange("t", 0, 2, 10), options(), warnings) == []
     assert cluster.fetches < 5
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("batches_per_fetch", [1, 3])
+def test_a_compacted_log_is_read_without_holes_however_it_is_split(
+    cluster: MemoryCluster, warnings: list[str], codec: str, batches_per_fetch: int
+) -> None:
+    """Empty batches, gaps, tombstones, batches whose base timestamp is a delete horizon."""
+    _, log, kept = compacted_log(codec)
+    cluster.batches[T0] = batches_of(log)
+    cluster.high_watermarks[T0] = log.log_end_offset
+    cluster.batches_per_fetch = batches_per_fetch
+    wanted = [(each.offset, each.timestamp_ms, each.key, each.value) for each in kept]
+    for parts in (1, 7, 100):
+        found = []
+        for part in plan(options(minPartitions=str(parts)), cluster, warnings.append):
+            for batch in read(options(), part, cluster, warnings.append):
+                found += [
+                    (row["offset"], round(row["timestamp"].timestamp() * 1000), row["key"], row["value"])
+                    for row in batch.to_pylist()
+                ]
+        assert found == wanted
+    for offset in range(log.log_end_offset):
+        found = rows(cluster, OffsetRange("t", 0, offset, offset + 1), options(), warnings)
+        assert found == [(each.offset, each.value) for each in kept if each.offset == offset]
+    assert warnings == []
 
 
 def test_a_range_that_cannot_be_fetched_in_time_is_an_error(cluster: MemoryCluster, warnings: list[str]) -> None:
