@@ -3,6 +3,7 @@
 A broker is *ready* when (1) it is registered in ZooKeeper, (2) a controller told it who lives and who leads, itself
 among the living, (3) every partition that it is to lead is served by it, and (4) it was in sync with all its partitions
 once since its start. (4) is remembered: a broker that falls behind later still serves, and a restart would not help.
+A log that was refused at the start (damaged) cannot catch up by itself; it is named apart, for an operator.
 Partitions that have no leader do not count: this broker cannot change that.
 """
 
@@ -15,7 +16,7 @@ from strandline.broker.listeners import Listeners
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.registration import Registration
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 MOST_NAMED = 5
 """So many partitions are named in a reason; the others are counted."""
@@ -39,6 +40,7 @@ class HealthCheck:
         cluster_id: str,
         metadata: MetadataCache,
         partitions: Mapping[tuple[str, int], Partition],
+        refused: Collection[TopicPartition],
         registration: Registration,
         listeners: Listeners,
     ) -> None:
@@ -47,6 +49,7 @@ class HealthCheck:
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._partitions = partitions
+        self._refused = refused
         self._registration = registration
         self._listeners = listeners
         self._caught_up = False
@@ -72,7 +75,7 @@ class HealthCheck:
                     "hosted": len(self._partitions),
                     "led": len(led),
                     "under_replicated": sum(_is_under_replicated(partition) for partition in led),
-                    "offline": sum(partition.failed for partition in self._partitions.values()),
+                    "offline": sum(partition.failed for partition in self._partitions.values()) + len(self._refused),
                 },
             },
         )
@@ -87,8 +90,11 @@ class HealthCheck:
         waits = []
         if unserved:
             waits.append(f"does not serve what it is to lead: {_named(unserved)}")
-        if not self._caught_up:
-            waits.append(f"has not caught up yet: {_named(behind)}")
+        refused = [name for name in behind if name in map(str, self._refused)]
+        if refused and not self._caught_up:
+            waits.append(f"did not load what is damaged, see the log of the start: {_named(refused)}")
+        if not self._caught_up and len(behind) > len(refused):
+            waits.append(f"has not caught up yet: {_named([name for name in behind if name not in refused])}")
         return tuple(waits)
 
     def _unserved_and_behind(self) -> tuple[list[str], list[str]]:

@@ -153,6 +153,7 @@ class Broker:
             cluster_id,
             self.metadata,
             self.replicas.partitions,
+            self.log_manager.refused,
             self.registration,
             self.listeners,
         )

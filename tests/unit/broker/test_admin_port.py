@@ -187,6 +187,19 @@ async def test_a_broker_is_ready_once_it_has_caught_up_and_stays_so(autojump_clo
         assert waits(cluster, 3) == ()
 
 
+async def test_a_log_that_was_not_loaded_is_told_apart_from_one_that_catches_up(autojump_clock: Any) -> None:
+    async with cluster_with_topic(configs={"segment.bytes": "200"}) as (cluster, producer, ledger):
+        for _ in range(9):
+            await ledger.produce(producer, T0, [b"x" * 50])
+        await cluster.stop(3)
+        disk = cluster.nodes[3].disk
+        disk.unlink(next(path for path in sorted(disk.content()) if path.endswith("t-0/00000000000000000000.log")))
+        await cluster.start_broker(3)
+        await trio.sleep(5)
+        assert waits(cluster, 3) == ("did not load what is damaged, see the log of the start: t-0",)
+        assert cluster.broker(3).health.check().status["partitions"]["offline"] == 1
+
+
 async def test_a_broker_whose_session_ended_is_not_ready(autojump_clock: Any) -> None:
     async with cluster_with_topic() as (cluster, _, _):
         await cluster.until(lambda: waits(cluster, 2) == (), "ready")
