@@ -26,6 +26,7 @@ class Trigger(enum.Enum):
     PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
     DELETION_PROGRESS = "deletion progress"
     OFFLINE_PARTITIONS = "offline partitions"
+    UNREADABLE = "unreadable znodes"
 
 
 Work = Callable[[], Awaitable[None]]

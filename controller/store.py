@@ -5,7 +5,8 @@ Rules:
   controller was elected, nothing of this one is applied and `ControllerFenced` is raised.
 * A partition state is written with the version that was read; a state that moved meanwhile is read again and handed
   back (never a blind write, safety.md 12).
-* A znode that cannot be understood is reported and left out; it never stops the controller.
+* A znode that cannot be understood is reported and left out; it never stops the controller. Which those are is kept, so
+  that they are read again once an operator may have mended them.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class ClusterStore:
         self._fence = Check(znodes.CONTROLLER_EPOCH_PATH, epoch_zk_version)
         self._inter_broker_listener = inter_broker_listener
         self._log = log
-        self._unreadable: set[TopicPartition] = set()
+        self.unreadable_states: dict[TopicPartition, None] = {}
+        self.unreadable_topics: dict[str, None] = {}
 
     # --- Reading -----------------------------------------------------------------------------------------------
 
@@ -141,11 +143,13 @@ class ClusterStore:
         found = await self._coordination.get_many([znodes.TopicZnode.path(name) for name in names])
         topics = {}
         for name, znode in zip(names, found, strict=True):
+            self.unreadable_topics.pop(name, None)
             if znode is None:
                 continue
             try:
                 decoded = znodes.TopicZnode.decode(znodes.TopicZnode.path(name), znode.data)
             except znodes.InvalidZnode as error:
+                self.unreadable_topics[name] = None
                 self._log.error("topic left out: its znode cannot be read", topic=name, cause=str(error))
                 continue
             assignment = {partition: tuple(replicas) for partition, replicas in decoded.partitions.items()}
@@ -160,10 +164,11 @@ class ClusterStore:
         states = {}
         for tp, znode in zip(partitions, found, strict=True):
             state = None if znode is None else self._state(tp, znode)
+            self.unreadable_states.pop(tp, None)
             if state is not None:
                 states[tp] = state
             elif znode is not None:
-                self._unreadable.add(tp)
+                self.unreadable_states[tp] = None
         return states
 
     def _state(self, tp: TopicPartition, znode: Znode) -> LeaderAndIsr | None:
@@ -242,7 +247,7 @@ class ClusterStore:
             pending = []
             for change in failed:
                 found = now.get(change.topic_partition)
-                if change.topic_partition in self._unreadable:
+                if change.topic_partition in self.unreadable_states:
                     continue  # reported when it was read; an operator has to mend it
                 if (None if found is None else found.zk_version) == change.expected_version:
                     pending.append(change)

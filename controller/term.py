@@ -47,6 +47,8 @@ from strandline.runtime.coordination import ConnectionLost, Coordination, Coordi
 RETRY_SECONDS = 1.0
 """Before what a broker refused, or what failed for a reason unknown, is tried again."""
 AMBIGUITY_BACKOFF_SECONDS = 0.05
+MENDED_CHECK_SECONDS = 30.0
+"""Between two looks at znodes that could not be understood."""
 STOPPED = "this broker stops"
 DETAILED_CHANGES = 1000
 """Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
@@ -106,6 +108,7 @@ class Term:
             Trigger.PREFERRED_REPLICA_ELECTION: partial(self._not_served, Trigger.PREFERRED_REPLICA_ELECTION),
             Trigger.DELETION_PROGRESS: self.topic_changes.on_deletion_progress,
             Trigger.OFFLINE_PARTITIONS: self._on_offline_partitions,
+            Trigger.UNREADABLE: self.topic_changes.on_unreadable,
         }
 
     # --- The term ----------------------------------------------------------------------------------------------
@@ -116,6 +119,7 @@ class Term:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._watch_contact)
+                nursery.start_soon(self._look_for_mended)
                 try:
                     await self._fail_over()
                     while True:
@@ -153,6 +157,13 @@ class Term:
     async def _watch_contact(self) -> None:
         while self.may_act():
             await trio.sleep(max(self._silence_left_s(), 0.01))
+
+    async def _look_for_mended(self) -> None:
+        """No watch tells of them: it is set on the folder that names them."""
+        while True:
+            await trio.sleep(MENDED_CHECK_SECONDS)
+            if self.store.unreadable_states or self.store.unreadable_topics:
+                self.events.put(Trigger.UNREADABLE)
 
     async def _handle(self, event: Event) -> None:
         """One event. A failure is reported and repeated, and never ends the loop (safety.md 39)."""
@@ -308,6 +319,12 @@ class Term:
         if state.controller_epoch > self.context.epoch:
             raise ControllerFenced(f"controller epoch {state.controller_epoch} wrote the state of {topic_partition}")
         self.context.states[topic_partition] = state
+
+    def take_in(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+        """States that were not known before: what they say is to be announced, whether it is changed or not."""
+        for tp, state in states.items():
+            self.adopt(tp, state)
+            self.unannounced.setdefault(tp, False)
 
     def announce(self, changed: Mapping[TopicPartition, bool], builder: BatchBuilder | None = None) -> None:
         """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it.

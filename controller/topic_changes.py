@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from strandline.controller.batches import BatchBuilder
 from strandline.controller.context import LiveBroker
 from strandline.controller.events import Trigger
+from strandline.controller.planner import PartitionChange, change_state
 from strandline.controller.topic_deletion import DeletionTracker
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import StopReplicaRequest, StopReplicaResponse
@@ -37,10 +39,30 @@ class TopicChanges:
         for topic in [topic for topic in context.topics.values() if topic.topic_id == NO_TOPIC_ID]:
             context.topics[topic.name] = await self._term.store.assign_topic_id(topic, self._term.random.randbytes(16))
         stateless = [tp for tp in context.partitions() if tp not in context.states]
-        context.states.update(await self._term.store.states(stateless))
+        self._term.take_in(await self._term.store.states(stateless))
         if added:
             self._term.log.info("topics found", topics=len(added), first=next(iter(added)))
         await self._term.settle_and_announce(stateless)
+
+    async def on_unreadable(self) -> None:
+        """An operator may have mended what could not be read."""
+        store = self._term.store
+        if store.unreadable_states:
+            mended = await store.states(list(store.unreadable_states))
+            self._term.take_in(mended)
+            await self._term.settle_and_announce(list(mended), self._plan_mended)
+        if store.unreadable_topics:
+            await self.on_topics()
+
+    async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""
+        context = self._term.context
+        changes = list(await self._term.plan(partitions))
+        for tp in partitions:
+            if context.has_live_leader(tp) and all(change.topic_partition != tp for change in changes):
+                state = context.states[tp]
+                changes.append(change_state(context, tp, state, state.leader, state.isr, "its znode was mended"))
+        return changes
 
     async def on_delete_topics(self) -> None:
         """Take in what `/admin/delete_topics` asks for."""

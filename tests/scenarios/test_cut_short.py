@@ -16,6 +16,7 @@ from strandline.client.errors import ClientError
 from strandline.controller.store import ClusterStore
 from strandline.controller.term import Term
 from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.inspection import read_all
 from strandline.testkit.scenario import T0, cluster_with_topic, numbered
@@ -180,3 +181,27 @@ async def test_a_topic_that_was_removed_from_zookeeper_by_hand_can_be_created_ag
             found = await (await fresh.send("t", b"new", partition=0)).wait()
         assert found.offset == 0, "nothing of the old topic is in the new one"
         cluster.assert_replicas_equal(T0)
+
+
+async def test_a_leader_goes_on_with_its_isr_once_its_unreadable_state_was_mended(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        operator = cluster.zookeeper.client()
+        await operator.start()
+        path = PartitionStateZnode.path(*T0)
+        sound = await operator.get(path)
+        await operator.set(path, b"{", sound.stat.version)
+        cluster.crash(3)
+        async with cluster.producer(linger_ms=0, acks=1) as careless:
+            await (await careless.send("t", b"what broker 3 lacks", partition=0)).wait()
+        await trio.sleep(20)
+        leadership = cluster.partition(2, T0).leadership
+        assert leadership is not None and leadership.frozen
+        await cluster.start_broker(3)
+        await operator.set(path, sound.data, sound.stat.version + 1)
+        await trio.sleep(40)
+        leadership = cluster.partition(2, T0).leadership
+        assert leadership is not None and not leadership.frozen
+        cluster.crash(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "who died left the ISR")
+        await ledger.produce(producer, T0, numbered("after", 3))
+        assert not ledger.unknown

@@ -332,6 +332,46 @@ async def test_a_topic_with_a_broken_znode_is_reported_and_the_others_live(
     assert second.term.failed_events == 0
 
 
+async def test_a_znode_that_was_mended_counts_again(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    for name in ("t", "u"):
+        await cluster.create(controller, name, [[2, 1]])
+    paths = znodes.PartitionStateZnode.path("t", 0), znodes.TopicZnode.path("u")
+    sound = [(await cluster.admin.get(path)).data for path in paths]
+    for path in paths:
+        await cluster.admin.set(path, b"nonsense", 0)
+    cluster.kill(1)
+    controller = await cluster.controller_on(2)
+    await cluster.settle()
+    assert controller.term.context.states == {} and list(controller.term.context.topics) == ["t"]
+    for path, data in zip(paths, sound, strict=True):
+        await cluster.admin.set(path, data, 1)
+    await trio.sleep(31)
+    u0 = TopicPartition("u", 0)
+    for tp in (TP, u0):
+        assert cluster.brokers[2].metadata[tp].leader == cluster.brokers[2].roles[tp].leader == 2
+        assert (cluster.brokers[2].roles[tp].leader_epoch, (await cluster.state(tp.topic)).isr) == (1, [2])
+    assert not controller.term.store.unreadable_states and not controller.term.store.unreadable_topics
+
+
+async def test_a_known_state_that_was_broken_and_mended_is_written_again(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    path = znodes.PartitionStateZnode.path("t", 0)
+    sound = (await cluster.admin.get(path)).data
+    await cluster.admin.set(path, b"nonsense", 0)
+    cluster.kill(2)
+    await cluster.settle()
+    assert controller.term.store.unreadable_states
+    await cluster.admin.set(path, sound, 1)
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    assert (await cluster.state("t")).isr == [3]
+
+
 async def test_an_exception_in_one_event_ends_neither_the_loop_nor_the_event(
     autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
