@@ -198,13 +198,14 @@ def _tidy(context: StorageContext, folder: str) -> list[FolderEntry]:
 def _remove_leftovers(context: StorageContext, folder: str) -> None:
     disk = context.disk
     names = disk.listdir(folder)
-    # A `.cleaned` file says that the compaction that wrote it did not finish: its swaps count for nothing either.
-    unfinished = any(name.endswith(".cleaned") for name in names)
+    # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
+    # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
+    unfinished = min((name for name in names if name.endswith(".cleaned")), default="~")[:20]
+    swaps = [name for name in names if name.endswith(".swap") and name[:20] < unfinished]
     for name in names:
-        if _LEFTOVER.fullmatch(name) or (unfinished and name.endswith(".swap")):
+        if _LEFTOVER.fullmatch(name) or (name.endswith(".swap") and name not in swaps):
             disk.unlink(f"{folder}/{name}")
-    if not unfinished:
-        _finish_swaps(context, folder, [name for name in names if name.endswith(".swap")])
+    _finish_swaps(context, folder, swaps)
 
 
 def _finish_swaps(context: StorageContext, folder: str, names: list[str]) -> None:

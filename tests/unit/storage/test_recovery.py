@@ -282,6 +282,17 @@ def test_a_finished_swap_replaces_the_segments_it_was_made_from(site: StorageSit
     assert raw(log) == expected
 
 
+def test_a_finished_swap_is_not_thrown_away_for_a_later_one_that_is_not(site: StorageSite) -> None:
+    log = site.log()
+    fill(log, 40)
+    expected = raw(log)
+    first, second = [f"{FOLDER}/{segment.base_offset:020d}.log" for segment in log.segments][:2]
+    site.disk.rename(first, f"{first}.swap")
+    for path in (second, f"{FOLDER}/x"):
+        site.disk.write(f"{path}.cleaned", b"anything")
+    assert raw(site.reload()) == expected
+
+
 # --- power failure ----------------------------------------------------------------------------------------------------
 
 
