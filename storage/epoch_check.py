@@ -43,9 +43,11 @@ def _epoch_at(segments: SegmentList, offset: int, end_offset: int) -> int | None
 def epochs_from_headers(segments: SegmentList, log_start_offset: int) -> LeaderEpochCache:
     """What the batches say, by reading every header of the log."""
     epochs = LeaderEpochCache()
+    next_offset = segments.holding(0).base_offset
     for segment in segments:
         for _, header in reading.headers_from(segment, 0):
             if header.partition_leader_epoch > epochs.latest_epoch:
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
+                epochs.assign(header.partition_leader_epoch, next_offset)
+            next_offset = header.next_offset
     epochs.start_at(log_start_offset)
     return epochs

@@ -1,9 +1,13 @@
 """Which leader epoch wrote which offsets of one log: what followers and clients are told when their tails diverge.
 
 Rules (safety.md 5): entries rise strictly in epoch *and* in start offset; epoch 0 is valid; an epoch without a record
-is replaced by the next one that starts at the same offset. The cache is changed in memory first; its file,
-`leader-epoch-checkpoint`, is written with each flush and covers everything below the recovery point. Above it recovery
-takes the epochs from the batch headers. So no fsync stands between an election and the first append.
+is replaced by the next one that starts at the same offset. Where compaction took an epoch's first records, whoever
+learns it from batches lets it begin behind the last batch of the epoch before: not later, or a replica that has records
+of the old epoch there, which were never committed, would not hear that it has to drop them.
+
+The cache is changed in memory first; its file, `leader-epoch-checkpoint`, is written with each flush and covers
+everything below the recovery point. Above it recovery takes the epochs from the batch headers. So no fsync stands
+between an election and the first append.
 
 Format of `leader-epoch-checkpoint`, text: `0` (version), the number of entries, then a line `epoch start_offset` each.
 """

@@ -190,7 +190,7 @@ class Log:
             if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
                 boundaries.start_segment()
             if header.partition_leader_epoch != epochs.latest_epoch:
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
+                epochs.assign(header.partition_leader_epoch, offset)
             if header.producer_id >= 0:
                 self.producers.note_header(header)
             boundaries.offsets.append(header.base_offset)

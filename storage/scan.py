@@ -216,7 +216,7 @@ class ScannedSegment(NamedTuple):
     """Built anew, of the sound part, as the next one."""
     time_index: bytes
     epochs: list[list[int]]
-    """[epoch, base offset of its first batch], rising."""
+    """[epoch, where it begins: behind the last batch of the one before], rising."""
     last_epoch: int
     """Of the last sound batch, −1 where there is none."""
     has_gaps: bool
@@ -240,7 +240,7 @@ class _SoundPart:
         self.has_gaps |= self.leaves_gap(header) or header.records_count <= header.last_offset_delta
         if header.partition_leader_epoch != self.last_epoch:
             self.last_epoch = header.partition_leader_epoch
-            self.epochs.append([self.last_epoch, header.base_offset])
+            self.epochs.append([self.last_epoch, self.next_offset])
         self.end_position = position + header.size_bytes
         self.next_offset = header.next_offset
 

@@ -14,6 +14,7 @@ import pytest
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
+from strandline.storage.checkpoints import LEADER_EPOCHS
 from strandline.storage.cleaning.cleaner import Cleaner, Plan, Result
 from strandline.storage.cleaning.columns import Unreadable
 from strandline.storage.cleaning.facts import last_offsets_of_producers
@@ -42,9 +43,11 @@ def compacted(site: StorageSite, count: int = 30) -> Log:
     return log
 
 
-def append(log: Log, key: bytes, value: bytes | None, timestamp_ms: int = 1000, codec: str = "none") -> None:
+def append(
+    log: Log, key: bytes, value: bytes | None, timestamp_ms: int = 1000, codec: str = "none", epoch: int = 0
+) -> None:
     batch = build_batch([(timestamp_ms, key, value)], codec)
-    log.append_as_leader(validate_produced(memoryview(bytearray(batch)), max_batch_bytes=2**20), 0)
+    log.append_as_leader(validate_produced(memoryview(bytearray(batch)), max_batch_bytes=2**20), epoch)
 
 
 def test_a_fetch_in_a_gap_begins_with_the_next_batch_that_is_there(site: StorageSite) -> None:
@@ -76,6 +79,29 @@ def test_a_follower_copies_a_compacted_log_byte_for_byte_and_serves_it_alike(max
     check_compacted(follower)
     before = raw(follower)
     assert raw(follower_site.reload()) == before
+
+
+@pytest.mark.parametrize("learns", ["from the leader", "at a start", "without its checkpoint"])
+def test_an_epoch_whose_first_records_were_compacted_begins_where_the_one_before_ends(learns: str) -> None:
+    leader_site, follower_site = StorageSite(), StorageSite()
+    leader = leader_site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(leader, 12, epoch=4)
+    append(leader, b"once", b"v", epoch=4)
+    fill(leader, 30, epoch=5)
+    clean(leader, leader_site.disk)
+    assert leader.epoch_end_offset(4) == (4, 13)
+    follower = follower_site.log(segment_bytes=500, index_interval_bytes=100)
+    while follower.log_end_offset < leader.log_end_offset:
+        region = leader.read(follower.log_end_offset, 150, leader.log_end_offset)
+        assert region is not None
+        follower.append_as_follower(memoryview(bytearray(region.file.pread(region.length, region.position))))
+    assert [seen.header.base_offset for seen in batches(follower)][:2] == [12, 39]
+    if learns != "from the leader":
+        follower.flush_plan()()
+        path = f"{follower.segments.folder}/{LEADER_EPOCHS}"
+        follower_site.disk.write(path, b"0\n1\n3 0\n" if learns == "without its checkpoint" else b"")
+        follower = follower_site.reload()
+    assert follower.epoch_end_offset(4) == (4, 13)
 
 
 def test_an_offset_for_a_time_is_that_of_a_record_that_is_left(site: StorageSite) -> None:
