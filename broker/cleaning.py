@@ -10,6 +10,9 @@ own copy below its own high watermark, when it comes to it: replicas agree in wh
 
 Survives anything that one log does: a log that cannot be read is reported and left alone from there on, one that
 changed under a cleaning is cleaned another time, a disk error takes its log (and folder) offline as any other does.
+Only a full disk does not, where a worker met it: nothing but `.cleaned` files were being written, which are thrown
+away, so nothing that counts is in doubt (Kafka gives the folder up); and what the cleaner took for itself must not end
+the service of a disk that has room without it. They go at once, and nothing in that directory is cleaned for a while.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest,
 from strandline.storage.cleaning.cleaner import Done, Plan, Result
 from strandline.storage.cleaning.output import remove_leftovers
 from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.directory_health import is_about_space
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
@@ -43,6 +47,8 @@ CHUNK_BYTES_MIN = 64 * 2**10
 LOGS_PER_STEP = 100
 NEVER_MS = 2**63 - 1
 NO_LIMIT = 2**63 - 1
+FULL_PAUSE_S = 300.0
+"""Between two cleanings in a directory whose disk was full: each takes what is left of it for a moment."""
 ATTEMPTS_MAX = 3
 """Workers that may die over one log before it is left alone."""
 
@@ -85,6 +91,8 @@ class Cleaning:
         self._random = environment.random("cleaner")
         self._busy: dict[TopicPartition, Log] = {}
         self._troubles: dict[TopicPartition, Trouble] = {}
+        self._full_until_s: dict[str, float] = {}
+        """Log directory → when it is tried again."""
 
     async def run(self) -> None:
         if self._config.log_cleaner_enable:
@@ -135,6 +143,8 @@ class Cleaning:
         if not partition.config.is_compacted or not self._is_hosted(partition):
             return False
         if partition.topic_partition in self._busy:
+            return False
+        if self._full_until_s.get(_directory(partition), 0.0) > trio.current_time():
             return False
         trouble = self._trouble(partition)
         return trouble is None or trouble.not_before_s <= trio.current_time()
@@ -282,6 +292,15 @@ class Cleaning:
         except Superseded as superseded:  # then no wonder
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
             return
+        if is_about_space(error.errno):
+            self._full_until_s[_directory(partition)] = trio.current_time() + FULL_PAUSE_S
+            self._log.warning(
+                "no space to compact a log; it stays as it is for now, free or add some",
+                partition=str(partition.topic_partition),
+                error=str(error),
+                pause_s=FULL_PAUSE_S,
+            )
+            return
         if error.errno is not None:
             failure = partition.log.fail("compacting failed", OSError(error.errno, str(error)))
             if partition.log.failure is not None:
@@ -302,6 +321,10 @@ class Cleaning:
             await self._replicas.run_blocking(remove_leftovers, self._environment.disk, partition.log.segments.folder)
         except OSError as error:  # the folder was deleted; or the next cleaning or start does it
             self._log.info("leftovers of a cleaning not removed", error=str(error))
+
+
+def _directory(partition: Partition) -> str:
+    return partition.log.segments.folder.rpartition("/")[0]
 
 
 def _lag(partition: Partition) -> Lag:

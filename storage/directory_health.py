@@ -25,6 +25,11 @@ def is_about_process(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _PROCESS
 
 
+def is_about_space(number: int | None) -> bool:
+    """This errno says that a disk (or quota) is full: it keeps what it has."""
+    return number in _FULL
+
+
 class DirectoryHealth:
     """Of one log directory. `fail` may be called from any thread: it sets attributes, once."""
 

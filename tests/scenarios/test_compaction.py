@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -138,3 +139,57 @@ async def test_cleaners_keep_to_their_byte_rate(autojump_clock: Any) -> None:
         size = cluster.partition(1, T0).log.size_bytes
         await cluster.until(lambda: bool(cleaned(cluster)), "cleaned", within_s=600)
         assert trio.current_time() - before > size / 1000
+
+
+TWO_DIRS = {**CONFIG, "log.dirs": f"{LOG_DIR},/more"}
+
+
+def files(cluster: MemoryCluster, folder: str) -> dict[str, bytes]:
+    disk = cluster.nodes[1].disk
+    return {name: disk.read(f"{folder}/{name}") for name in disk.listdir(folder) if name.endswith(".log")}
+
+
+async def two_topics(cluster: MemoryCluster, count: int = 300) -> str:
+    """t and u, each in a directory of its own, not cleaned yet. Returns the folder of t."""
+    async with cluster.admin() as admin:
+        for topic in ("t", "u"):
+            await admin.create_topic(topic, 1, 1)
+    for topic in ("t", "u"):
+        await produce(cluster, topic, count, 7)
+    t, u = (cluster.partition(1, TopicPartition(topic, 0)).log.segments.folder for topic in ("t", "u"))
+    assert t.rpartition("/")[0] != u.rpartition("/")[0] and not cleaned(cluster)
+    return t
+
+
+@pytest.mark.parametrize("operation", ["open", "pwritev", "fsync"])
+async def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline_and_touches_no_segment(
+    operation: str, autojump_clock: Any
+) -> None:
+    async with MemoryCluster(brokers=1, config={**TWO_DIRS, "log.cleaner.backoff.ms": "60000"}).running() as cluster:
+        folder = await two_topics(cluster)
+        before = files(cluster, folder)
+        cluster.nodes[1].disk.fail(operation, f"{folder}/*.cleaned", errno.EIO)
+        await cluster.until(lambda: bool(cleaned(cluster)), "the other directory is cleaned", within_s=600)
+        await trio.sleep(120)
+        assert cluster.partition(1, T0).failed and cluster.partition(1, T0).log.failure is not None
+        assert files(cluster, folder) == before
+        assert cluster.partition(1, TopicPartition("u", 0)).log.failure is None
+        assert not [line for line in cleaned(cluster) if '"t-0"' in line]
+
+
+@pytest.mark.parametrize("operation", ["open", "pwritev", "fsync"])
+async def test_a_full_disk_ends_a_cleaning_and_nothing_else(operation: str, autojump_clock: Any) -> None:
+    async with MemoryCluster(brokers=1, config={**TWO_DIRS, "log.cleaner.backoff.ms": "60000"}).running() as cluster:
+        folder = await two_topics(cluster)
+        before, disk = files(cluster, folder), cluster.nodes[1].disk
+        fault = disk.fail(operation, f"{folder}/*.cleaned", errno.ENOSPC)
+        await cluster.until(lambda: bool(cleaned(cluster)), "the other directory is cleaned", within_s=600)
+        await trio.sleep(1000)
+        assert len([line for line in cluster.history if "no space to compact" in line]) in (3, 4)
+        assert files(cluster, folder) == before
+        assert not [name for name in disk.listdir(folder) if name.endswith(".cleaned")]
+        assert cluster.partition(1, T0).log.failure is None
+        newest = await produce(cluster, "t", 100, 7, start=300)
+        fault.cancel()
+        await cluster.until(lambda: any('"t-0"' in line for line in cleaned(cluster)), "cleaned at last", within_s=900)
+        assert await consume(cluster, T0, 400) == newest
