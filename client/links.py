@@ -104,6 +104,10 @@ class Links:
                 self._nursery.start_soon(link.run)
         return link
 
+    def known(self, broker_id: int) -> Link | None:
+        """The link to a broker that was wanted before."""
+        return self._links.get(broker_id)
+
     def last_error(self) -> Exception | None:
         """Why a broker could not be used, for messages; None while none failed."""
         return next((link.last_error for link in self._links.values() if link.last_error is not None), None)
@@ -129,4 +133,7 @@ class Links:
             self._nursery = nursery
             for link in self._links.values():
                 nursery.start_soon(link.run)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # who closes may still ask for a link: it takes no more tasks

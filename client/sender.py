@@ -293,9 +293,11 @@ class Sender:
         partition = self._metadata.view.partition(batch.topic_partition)
         if partition is None or partition.leader == NO_BROKER:
             return self._metadata.last_error or "the partition has no leader"
-        link = self._links.to(partition.leader)
         if batch.attempts:
             return f"no answer from broker {partition.leader}"
+        link = self._links.known(partition.leader)
+        if link is None:
+            return f"it was not sent to broker {partition.leader} yet"
         return link.last_error or f"waiting for earlier requests to broker {partition.leader}"
 
     @staticmethod

@@ -330,3 +330,29 @@ async def test_closing_with_dead_brokers_ends_in_time_and_settles_everything(aut
             with pytest.raises(DeliveryTimeout, match="closed"):
                 await delivery.wait()
         nursery.cancel_scope.cancel()
+
+
+class _Stop(Exception):
+    """The program's own."""
+
+
+@pytest.mark.parametrize("linger_ms", [0, 1000])
+async def test_an_error_of_the_program_leaves_the_producer_as_it_is_and_settles_what_is_left(
+    linger_ms: int, autojump_clock: object
+) -> None:
+    """The records lie there unsent; as long as they linger, no link to their leader was ever wanted."""
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    failures: list[Exception | None] = []
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        with pytest.raises(_Stop):
+            async with producer(cluster, linger_ms=linger_ms) as client:
+                await client.partitions_for("t")
+                await client.send("t", b"v", callback=lambda _, error: failures.append(error))
+                raise _Stop
+        nursery.cancel_scope.cancel()
+    (failure,) = failures
+    assert isinstance(failure, DeliveryTimeout) and not failure.outcome_unknown
+    assert "they are not in the log" in str(failure)
+    assert ("not sent to broker" in str(failure)) == bool(linger_ms)
