@@ -342,6 +342,16 @@ async def test_a_request_is_converted_in_jobs_of_bounded_size(
     assert len(decode_records(stored(site))) == 20
 
 
+async def test_what_comes_back_larger_than_it_was_sent_is_bounded_per_job_too(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_with({"compression.type": "uncompressed", "max.message.bytes": "2000000"})
+    await site.lead(replicas=(1,), isr=(1,))
+    hand = await answered(site, produce_hand((T0, good("gzip") * 5), acks=1))
+    assert hand.outcomes[0].error_code == 0
+    assert site.environment.computing.calls == 3  # type: ignore[attr-defined]
+
+
 async def test_a_request_whose_batches_decode_to_too_much_in_all_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
