@@ -235,7 +235,7 @@ class Cleaning:
             figures.read += step["bytes_read"]
             figures.written += step["bytes_written"]
             if "failure" in step:
-                lent.check([source.base_offset for source in lent.sources])
+                lent.check_rest()
                 offset, why = step["failure"]
                 self._leave_alone(partition, 0, f"at offset {offset}: {why}")
                 return None
@@ -288,7 +288,7 @@ class Cleaning:
 
     def _job_failed(self, partition: Partition, lent: Lent, error: ComputingFailed) -> None:
         try:
-            lent.check([source.base_offset for source in lent.sources])
+            lent.check_rest()
         except Superseded as superseded:  # then no wonder
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
             return

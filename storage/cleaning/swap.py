@@ -64,6 +64,10 @@ class Lent:
                 raise Superseded(f"segment {segment.base_offset} of {self._log} was removed while it was cleaned")
         return lent
 
+    def check_rest(self) -> None:
+        """Superseded where not everything that is not taken over yet is as it was."""
+        self.check([segment.base_offset for segment in self._segments])
+
     def cleaned(self, end_offset: int) -> None:
         """All was taken over, durably: the log is compacted up to there. Superseded where it was cut since."""
         self.check(())
@@ -81,6 +85,7 @@ class Lent:
             raise log.health.fail("taking over a compacted segment failed", error, repeatable=False) from error
         log.segments.replace(replaced, result.size_bytes, result.largest_timestamp_ms)
         log.segments_replaced()
+        self._segments = [segment for segment in self._segments if segment not in replaced]
 
 
 def _rename(log: Log, path: str, suffix: str, new_suffix: str) -> None:

@@ -225,6 +225,18 @@ def test_a_cleaning_that_ends_after_a_cut_does_not_say_up_to_where_the_log_is_co
     assert log.segments.compacted_below == 0
 
 
+def test_what_was_taken_over_is_not_missed_when_a_later_group_fails(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    lent = Lent(log, log.log_end_offset)
+    steps = Cleaner(site.disk, plan_for(log, lent, segment_bytes=1000)).run()
+    lent.take_over(next(step.result for step in steps if step.result is not None))
+    lent.check_rest()
+    log.segments.drop_head(20, 0, 2)
+    with pytest.raises(Superseded):
+        lent.check_rest()
+
+
 def test_what_is_appended_meanwhile_does_not_matter(site: StorageSite) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
