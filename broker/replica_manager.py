@@ -196,6 +196,18 @@ class ReplicaManager:
         self.wake(partition)
         self._state_change_log.error("replica failed", partition=str(partition.topic_partition), error=str(error))
 
+    async def resign_all(self) -> None:
+        """This broker stops: who waits for a high watermark that no follower will raise any more is told to ask the
+        next leader, whether the controller's word of that one has come or not."""
+        for count, partition in enumerate(list(self.partitions.values()), 1):
+            partition.resign()
+            self._isr_updates.forget(partition)
+            self.wake(partition)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        self.end_of_burst()
+        self.flush_responses()
+
     def wake(self, partition: Partition) -> None:
         """The role changed: parked fetches get their (error) answer at the end of this step."""
         self.data_arrived(partition)

@@ -279,8 +279,9 @@ class Broker:
     # --- 6: leaving --------------------------------------------------------------------------------------------
 
     async def _leave(self, nursery: trio.Nursery) -> None:
-        """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 answers that are due leave;
-        4 the rest ends; the logs are closed and the clean marker written by the caller, last."""
+        """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 this broker leads nothing any
+        more, and answers that are due leave; 4 the rest ends; the logs are closed and the clean marker written by the
+        caller, last."""
         # 1
         self.followers.leaving = True
         if self.config.controlled_shutdown_enable:
@@ -290,6 +291,7 @@ class Broker:
         # 2
         self.listeners.close()
         # 3
+        await self.replicas.resign_all()
         await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4
         nursery.cancel_scope.cancel()

@@ -190,8 +190,13 @@ def _may_lead(context: ControllerContext, topic_partition: TopicPartition, repli
 
 
 def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
-    """Replicated partitions that a stopping broker still leads; with one replica there is nowhere to go."""
-    return [tp for tp in context.leads(leaving) if len(context.replicas(tp)) > 1 and tp.topic not in context.deleting]
+    """Partitions that a stopping broker still leads and that may move yet: where no other replica lives and stays,
+    there is nowhere to go, and nothing to wait for."""
+    return [
+        tp
+        for tp in context.leads(leaving)
+        if tp.topic not in context.deleting and any(context.may_lead(r, tp) for r in context.replicas(tp))
+    ]
 
 
 def find_suspects(context: ControllerContext, brokers: Iterable[LiveBroker]) -> set[tuple[int, TopicPartition]]:

@@ -74,6 +74,38 @@ async def test_a_rolling_restart_shows_no_error_to_a_producer(autojump_clock) ->
         await check_at_the_end(cluster, ledger)
 
 
+async def test_a_controller_that_leads_and_stops_under_load_keeps_nobody_waiting(autojump_clock) -> None:
+    """What it tells itself as controller does not reach it any more: it gives its leaderships up by itself."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, _, ledger), trio.open_nursery() as nursery:
+
+        async def load(name: str) -> None:
+            async with cluster.producer(linger_ms=0) as producer:
+                await ledger.produce(producer, T0, numbered(name, 500), one_by_one=True)
+
+        for name in ("a", "b", "c", "d", "e"):
+            nursery.start_soon(load, name)
+        await trio.sleep(1)
+        started = trio.current_time()
+        await cluster.stop(1)
+        assert trio.current_time() - started < 1
+        await cluster.start_broker(1)
+        await check_at_the_end(cluster, ledger)
+        assert not ledger.unknown
+
+
+async def test_the_last_of_brokers_that_stop_together_waits_for_nobody(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("kept", 3))
+        async with trio.open_nursery() as nursery:
+            for broker in ALL:
+                nursery.start_soon(cluster.stop, broker)
+        in_vain = [line for line in cluster.history if '"remaining":[[' in line]
+        assert not in_vain, "the last one has nobody to hand its partitions to: that is no reason to ask again"
+        for broker in ALL:
+            await cluster.start_broker(broker)
+        await check_at_the_end(cluster, ledger)
+
+
 async def test_a_leader_that_is_cut_off_commits_nothing_and_truncates_what_it_wrote(autojump_clock) -> None:
     async with cluster_with_topic([2, 1, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 3))

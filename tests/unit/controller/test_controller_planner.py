@@ -184,6 +184,10 @@ def test_an_unreplicated_partition_does_not_hold_a_shutdown_up() -> None:
     assert still_led(context_of((1,), led(1, 1), replicas=(1,), shutting_down=(1,)), 1) == []
 
 
+def test_a_partition_whose_other_replicas_are_gone_or_leave_as_well_does_not_hold_a_shutdown_up() -> None:
+    assert still_led(context_of((1, 3), led(1, 1, 3), shutting_down=(1, 3)), 1) == []
+
+
 # --- replicas that may have lost data (safety.md 22) ---------------------------------------------------------------
 
 
