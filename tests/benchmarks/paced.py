@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import random
 import selectors
 import socket
 import struct
@@ -25,11 +26,14 @@ from strandline.runtime.network import Address
 
 REQUEST_TIMEOUT_MS = 30_000
 DRAIN_S = 30.0
+UNEVENNESS = 0.4
+"""How much more than the first partition the last one gets: no load lets all of them roll in the same instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Batches for one topic at a fixed rate, over its partitions in turn. `is_measured`: its latencies count."""
+    """Batches for one topic at a fixed rate, over its partitions at random, the same each time. `is_measured`: its
+    latencies count."""
 
     topic: str
     leaders: Mapping[int, Address]
@@ -117,11 +121,14 @@ class _Schedule:
             [(stream, _head(flow.topic, partition, size_bytes)) for stream in streams[address]]
             for partition, address in sorted(flow.leaders.items())
         ]
-        self._ways = itertools.cycle([way for each in itertools.zip_longest(*ways) for way in each])
+        self._partitions = [itertools.cycle(each) for each in ways]
+        self._weights = [1 + UNEVENNESS * place / len(ways) for place in range(len(ways))]
+        self._random = random.Random(1)
 
     def send_due(self, now: float, lags: list[float]) -> None:
         while self.next_due <= now:
-            stream, head = next(self._ways)
+            (way,) = self._random.choices(self._partitions, self._weights)
+            stream, head = next(way)
             lags.append(now - self.next_due)
             stream.send(head, next(self._batches), self.next_due)
             self.next_due += self.interval_s
