@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import trio
 
 from strandline.broker.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
+from strandline.broker.regions import Segment, StaleRegion, Warm, cold_ahead, read_here, read_whole
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Address, Transport, TransportClosed
 
@@ -36,8 +37,6 @@ JOIN_BYTES = 64 * 1024
 
 SEND_TURN_BYTES = 8 * 1024 * 1024
 """After so much in one go the rest is the writer's, which lets other tasks run."""
-
-Segment = Buffer | FileRegion
 
 
 @dataclass(slots=True)
@@ -65,10 +64,6 @@ class ResponseSlot:
         self.attachments: Sequence[Segment] = ()
 
 
-class StaleRegion(Exception):
-    """A file region that was promised to the peer no longer holds the promised bytes."""
-
-
 def _ignore(path: str, error: OSError) -> None:
     """For connections that send no files of logs."""
 
@@ -90,6 +85,7 @@ class Connection:
         "_slots",
         "_stalled_since",
         "_transport",
+        "_warm",
         "_writer_lot",
         "closed",
         "context",
@@ -110,10 +106,12 @@ class Connection:
         limits: ConnectionLimits,
         dirty: list[Connection],
         read_failed: Callable[[str, OSError], None] = _ignore,
+        warm: Warm = read_here,
     ) -> None:
         """read_failed: told the path of a file that could not be read while it was sent."""
         self.context = context
         self._read_failed = read_failed
+        self._warm = warm
         self.closed = False
         self.why_closed = ""
         self.finish_reason: str | None = None
@@ -188,6 +186,7 @@ class Connection:
                 self.close(str(error))
                 return
             left = self.pending_bytes
+            await self._warm_ahead()
             self._send_ready()
             if self.pending_bytes != left:
                 self._stalled_since = self._last_active = trio.current_time()
@@ -196,7 +195,7 @@ class Connection:
             if self._reader_waits:
                 self._reader_lot.unpark_all()
 
-    def _send_ready(self) -> None:
+    def _gather(self) -> None:
         slots, out = self._slots, self._out
         while slots and slots[0].head is not None:
             slot = slots.popleft()
@@ -204,6 +203,21 @@ class Connection:
                 out.append(slot.head)
                 if slot.attachments:
                     out.extend(slot.attachments)
+
+    async def _warm_ahead(self) -> None:
+        """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile:
+        there are leftovers."""
+        self._gather()
+        for region in cold_ahead(self._out, self._region_sent, SEND_TURN_BYTES):
+            try:
+                await self._warm(region)
+            except OSError as error:
+                self._disk_failed(region, error)
+            self._stalled_since = trio.current_time()  # it was not the peer that kept us waiting
+
+    def _send_ready(self) -> None:
+        self._gather()
+        out = self._out
         try:
             budget = SEND_TURN_BYTES
             while out and budget > 0:
@@ -219,10 +233,12 @@ class Connection:
         except StaleRegion as error:
             self.close(f"a response cannot be finished: {error}")
         except OSError as error:  # the disk's: of the region that stands first
-            failed = out[0]
-            if isinstance(failed, FileRegion):
-                self._read_failed(failed.file.path, error)
-            self.close(f"a response cannot be finished: {error}")
+            self._disk_failed(out[0], error)
+
+    def _disk_failed(self, segment: Segment, error: OSError) -> None:
+        if isinstance(segment, FileRegion):
+            self._read_failed(segment.file.path, error)
+        self.close(f"a response cannot be finished: {error}")
 
     def _send_run(self) -> int:
         """Send buffers and small regions from the head of the queue as one piece. Returns the bytes sent; WouldBlock
@@ -237,7 +253,7 @@ class Connection:
                 if segment.length >= SENDFILE_MIN_BYTES:
                     more = True
                     break
-                piece: Buffer = _read_region(segment)
+                piece: Buffer = read_whole(segment)
             else:
                 piece = segment
             out.popleft()
@@ -368,12 +384,3 @@ class Connection:
         if not self._slots and not self._out and now - self._last_active > limits.max_idle_ms / 1000:
             return f"idle for {limits.max_idle_ms} ms (connections.max.idle.ms)"
         return None
-
-
-def _read_region(region: FileRegion) -> bytes:
-    if region.is_stale:
-        raise StaleRegion(f"{region.file.path} was truncated under a response")
-    data = region.file.pread(region.length, region.position)
-    if len(data) < region.length:
-        raise StaleRegion(f"{region.file.path} ends at {region.position + len(data)}, inside a response")
-    return data

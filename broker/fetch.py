@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from strandline.broker.regions import is_cold
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.suspicion import is_suspicious, look
 from strandline.protocol.errors import ErrorCode
@@ -28,9 +29,6 @@ from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
     from strandline.broker.replica_manager import ReplicaManager
-
-COLD_DISTANCE_BYTES = 32 * 2**20
-"""Reads closer than this to the end of their file are taken as resident; others are probed."""
 
 
 class _Read(NamedTuple):
@@ -243,17 +241,16 @@ class FetchHandler:
 
     def send(self, request: RequestInHand, answer: _Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
-        if any(_is_cold(region) for region in answer.regions):
+        if any(is_cold(region) for region in answer.regions):
             self._replicas.submit(lambda: self._warm_and_send(request, answer))
             return
         request.respond(answer.response, answer.regions, answer.size_bytes)
 
     async def _warm_and_send(self, request: RequestInHand, answer: _Answer) -> None:
         for region in answer.regions:
-            if _is_cold(region):
+            if is_cold(region):
                 try:
-                    folder = region.file.path.rpartition("/")[0]
-                    await self._replicas.run_on_disk(folder.rpartition("/")[0], _read_through, region)
+                    await self._replicas.warm(region)
                 except OSError as error:
                     self._cold_read_failed(request, answer, region, error)
                     return
@@ -275,20 +272,3 @@ class FetchHandler:
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:
     return FetchPartitionData(index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
-
-
-def _is_cold(region: FileRegion) -> bool:
-    """Whether sending this region would wait for the disk; near the end of its file it does not."""
-    if region.file.size() - region.position < COLD_DISTANCE_BYTES:
-        return False
-    return not region.file.is_resident(region.position, region.length)
-
-
-def _read_through(region: FileRegion) -> None:
-    """Bring a region into the page cache by reading it."""
-    position, end = region.position, region.position + region.length
-    while position < end:
-        data = region.file.pread(min(2**20, end - position), position)
-        if not data:
-            return
-        position += len(data)

@@ -70,7 +70,8 @@ class Processor:
             transport.close()
             on_closed()
             return
-        connection = Connection(transport, context, self._limits, self._channel.dirty, self._channel.read_failed)
+        channel = self._channel
+        connection = Connection(transport, context, self._limits, channel.dirty, channel.read_failed, channel.warm)
         self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
 
     async def stop(self, deadline_s: float) -> None:

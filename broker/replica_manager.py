@@ -22,10 +22,12 @@ from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.produce import ProduceHandler
 from strandline.broker.purgatory import ParkedFetch
+from strandline.broker.regions import read_through
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import BrokerConfig
+from strandline.runtime.disk import FileRegion
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import OutOfDescriptors
@@ -115,6 +117,11 @@ class ReplicaManager:
     async def run_on_disk(self, path: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
         """The same for work on one log directory, in threads of that directory's own."""
         return await self._environment.blocking.run_in(path, function, *args, abandon=abandon)
+
+    async def warm(self, region: FileRegion) -> None:
+        """Bring a region of a log into the page cache. OSError from the disk."""
+        folder = region.file.path.rpartition("/")[0]
+        await self.run_on_disk(folder.rpartition("/")[0], read_through, region)
 
     async def run_computing(self, job: Callable[..., T], *args: object) -> T:
         return await self._environment.computing.run(job, *args)

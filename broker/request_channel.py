@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import trio
 
-from strandline.broker.connection import Connection, ResponseSlot, Segment
+from strandline.broker.connection import Connection, ResponseSlot
 from strandline.broker.error_responses import error_response
 from strandline.broker.limits import ByteBudget
+from strandline.broker.regions import Segment, Warm, read_here
 from strandline.protocol.api import INTER_BROKER_ONLY, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.frame import encode_head
@@ -183,6 +184,8 @@ class RequestChannel:
         self._control_bytes = ByteBudget(max_queued_bytes)
         self.read_failed: Callable[[str, OSError], None] = lambda path, error: None
         """Told of files that cannot be read while they are sent; bound by the server."""
+        self.warm: Warm = read_here
+        """For file regions that would make the loop wait; bound by the server."""
         self.dirty: list[Connection] = []
         """Connections with new answers since the last flush; each appends itself once."""
         self.routes: dict[int, Route] = {}

@@ -145,6 +145,7 @@ class Broker:
         self.channel = self._build_channel(queries)
         self.replicas.submit = self.channel.submit
         self.replicas.flush_responses = self.channel.flush_responses
+        self.channel.warm = self.replicas.warm
         self.channel.read_failed = self.log_manager.directories.read_failed
         self.listeners = Listeners(self.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(

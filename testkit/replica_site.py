@@ -13,11 +13,12 @@ from typing import Any, cast
 import structlog
 from structlog.testing import LogCapture
 
-from strandline.broker.connection import ConnectionContext, Segment
+from strandline.broker.connection import ConnectionContext
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
+from strandline.broker.regions import Segment
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.role_changes import RoleChanges

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker import fetch as fetch_module
+from strandline.broker import regions
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, FetchRequest
 from strandline.protocol.records import decode_records
@@ -377,7 +377,7 @@ async def test_a_fetch_of_nothing_is_answered_at_once(site: ReplicaSite, autojum
 @pytest.fixture
 async def cold(leading: ReplicaSite, monkeypatch: pytest.MonkeyPatch) -> ReplicaSite:
     """Nothing of the log is in the page cache, and its end is not near."""
-    monkeypatch.setattr(fetch_module, "COLD_DISTANCE_BYTES", 0)
+    monkeypatch.setattr(regions, "COLD_DISTANCE_BYTES", 0)
     leading.disk.cold_patterns.append("/logs/t-0/*.log")
     return leading
 

@@ -70,6 +70,9 @@ class BytesFile:
     def pread(self, length: int, position: int) -> bytes:
         return self.data[position : position + length]
 
+    def size(self) -> int:
+        return len(self.data)
+
 
 async def test_responses_leave_in_the_order_of_their_requests() -> None:
     parked: list[RequestInHand] = []
@@ -469,6 +472,72 @@ async def test_a_file_that_cannot_be_read_ends_the_connection_and_is_told_to_its
         await client.send(produce_frames(1))
         assert await client.response() is None
     assert told == ["/logs/broken"]
+
+
+class CoolingFile(BytesFile):
+    """On a disk that a thread has to wait for; `cold`: its pages have left the cache."""
+
+    cold = False
+    read_on_the_loop = 0
+
+    def is_resident(self, position: int, length: int) -> bool:
+        return not self.cold
+
+    def pread(self, length: int, position: int) -> bytes:
+        self.read_on_the_loop += self.cold
+        return super().pread(length, position)
+
+
+@pytest.mark.parametrize("regions_bytes", [[3_000_000], [40_000] * 50], ids=["one large", "many small"])
+async def test_what_goes_cold_while_a_slow_peer_reads_is_warmed_before_it_is_sent(
+    regions_bytes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.broker.regions.COLD_DISTANCE_BYTES", 0)
+    file = CoolingFile(bytes(3_000_000))
+    warmed: list[FileRegion] = []
+    size = sum(regions_bytes)
+
+    async def warm(region: FileRegion) -> None:
+        file.cold = False
+        warmed.append(region)
+        await trio.lowlevel.checkpoint()
+
+    def handle(request: RequestInHand) -> None:
+        regions = [FileRegion(file, 0, length) for length in regions_bytes]  # type: ignore[arg-type]
+        request.respond(OK, regions, size)
+
+    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+        pipeline.channel.warm = warm
+        client = await pipeline.connect()
+        await client.send(produce_frames(1))
+        await trio.testing.wait_all_tasks_blocked()  # the window is full, the rest is the writer's
+        file.cold = True
+        response = await client.response()
+        assert response is not None and len(response.attachments) == size
+    assert warmed and file.read_on_the_loop == 0
+    assert warmed[0].length < size
+
+
+async def test_a_disk_that_fails_while_a_region_is_warmed_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.broker.regions.COLD_DISTANCE_BYTES", 0)
+    file = CoolingFile(bytes(3_000_000))
+    told: list[str] = []
+
+    async def warm(region: FileRegion) -> None:
+        raise OSError(errno.EIO, "EIO")
+
+    def handle(request: RequestInHand) -> None:
+        request.respond(OK, [FileRegion(file, 0, 3_000_000)], 3_000_000)  # type: ignore[arg-type]
+
+    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+        pipeline.channel.warm = warm
+        pipeline.channel.read_failed = lambda path, error: told.append(path)
+        client = await pipeline.connect()
+        await client.send(produce_frames(1))
+        await trio.testing.wait_all_tasks_blocked()
+        file.cold = True
+        assert await client.response() is None
+    assert told == [file.path]
 
 
 async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> None:
