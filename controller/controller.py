@@ -102,7 +102,7 @@ class Controller:
                         self._coordination, self.broker_id, self._now_ms(), self._on_change, self._log
                     )
             except (CoordinationError, InvalidZnode) as error:
-                self._log.warning("election attempt failed", cause=str(error))
+                self._log.warning("election attempt failed", error=str(error))
                 failures += 1
             else:
                 if won is None:

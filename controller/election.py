@@ -56,7 +56,7 @@ async def try_to_be_elected(
     try:
         results = await coordination.multi(operations)
     except TransactionFailed as error:
-        log.info("another broker was faster in the election", cause=str(error.cause))
+        log.info("another broker was faster in the election", error=str(error.cause))
         return None
     stat = results[-1]
     assert isinstance(stat, ZnodeStat)
@@ -84,5 +84,5 @@ async def _holder(coordination: Coordination, log: structlog.typing.FilteringBou
     except NoNode:
         return None
     except znodes.InvalidZnode as error:
-        log.error("cannot tell who is controller; delete the znode to start an election", cause=str(error))
+        log.error("cannot tell who is controller; delete the znode to start an election", error=str(error))
         return None

@@ -165,7 +165,7 @@ class BrokerSender:
                 failures += 1
                 # Once per outage: a dead broker is refused ten times a second until its session ends.
                 report = self._log.warning if failures == 1 else self._log.debug
-                report("broker does not answer, trying again", failures=failures, cause=str(error) or "timed out")
+                report("broker does not answer, trying again", failures=failures, error=str(error) or "timed out")
                 await trio.sleep(RETRY_BACKOFF_SECONDS)
 
     async def _tell(self) -> None:

@@ -120,7 +120,7 @@ class ClusterStore:
         try:
             registration = znodes.BrokerIdZnode.decode(znodes.BrokerIdZnode.path(broker_id), znode.data)
         except znodes.InvalidZnode as error:
-            self._log.error("broker left out: its registration cannot be read", broker=broker_id, cause=str(error))
+            self._log.error("broker left out: its registration cannot be read", broker=broker_id, error=str(error))
             return None
         endpoints = registration.endpoints
         ours = [e for e in endpoints if e.listener == self._inter_broker_listener] or list(endpoints)
@@ -150,7 +150,7 @@ class ClusterStore:
                 decoded = znodes.TopicZnode.decode(znodes.TopicZnode.path(name), znode.data)
             except znodes.InvalidZnode as error:
                 self.unreadable_topics[name] = None
-                self._log.error("topic left out: its znode cannot be read", topic=name, cause=str(error))
+                self._log.error("topic left out: its znode cannot be read", topic=name, error=str(error))
                 continue
             assignment = {partition: tuple(replicas) for partition, replicas in decoded.partitions.items()}
             topics[name] = Topic(name, decoded.topic_id or NO_TOPIC_ID, assignment)
@@ -175,7 +175,7 @@ class ClusterStore:
         try:
             return state_znodes.decode(tp, znode)
         except znodes.InvalidZnode as error:
-            self._log.error("partition left out: its state cannot be read", partition=str(tp), cause=str(error))
+            self._log.error("partition left out: its state cannot be read", partition=str(tp), error=str(error))
             return None
 
     async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -190,7 +190,7 @@ class ClusterStore:
                     else dict(znodes.ConfigZnode.decode(znodes.ConfigZnode.path(name), znode.data).config)
                 )
             except znodes.InvalidZnode as error:
-                self._log.error("topic configuration cannot be read", topic=name, cause=str(error))
+                self._log.error("topic configuration cannot be read", topic=name, error=str(error))
                 configs[name] = {}
         return configs
 
@@ -213,7 +213,7 @@ class ClusterStore:
                 if znode is not None:
                     found.append(decode(path, znode.data))
             except znodes.InvalidZnode as error:
-                self._log.error("notification cannot be read, dropped", path=path, cause=str(error))
+                self._log.error("notification cannot be read, dropped", path=path, error=str(error))
         return found
 
     # --- Writing -----------------------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ class Term:
             await trio.lowlevel.checkpoint()
         except ConnectionLost as error:
             # Perhaps applied, perhaps not: the conditional writes are repeated from what ZooKeeper says then.
-            self.log.warning("connection to ZooKeeper lost, event is repeated", event_kind=str(event), cause=str(error))
+            self.log.warning("connection to ZooKeeper lost, event is repeated", event_kind=str(event), error=str(error))
             await trio.sleep(AMBIGUITY_BACKOFF_SECONDS)
             self.events.put_first(event)
         except Exception:
@@ -283,7 +283,7 @@ class Term:
                 if topic_config(self.config, overrides).unclean_leader_election_enable:
                     allowed.add(name)
             except InvalidConfig as error:
-                self.log.error("topic configuration is invalid, no unclean election", topic=name, cause=str(error))
+                self.log.error("topic configuration is invalid, no unclean election", topic=name, error=str(error))
         return allowed
 
     async def settle(

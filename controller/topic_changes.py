@@ -114,7 +114,7 @@ class TopicChanges:
             if not self.deletion.answered(broker.broker_id, tp, error):
                 refused = True
                 self._term.log.warning(
-                    "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), cause=error.name
+                    "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), error=error.name
                 )
         if refused:
             self._term.later(partial(self._retry_deletion, broker.broker_id))
