@@ -41,6 +41,8 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 
+WORKER_IDLE_S = 60.0
+"""A worker that has nothing to do stays for so long: a start costs 0.3 s of a core (numpy, the codec)."""
 STEP_BYTES = 16 * 2**20
 STEP_S = 0.5
 CHUNK_BYTES_MIN = 64 * 2**10
@@ -101,15 +103,22 @@ class Cleaning:
                     nursery.start_soon(self._run_cleaner)
 
     async def _run_cleaner(self) -> None:
+        backoff_s = self._config.log_cleaner_backoff_ms / 1000 or 0.001
         while True:
-            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
+            await trio.sleep(backoff_s)
             if await self._choose(claim=False) is not None:
                 async with self._environment.computing.session() as session:
-                    while (chosen := await self._choose()) is not None:
+                    busy_s = trio.current_time()
+                    while trio.current_time() < busy_s + WORKER_IDLE_S:
+                        chosen = await self._choose()
+                        if chosen is None:
+                            await trio.sleep(backoff_s)
+                            continue
                         try:
                             await self._clean(session, *chosen)
                         finally:
                             del self._busy[chosen[0].topic_partition]
+                        busy_s = trio.current_time()
 
     # --- choice ------------------------------------------------------------------------------------------------------
 
