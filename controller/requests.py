@@ -16,7 +16,7 @@ from strandline.controller.context import Topic
 from strandline.controller.outbox import Mark
 from strandline.controller.planner import PartitionChange, plan_controlled_shutdown, still_led
 from strandline.controller.store import ControllerFenced
-from strandline.controller.topic_admin import plan_creations
+from strandline.controller.topic_admin import DEFAULT_FACTOR, lowered, plan_creations
 from strandline.protocol import znodes
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from strandline.controller.term import Term
 
 T = TypeVar("T")
+
+MAX_NAMES_LOGGED = 10
 
 
 class TermOver(Exception):
@@ -66,7 +68,17 @@ class ControllerRequests:
             return plans, term.outbox.mark()
 
         plans, mark = await self._in_turn(work)
-        created = [plan for plan in plans.values() if isinstance(plan, Topic)]
+        planned = {name: plan for name, plan in plans.items() if isinstance(plan, Topic)}
+        created = list(planned.values())
+        if not request.validate_only and (few := lowered(planned, request.topics, term.config)):
+            term.log.warning(
+                "fewer replicas than the default, for want of live brokers",
+                topics=few[:MAX_NAMES_LOGGED],
+                count=len(few),
+                replicas=len(planned[few[0]].assignment[0]),
+                default=term.config.default_replication_factor,
+                remedy=f"start more brokers before creating topics, or set {DEFAULT_FACTOR} to what you mean",
+            )
         done = request.validate_only or await self._within(
             request.timeout_ms, lambda: all(map(self._is_led, created)) and term.outbox.told(mark)
         )

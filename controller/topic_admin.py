@@ -12,6 +12,9 @@ from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name, colliding_topic
 from strandline.protocol.types import TopicId
 from strandline.runtime.config import BrokerConfig, InvalidConfig, topic_config
+from strandline.runtime.config_table_logs import BROKER_KEY
+
+DEFAULT_FACTOR = "default.replication.factor"
 
 MAX_PARTITIONS_PER_TOPIC = 10_000
 """One topic's assignment has to fit a znode (1 MiB) and one metadata answer a frame."""
@@ -57,20 +60,42 @@ def _plan_creation(
         _check_partitions(topic.name, len(topic.assignments))
         return Topic(topic.name, topic_id, check_manual_assignment(topic.assignments, context.brokers))
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-    replication_factor = (
-        config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
-    )
     _check_partitions(topic.name, partitions)
-    if not 1 <= replication_factor <= len(context.brokers):
-        raise BrokerError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"topic {topic.name}: replication factor {replication_factor}, but {len(context.brokers)} brokers are "
-            "registered; ask for 1 to that many replicas, or start more brokers",
-        )
+    replication_factor = _replication_factor(topic, config, len(context.brokers))
     racks = {broker_id: broker.rack for broker_id, broker in context.brokers.items()}
     existing = [other.assignment for other in (*context.topics.values(), *planned)]
     start = least_preferred_start(racks, existing)
     return Topic(topic.name, topic_id, assign_replicas(racks, partitions, replication_factor, start))
+
+
+def configured_replicas(config: BrokerConfig, key: str, live_brokers: int) -> int:
+    """How many replicas a topic gets by `key`, one of the keys named *.replication.factor. One that was set counts as
+    it is; a default is lowered to the live brokers, so that a cluster of one works without any configuration."""
+    configured: int = getattr(config, BROKER_KEY[key].attribute)
+    return configured if key in config.explicit else max(1, min(configured, live_brokers))
+
+
+def lowered(creations: Mapping[str, Topic], requested: Sequence[CreatableTopic], config: BrokerConfig) -> list[str]:
+    """Which of the created topics have fewer replicas than the default, for want of live brokers."""
+    return [
+        topic.name
+        for topic in requested
+        if topic.replication_factor == -1 and not topic.assignments and topic.name in creations
+        if len(creations[topic.name].assignment[0]) < config.default_replication_factor
+    ]
+
+
+def _replication_factor(topic: CreatableTopic, config: BrokerConfig, live_brokers: int) -> int:
+    asked, wanted = "replication factor ", topic.replication_factor
+    if wanted == -1:
+        asked, wanted = f"{DEFAULT_FACTOR}=", configured_replicas(config, DEFAULT_FACTOR, live_brokers)
+    if not 1 <= wanted <= live_brokers:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"topic {topic.name}: {asked}{wanted}, but {live_brokers} brokers are registered; ask for 1 to that many "
+            "replicas, or start more brokers",
+        )
+    return wanted
 
 
 def _check_name(context: ControllerContext, name: str, planned: Sequence[Topic]) -> None:

@@ -106,7 +106,9 @@ _CONTROLLER = (
     K("auto.create.topics.enable", "bool", True, "", ANY, "Create a topic when a client first asks for it."),
     K("delete.topic.enable", "bool", True, "", ANY, "Allow topics to be deleted."),
     K("num.partitions", "int", 1, "", at_least(1), "Partitions of a topic whose creator does not say."),
-    K("default.replication.factor", "int", 1, "", between(1, 32767), "Replicas where the creator does not say."),
+    K("default.replication.factor", "int", 3, "", between(1, 32767),
+      "Replicas where the creator does not say. Where left out: 3, or as many as live, with a warning in the "
+      "controller's log. What is set is not lowered: with fewer, the creation fails. (Kafka: 1.)"),
     K("unclean.leader.election.enable", "bool", False, "", ANY,
       "Elect a replica that is not in sync when no other lives: records that were acknowledged may be lost.", True),
     K("unclean.recovery.strategy", "string", "balanced", "", one_of("balanced", "none"),

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from strandline.controller.context import ControllerContext, Topic
 from strandline.controller.replica_states import ReplicaState
+from strandline.controller.topic_admin import DEFAULT_FACTOR, configured_replicas
 from strandline.controller.topic_deletion import DeletionTracker
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
@@ -24,6 +25,7 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+from strandline.runtime.config import load_broker_config
 
 TP = TopicPartition("t", 0)
 
@@ -63,6 +65,43 @@ async def test_defaults_come_from_the_brokers_configuration(autojump_clock: Mock
     controller = await cluster.controller_on(1, num_partitions=4, default_replication_factor=3)
     [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))).topics
     assert (result.num_partitions, result.replication_factor) == (4, 3)
+
+
+LOWERED = "fewer replicas than the default, for want of live brokers"
+
+
+@pytest.mark.parametrize("live", [1, 2, 3, 4])
+async def test_a_replication_factor_that_nobody_set_is_three_or_as_many_as_live(
+    autojump_clock: MockClock, cluster: Any, live: int
+) -> None:
+    await cluster.start(*range(1, live + 1))
+    controller = await cluster.controller_on(1)
+    request = CreateTopicsRequest([CreatableTopic("t"), CreatableTopic("u"), CreatableTopic("v", assignments={0: [1]})])
+    results = (await controller.create_topics(request)).topics
+    assert [result.replication_factor for result in results] == [min(3, live), min(3, live), 1]
+    warnings = [(entry["topics"], entry["replicas"], entry["default"]) for entry in cluster.logged(LOWERED)]
+    assert warnings == ([(["t", "u"], live, 3)] if live < 3 else []), "one for the request"
+
+
+async def test_a_replication_factor_that_was_set_is_not_lowered(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    config = {"default_replication_factor": 3, "explicit": (DEFAULT_FACTOR,)}
+    controller = await cluster.controller_on(1, **config)
+    [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))).topics
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "default.replication.factor=3, but 2 brokers" in result.error_message
+    assert await cluster.admin.children("/brokers/topics") == []
+    [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 4)]))).topics
+    assert "replication factor 4, but 2 brokers" in result.error_message
+    assert cluster.logged(LOWERED) == []
+
+
+@pytest.mark.parametrize(("live", "replicas"), [(0, 1), (1, 1), (2, 2), (5, 3)])
+def test_any_key_of_replicas_adapts_where_it_is_left_out_and_counts_where_it_is_set(live: int, replicas: int) -> None:
+    minimum = {"broker.id": "1", "zookeeper.connect": "memory:0"}
+    for key in (DEFAULT_FACTOR, "offsets.topic.replication.factor"):
+        assert configured_replicas(load_broker_config(minimum), key, live) == replicas
+        assert configured_replicas(load_broker_config({**minimum, key: "3"}), key, live) == 3
 
 
 BAD_TOPICS = [

@@ -96,7 +96,7 @@ def test_defaults_are_kafka_1_0s_but_for_those_that_were_decided_otherwise() -> 
     assert config.offsets_retention_minutes == 10_080
     assert config.message_max_bytes == 1_000_012
     assert (config.group_max_session_timeout_ms, config.log_retention_ms) == (300_000, 168 * 3_600_000)
-    assert (config.num_partitions, config.default_replication_factor, config.min_insync_replicas) == (1, 1, 1)
+    assert (config.num_partitions, config.default_replication_factor, config.min_insync_replicas) == (1, 3, 1)
     assert (config.num_network_threads, config.num_io_threads, config.queued_max_requests) == (3, 8, 500)
     assert config.max_connections < 100_000, "bounded, unlike Kafka's"
     assert config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
@@ -261,7 +261,7 @@ def test_a_sound_configuration_has_no_warnings() -> None:
         ("ssl.keystore.location", "/k", "not honoured yet"),
         ("port", "9092", "write listeners instead"),
         ("listeners", "PLAINTEXT://10.0.0.1:9092", "other machines"),
-        ("min.insync.replicas", "2", "above default.replication.factor=1"),
+        ("min.insync.replicas", "4", "above default.replication.factor=3"),
         ("socket.request.max.bytes", "1000", "never arrive"),
     ],
 )
