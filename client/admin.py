@@ -11,9 +11,7 @@ done. Every call ends within its timeout with the last cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -32,6 +30,7 @@ from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms
 from strandline.client.record_deletion import delete_records
+from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -71,7 +70,7 @@ class CreatedTopic(NamedTuple):
     replication_factor: int
 
 
-class TrioAdmin:
+class TrioAdmin(Service):
     """Settings: `AdminSettings`, as keyword arguments."""
 
     def __init__(
@@ -84,7 +83,6 @@ class TrioAdmin:
         self._calls = BrokerCalls(self._links)
         self._scope = trio.CancelScope()
         self._closed = False
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
 
     # --- Topics ---
 
@@ -207,19 +205,8 @@ class TrioAdmin:
         self._scope.cancel()
         self._calls.close()
 
-    async def __aenter__(self) -> TrioAdmin:
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        nursery.start_soon(self.run)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._nursery_manager is not None
+    async def _end_block(self, is_whole: bool) -> None:
         self.close()
-        # Not told of `error`: it leaves as it is, not in a group.
-        await self._nursery_manager.__aexit__(None, None, None)
 
     # --- Parts ---
 

@@ -12,8 +12,6 @@ without the program's help; what it must decide about (no valid position, a trun
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any
 
 import trio
@@ -33,6 +31,7 @@ from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.positions import Positions
+from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -40,7 +39,7 @@ from strandline.protocol.types import NO_OFFSET, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 
-class TrioConsumer:
+class TrioConsumer(Service):
     """Settings: `ConsumerSettings`, as keyword arguments. One task at a time may poll.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
@@ -70,7 +69,6 @@ class TrioConsumer:
             on_news=self._tell,
             on_positions=self._positions.want,
         )
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
 
     # --- What to read ---
 
@@ -236,19 +234,8 @@ class TrioConsumer:
         self._calls.close()
         self._tell()
 
-    async def __aenter__(self) -> TrioConsumer:
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        nursery.start_soon(self.run)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._nursery_manager is not None
+    async def _end_block(self, is_whole: bool) -> None:
         self.close()
-        # Not told of `error`: it leaves as it is, not in a group.
-        await self._nursery_manager.__aexit__(None, None, None)
 
     async def _pump(self) -> None:
         while True:

@@ -13,8 +13,6 @@ twice: `retried` tells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any
 
 import trio
@@ -42,6 +40,7 @@ from strandline.client.links import Links
 from strandline.client.metadata import Metadata, TopicView
 from strandline.client.partitioner import partition_for_key
 from strandline.client.sender import Sender
+from strandline.client.service import Service
 from strandline.client.settings import ProducerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -51,7 +50,7 @@ RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
 
 
-class TrioProducer:
+class TrioProducer(Service):
     """Settings: `ProducerSettings`, as keyword arguments. `on_batch` is told of every settled batch.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
@@ -82,7 +81,6 @@ class TrioProducer:
         self._partition_for_key = self.settings.partitioner or partition_for_key
         self._sticky: dict[str, tuple[PartitionQueue, int]] = {}
         self._since_checkpoint = 0
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
 
     # --- Sending ---
 
@@ -279,23 +277,12 @@ class TrioProducer:
             self._sender.give_up_everything("the producer was closed")
             self._finished.set()
 
-    async def __aenter__(self) -> TrioProducer:
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        nursery.start_soon(self.run)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._nursery_manager is not None
+    async def _end_block(self, is_whole: bool) -> None:
         try:
-            if error is None:
+            if is_whole:
                 await self.close()
         finally:
             self.stop()
-            # Not told of `error`: it leaves as it is, not in a group.
-            await self._nursery_manager.__aexit__(None, None, None)
 
     async def _pump(self) -> None:
         while True:

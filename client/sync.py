@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from strandline.client.admin import CreatedTopic, NewTopic, TrioAdmin
 from strandline.client.assignment import ConsumerRecord, FetchedBatches
@@ -89,8 +89,26 @@ class SyncClient:
             self._failure = error
 
 
-class _Front(SyncClient):
+class _Front(SyncClient, Generic[C]):
     """A front whose trio client is made and served in the loop."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        super().__init__()
+        self._client: C = self._open(make)
+        self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+
+    def close(self) -> None:
+        """Stop; idempotent."""
+        if not self._closed and not self._portal.is_foreign:
+            try:
+                self._portal.post(self._client.close)
+            except PortalClosed:
+                pass
+        super().close()
+
+    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)
 
     def _open(self, make: Callable[[], C]) -> C:
         async def open_and_serve() -> C:
@@ -107,15 +125,13 @@ class _Front(SyncClient):
         return client
 
 
-class Consumer(_Front):
+class Consumer(_Front[TrioConsumer]):
     """`TrioConsumer` for scripts; settings as there. Timeouts are in milliseconds."""
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
     ) -> None:
-        super().__init__()
-        self._client = self._open(lambda: TrioConsumer(bootstrap_servers, environment=environment, **settings))
-        self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+        super().__init__(lambda: TrioConsumer(bootstrap_servers, environment=environment, **settings))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions from now on; see `TrioConsumer.assign`."""
@@ -181,19 +197,6 @@ class Consumer(_Front):
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
         return self._within(timeout_ms, self._client.partitions_for_topic, topic, timeout_ms)
 
-    def close(self) -> None:
-        """Stop fetching; idempotent."""
-        if not self._closed and not self._portal.is_foreign:
-            try:
-                self._portal.post(self._client.close)
-            except PortalClosed:
-                pass
-        super().close()
-
-    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)
-
     def _now(self, function: Callable[..., T], *args: Any) -> T:
         async def call() -> T:
             return function(*args)
@@ -201,15 +204,13 @@ class Consumer(_Front):
         return self._call(call, timeout_s=GRACE_S)
 
 
-class Admin(_Front):
+class Admin(_Front[TrioAdmin]):
     """`TrioAdmin` for scripts; settings as there. Timeouts are in milliseconds."""
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
     ) -> None:
-        super().__init__()
-        self._client = self._open(lambda: TrioAdmin(bootstrap_servers, environment=environment, **settings))
-        self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+        super().__init__(lambda: TrioAdmin(bootstrap_servers, environment=environment, **settings))
 
     def create_topic(
         self,
@@ -285,16 +286,3 @@ class Admin(_Front):
             return await self._client.describe_cluster(timeout_ms=timeout_ms)
 
         return self._within(timeout_ms, describe)
-
-    def close(self) -> None:
-        """Close connections; idempotent."""
-        if not self._closed and not self._portal.is_foreign:
-            try:
-                self._portal.post(self._client.close)
-            except PortalClosed:
-                pass
-        super().close()
-
-    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)

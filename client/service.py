@@ -1,0 +1,40 @@
+"""What the trio clients share: they run for as long as the `async with` block that holds them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import trio
+
+
+class Service(ABC):
+    """A client: `run` in a nursery of one's own, or as an `async with` block."""
+
+    _nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+
+    @abstractmethod
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until closed or cancelled."""
+
+    @abstractmethod
+    async def _end_block(self, is_whole: bool) -> None:
+        """Make `run` return. is_whole: no error ended the block."""
+
+    async def __aenter__(self) -> Self:
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        nursery.start_soon(self.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._nursery_manager is not None
+        try:
+            await self._end_block(error is None)
+        finally:
+            # Not told of `error`: it leaves as it is, not in a group.
+            await self._nursery_manager.__aexit__(None, None, None)
