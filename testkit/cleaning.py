@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from strandline.protocol.record_batch import BatchHeader, scan
+from strandline.protocol.record_batch import BatchHeader, read_header, scan
 from strandline.protocol.records import Record, decode_batch
 from strandline.runtime.disk import Disk
 from strandline.storage.cleaning.cleaner import Cleaner, Done, Plan
+from strandline.storage.cleaning.output import CLEANED_SUFFIX
 from strandline.storage.cleaning.rewrite import has_horizon
 from strandline.storage.cleaning.swap import Lent
 from strandline.storage.log import Log
 from strandline.storage.scan import walk_headers
+from strandline.storage.segment import LOG_SUFFIX
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.log_audit import check_epochs, check_indexes
 
 
@@ -46,6 +49,36 @@ def plan_for(
         hash_seed=7,
         last_of_producer=dict(last_of_producer or {}),
     )
+
+
+def foreseen(log: Log, lent: Lent, disk: MemoryDisk, plan: Plan) -> list[list[bytes]]:
+    """What the batches of the log's files are now, and after each group that this cleaning takes over."""
+    twin = disk.copy()
+    versions = [[bytes(batch) for segment in log.segments for batch in _batches_in(twin, segment.path + LOG_SUFFIX)]]
+    ends = {source.base_offset: source.end_offset for source in lent.sources}
+    for step in Cleaner(twin, plan).run():
+        if step.result is not None:
+            first, end = step.result.base_offset, ends[step.result.sources[-1]]
+            became = _batches_in(twin, f"{plan.folder}/{first:020d}{LOG_SUFFIX}{CLEANED_SUFFIX}")
+            before = versions[-1]
+            versions.append(
+                [
+                    *(batch for batch in before if read_header(batch).base_offset < first),
+                    *became,
+                    *(batch for batch in before if read_header(batch).base_offset >= end),
+                ]
+            )
+    return versions
+
+
+def _batches_in(disk: MemoryDisk, path: str) -> list[bytes]:
+    data = disk.read(path)
+    return [data[at : at + header.size_bytes] for at, header in scan(memoryview(data))]
+
+
+def newest_of(batches_: Iterable[bytes]) -> dict[bytes | None, Record]:
+    """Key → its newest record."""
+    return {record.key: record for batch in batches_ for record in decode_batch(memoryview(batch))}
 
 
 def clean(log: Log, disk: Disk, *, end_offset: int | None = None, **settings: Any) -> Done:

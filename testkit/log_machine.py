@@ -15,14 +15,17 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from strandline.protocol.record_batch import assign_offset, read_header
 from strandline.protocol.record_validation import validate_produced
+from strandline.storage.cleaning.facts import last_offsets_of_producers
+from strandline.storage.cleaning.swap import Lent
 from strandline.storage.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.producer_append import Appended, append_checked
 from strandline.storage.producer_states import SEQUENCES
 from strandline.storage.removal import remove
 from strandline.storage.timestamps import batch_for_timestamp
+from strandline.testkit.cleaning import clean, foreseen, newest_of, plan_for
 from strandline.testkit.log_audit import state_of
 from strandline.testkit.log_crashes import LogUnderCrashes
-from strandline.testkit.log_model import Model, longer_or_shorter, replaced, untouched
+from strandline.testkit.log_model import Batches, Model, longer_or_shorter, replaced, untouched
 from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 
 PRODUCERS = st.integers(1, 3)
@@ -131,6 +134,7 @@ class LogMachine(LogUnderCrashes):
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:
         offset = self.model.start + int((self.model.end - self.model.start + 2) * fraction)
+        offset = max(offset, min(self.compacted_below, self.model.end))  # what is compacted was committed
         self._run(lambda: self.log.truncate_to(offset), self.model.cut(offset), longer_or_shorter)
 
     @rule(fraction=st.floats(0, 1), counts=st.lists(st.integers(1, 5), min_size=1, max_size=8))
@@ -147,6 +151,7 @@ class LogMachine(LogUnderCrashes):
         offset = max(0, self.model.end + jump)
         if self._run(lambda: self.log.truncate_fully_and_start_at(offset), Model(offset, offset), replaced):
             self.below = ()
+            self.compacted_below = 0
 
     @rule(fraction=st.floats(0, 1))
     def commit(self, fraction: float) -> None:
@@ -181,6 +186,49 @@ class LogMachine(LogUnderCrashes):
         self.manager.removals.due(0)
         doomed = self.manager.removals.due(10**9)
         self._run(lambda: remove(self.site.disk, doomed, self.site.reports.warning))
+
+    @rule(
+        fraction=st.sampled_from([0.5, 1]),
+        joins=st.booleans(),
+        entries=st.sampled_from([3, 100]),
+        crash_after=st.none() | st.integers(0, 60),
+    )
+    def compact(self, fraction: float, joins: bool, entries: int, crash_after: int | None) -> None:
+        """Sealed segments below the high watermark; ended anywhere, each group is the old one or the new one."""
+        self.high_watermark += int((self.model.end - self.high_watermark) * fraction)
+        lent = Lent(self.log, self.high_watermark)
+        settings: dict[str, Any] = {
+            "segment_bytes": 2000 if joins else 1,
+            "map_entries": entries,
+            "last_of_producer": last_offsets_of_producers(self.log),
+        }
+        versions = foreseen(self.log, lent, self.site.disk, plan_for(self.log, lent, **settings))
+        assert newest_of(versions[-1]) == newest_of(versions[0])
+        start = self.model.start
+        parts = [
+            (tuple(b for b in whole if read_header(b).next_offset <= start), Model(start, self.model.end, tuple(whole)))
+            for whole in versions
+        ]
+        models = [(below, model.begin_at(start)) for below, model in parts]
+
+        def one_of_them(_: Batches, before: Model, wanted: Model, found: Model) -> bool:
+            return found.start <= start and any(untouched(below, model, model, found) for below, model in models)
+
+        crashes = self.crashes
+        if self.crash_after is None and self.fault is None and len(versions) > 1:
+            self.crash_after = crash_after
+        self.former += [model for _, model in parts]
+        if self._run(
+            lambda: clean(self.log, self.site.disk, end_offset=self.high_watermark, **settings),
+            models[-1][1],
+            one_of_them,
+        ):
+            self.below = models[-1][0]
+        elif crashes != self.crashes:
+            self.below = ()
+            self.site.disk.fsync_dir(self.log.segments.folder)  # names become durable sooner or later
+        if lent.sources:
+            self.compacted_below = max(self.compacted_below, lent.sources[-1].end_offset)
 
     @rule()
     def roll(self) -> None:
