@@ -3,6 +3,7 @@
 `EmbeddedCluster` is what `strandline up`, the demo, the integration tests and the benchmarks share. Its data folder:
 
     cluster.json              what runs (cluster_state)
+    overrides.properties      keys of the user's own for all brokers (cluster_overrides)
     zookeeper/                data, configuration and log of ZooKeeper
     broker-<id>/              server.properties, broker.log, state-change.log, controller.log, the logs under data/
 
@@ -17,10 +18,11 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overrides, property_lines
 from strandline.cli.cluster_probe import all_ready, ask_brokers
 from strandline.cli.cluster_state import Member, locked, read_state, write_state
 from strandline.cli.process import Daemon, ProcessFailed, ProcessId
@@ -197,7 +199,7 @@ class EmbeddedCluster:
         config = folder / "server.properties"
         if broker_id not in self._ports:
             self._ports[broker_id] = self._choose_port(broker_id, config)
-        lines = [f"{key}={value}\n" for key, value in self._broker_properties(broker_id).items()]
+        lines = property_lines(self._broker_properties(broker_id).items())
         config.write_text(
             "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines)
         )
@@ -260,11 +262,19 @@ class EmbeddedCluster:
         )
 
     def _broker_properties(self, broker_id: int) -> dict[str, str]:
+        addresses = {
+            "listeners": f"PLAINTEXT://{self.address(broker_id)}",
+            "zookeeper.connect": self.zookeeper.address,
+        }
+        return {**self.own_properties(broker_id), **addresses, **self.properties}
+
+    def own_properties(self, broker_id: int) -> dict[str, str]:
+        """The keys that the cluster sets itself; addresses stand for any as long as nothing runs."""
         count = len(self.broker_ids)
         return {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{self.address(broker_id)}",
-            "zookeeper.connect": self.zookeeper.address,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:0",
+            "zookeeper.connect": f"{LOOPBACK}:2181",
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
             "log.dirs": str(self.log_dir(broker_id)),
             # state-change.log and controller.log; the main log is the process's standard error.
@@ -273,7 +283,6 @@ class EmbeddedCluster:
             "min.insync.replicas": str(min(2, count)),
             # When all brokers stop together, the last ones have nobody to hand their partitions to: ask again soon.
             "controlled.shutdown.retry.backoff.ms": "500",
-            **self.properties,
         }
 
     def _choose_port(self, broker_id: int, config: Path) -> int:
@@ -321,9 +330,16 @@ def running_bootstrap(data_dir: Path | None = None) -> str | None:
     return ",".join(alive) or None
 
 
-def up(data_dir: Path, brokers: int | None = None, base_port: int = DEFAULT_BASE_PORT) -> EmbeddedCluster:
+def up(
+    data_dir: Path,
+    brokers: int | None = None,
+    base_port: int = DEFAULT_BASE_PORT,
+    overrides: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] = lambda warning: None,
+) -> EmbeddedCluster:
     """Start a cluster, or the dead members of one that is partly up. `brokers` None: as many as the folder has data
-    of, else 3. ClusterAlreadyUp, DataOfMoreBrokers, and what EmbeddedCluster raises."""
+    of, else 3. `overrides`: broker keys, added to those of earlier starts and kept for later ones; `warn` hears what
+    is doubtful about them. ClusterAlreadyUp, DataOfMoreBrokers, OverrideRefused, and what EmbeddedCluster raises."""
     members = read_state(data_dir)
     if members is not None and not any(member.process.is_alive for member in members.values()):
         # Of a machine that went down, say: nothing knows the old addresses any more, so start afresh on the data.
@@ -343,7 +359,17 @@ def up(data_dir: Path, brokers: int | None = None, base_port: int = DEFAULT_BASE
                 f"{data_dir.resolve()} has the data of {earlier} brokers; give --brokers {earlier} or another --data"
             )
         cluster = EmbeddedCluster(data_dir, brokers or earlier or DEFAULT_BROKERS, base_port=base_port)
+    cluster.properties = {**kept_overrides(data_dir), **(overrides or {})}
+    for warning in checked(cluster.properties, cluster.own_properties(1)):
+        warn(warning)
+    if overrides and any(daemon.is_alive for daemon in cluster.brokers.values()):
+        raise ClusterAlreadyUp(
+            f"brokers of the cluster in {cluster.data_dir} run, and overrides count for all of them; first stop it: "
+            "strandline down"
+        )
     cluster.start()
+    if overrides:
+        keep_overrides(cluster.data_dir, cluster.properties)
     return cluster
 
 

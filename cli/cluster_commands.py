@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.options import output_option
+from strandline.cli.options import key_value, output_option
 
 if TYPE_CHECKING:
     from strandline.cli.cluster import EmbeddedCluster
@@ -32,7 +32,10 @@ data_option = click.option(
 )
 
 
-@click.command(epilog="Example: strandline up --brokers 3 --data ./my-cluster")
+@click.command(
+    epilog="Examples: strandline up --brokers 3 --data ./my-cluster; "
+    "strandline up --override log.segment.bytes=1048576 -o log.retention.ms=3600000"
+)
 @click.option("--brokers", type=click.IntRange(1, 20), help="How many.  [default: as the folder has data of, else 3]")
 @click.option(
     "--port",
@@ -41,23 +44,39 @@ data_option = click.option(
     show_default=True,
     help="Broker n listens on this port + n − 1 where that is free, else on any free one.",
 )
+@click.option(
+    "-o",
+    "--override",
+    "override_texts",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key for all brokers; may be repeated. Later starts have it, too, until it is overridden anew: it is kept "
+    "in overrides.properties of the data folder. What the cluster sets itself (addresses, folders …) is refused.",
+)
 @data_option
 @output_option
-def up(brokers: int | None, port: int, data_dir: Path, output: str) -> None:
+def up(brokers: int | None, port: int, override_texts: tuple[str, ...], data_dir: Path, output: str) -> None:
     """Start ZooKeeper and brokers on this machine and return when they serve.
 
     They run in the background until `strandline down`. Of a cluster that is partly up, the dead members are started.
     """
     from strandline.cli import cluster as clusters
+    from strandline.cli.cluster_overrides import OverrideRefused
 
+    overrides = dict(key_value(text, "--override") for text in override_texts)
     if output == "text" and sys.stderr.isatty():
         click.echo(f"starting a cluster in {data_dir.resolve()} …", err=True)
-    cluster = clusters.up(data_dir, brokers, port)
+    try:
+        cluster = clusters.up(data_dir, brokers, port, overrides, warn=_warn)
+    except OverrideRefused as error:
+        raise click.UsageError(str(error)) from None
     report = describe(cluster)
     if output == "json":
         click.echo(json.dumps(report))
         return
     show(report)
+    if cluster.properties:
+        click.echo("overrides: " + ", ".join(f"{key}={value}" for key, value in cluster.properties.items()))
     click.echo(f"\nbootstrap servers: {report['bootstrap_servers']}")
     click.echo("next: echo hello | strandline produce -t greetings   ·   strandline down")
 
@@ -96,6 +115,10 @@ def down(timeout_s: int, data_dir: Path, output: str) -> None:
         click.echo(json.dumps({"stopped": True, "data_dir": str(cluster.data_dir)}))
     else:
         click.echo(f"stopped; the data stays in {cluster.data_dir}")
+
+
+def _warn(warning: str) -> None:
+    click.echo(f"strandline up: warning: {warning}", err=True)
 
 
 def describe(cluster: EmbeddedCluster) -> dict[str, Any]:

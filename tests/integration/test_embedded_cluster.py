@@ -97,8 +97,13 @@ def test_up_refuses_a_second_time_and_mends_what_died(strandline: Command) -> No
 
 
 def test_a_single_broker_cluster_serves(strandline: Command) -> None:
-    assert strandline("up", "--brokers", "1").returncode == 0
+    started = strandline("up", "--brokers", "1", "--override", "num.partitions=3")
+    assert started.returncode == 0, started.stderr
+    assert "overrides: num.partitions=3" in started.stdout
     assert strandline.report()["healthy"]
+    created = strandline("topics", "create", TOPIC)
+    assert created.returncode == 0, created.stderr
+    assert strandline.report()["partitions"] == 3
     fewer = strandline("up", "--brokers", "2")
     assert fewer.returncode == 1 and "a cluster of 1 brokers is recorded" in fewer.stderr
 
