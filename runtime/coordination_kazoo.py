@@ -32,7 +32,6 @@ from strandline.runtime.coordination import (
     Create,
     Delete,
     NodeExists,
-    NoNode,
     Operation,
     OperationResult,
     SessionState,
@@ -51,6 +50,7 @@ from strandline.runtime.coordination_paths import (
     with_chroot,
     without_chroot,
 )
+from strandline.runtime.coordination_writes import PreparedWrites
 from strandline.runtime.kazoo_calls import WatchBridge, Wave, typed_error
 from strandline.runtime.kazoo_connection import Call, Mailbox, MultiRead, make_client, now_s, znode_stat
 from strandline.runtime.logging import ForwardToStructlog, open_logs
@@ -63,7 +63,7 @@ CLOSE_GRACE_S = 2.0
 """How long close() waits for a server to confirm the end of the session before it breaks the connection."""
 
 
-class KazooCoordination:
+class KazooCoordination(PreparedWrites[Call]):
     """`Coordination` over kazoo. `servers`: the value of `zookeeper.connect`, with an optional chroot that is created
     when absent. `session_timeout_ms` is asked for; the attribute tells what the server granted. `log` is stderr's if
     None."""
@@ -296,21 +296,8 @@ class KazooCoordination:
 
     # -- writes
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
-    ) -> str:
-        request = self._to_wire(Create(path, data, ephemeral, sequence))
-        try:
-            return without_chroot(self._chroot, await self._one("create", path, request))
-        except NoNode:
-            if not parents:
-                raise
-        for ancestor in ancestors(path):
-            try:
-                await self.create(ancestor)
-            except NodeExists:
-                continue
-        return without_chroot(self._chroot, await self._one("create", path, request))
+    async def _create(self, operation: Create) -> str:
+        return without_chroot(self._chroot, await self._one("create", operation.path, self._to_wire(operation)))
 
     async def set(self, path: str, data: bytes, version: int) -> ZnodeStat:
         return znode_stat(await self._one("set", path, self._to_wire(SetData(path, data, version))))
@@ -318,36 +305,14 @@ class KazooCoordination:
     async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None:
         await self._one("delete", path, self._to_wire(Delete(path, version)))
 
-    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        (result,) = await self.multi_many([operations])
-        if isinstance(result, CoordinationError):
-            raise result
-        return result
-
-    async def multi_many(
-        self, transactions: Sequence[Sequence[Operation]]
-    ) -> list[list[OperationResult] | CoordinationError]:
-        results: list[list[OperationResult] | CoordinationError] = [[] for _ in transactions]
-        calls: dict[int, Call] = {}
-        for index, operations in enumerate(transactions):
-            if not operations:
-                continue
-            try:
-                request = wire.Transaction([self._to_wire(operation) for operation in operations])
-                calls[index] = self._prepare("multi", operations[0].path, request)
-            except CoordinationError as error:
-                results[index] = error
-        if calls:
-            await self._run(list(calls.values()))
-        else:
-            await trio.lowlevel.checkpoint()
-        for index, call in calls.items():
-            results[index] = self._transaction_result(transactions[index], call.result)
-        return results
+    def _transaction(self, operations: Sequence[Operation]) -> Call:
+        request = wire.Transaction([self._to_wire(operation) for operation in operations])
+        return self._prepare("multi", operations[0].path, request)
 
     def _transaction_result(
-        self, operations: Sequence[Operation], answer: Any
+        self, operations: Sequence[Operation], prepared: Call
     ) -> list[OperationResult] | CoordinationError:
+        answer = prepared.result
         if isinstance(answer, Exception):
             return typed_error(answer, "multi", operations[0].path)
         for index, outcome in enumerate(answer):

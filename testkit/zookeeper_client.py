@@ -21,7 +21,6 @@ from strandline.runtime.coordination import (
     Create,
     Delete,
     NodeExists,
-    NoNode,
     Operation,
     OperationResult,
     SessionExpired,
@@ -39,6 +38,7 @@ from strandline.runtime.coordination_paths import (
     with_chroot,
     without_chroot,
 )
+from strandline.runtime.coordination_writes import PreparedWrites
 from strandline.testkit.zookeeper_link import Link, Request, WatchKind
 from strandline.testkit.zookeeper_tree import ZnodeTree
 
@@ -50,7 +50,7 @@ CLOSE_GRACE_S = 2.0
 REQUEST_OVERHEAD_BYTES = 60
 
 
-class MemoryCoordination:
+class MemoryCoordination(PreparedWrites[Request]):
     """`Coordination` for tests; made by `MemoryZooKeeper.client`."""
 
     def __init__(
@@ -288,24 +288,8 @@ class MemoryCoordination:
 
     # -- writes
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
-    ) -> str:
-        operation = Create(self._at(path), data, ephemeral, sequence)
-        try:
-            return await self._create(operation)
-        except NoNode:
-            if not parents:
-                raise
-        for ancestor in ancestors(path):
-            try:
-                await self.create(ancestor)
-            except NodeExists:
-                continue
-        return await self._create(operation)
-
     async def _create(self, operation: Create) -> str:
-        return without_chroot(self._chroot, await self._one(self._change("create", operation)))
+        return without_chroot(self._chroot, await self._one(self._change("create", self._rooted(operation))))
 
     async def set(self, path: str, data: bytes, version: int) -> ZnodeStat:
         stat: ZnodeStat = await self._one(self._change("set", SetData(self._at(path), data, version)))
@@ -323,35 +307,6 @@ class MemoryCoordination:
         check_request_size(_size_bytes([operation]), name, operation.path)
         return Request(name, operation.path, act, writes=True)
 
-    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        (result,) = await self.multi_many([operations])
-        if isinstance(result, CoordinationError):
-            raise result
-        return result
-
-    async def multi_many(
-        self, transactions: Sequence[Sequence[Operation]]
-    ) -> list[list[OperationResult] | CoordinationError]:
-        results: list[list[OperationResult] | CoordinationError] = [[] for _ in transactions]
-        requests: dict[int, Request] = {}
-        for index, operations in enumerate(transactions):
-            if not operations:
-                continue
-            try:
-                requests[index] = self._transaction(operations)
-            except CoordinationError as error:
-                results[index] = error
-        if requests:
-            await self._run(list(requests.values()))
-        else:
-            await trio.lowlevel.checkpoint()
-        for index, request in requests.items():
-            result = request.result
-            if not isinstance(result, CoordinationError):
-                result = [without_chroot(self._chroot, one) if isinstance(one, str) else one for one in result]
-            results[index] = result
-        return results
-
     def _transaction(self, operations: Sequence[Operation]) -> Request:
         full = [self._rooted(operation) for operation in operations]
 
@@ -360,6 +315,13 @@ class MemoryCoordination:
 
         check_request_size(_size_bytes(full), "multi", operations[0].path)
         return Request("multi", full[0].path, act, writes=True)
+
+    def _transaction_result(
+        self, operations: Sequence[Operation], prepared: Request
+    ) -> list[OperationResult] | CoordinationError:
+        if isinstance(prepared.result, CoordinationError):
+            return prepared.result
+        return [without_chroot(self._chroot, one) if isinstance(one, str) else one for one in prepared.result]
 
     def _rooted(self, operation: Operation) -> Operation:
         path = self._at(operation.path)
