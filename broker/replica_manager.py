@@ -279,7 +279,10 @@ class ReplicaManager:
     async def _run_high_watermark_checkpoints(self, path: str) -> None:
         while True:
             await trio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
-            await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, self.high_watermarks(), path)
+            # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
+            # the new one must not have the old one's mark, which would expose what is not committed (9).
+            marks, logs = self.high_watermarks(), dict(self.logs.logs)
+            await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

@@ -297,17 +297,23 @@ class LogManager:
     # --- checkpoints, stop -------------------------------------------------------------------------------------------
 
     def checkpoint_high_watermarks(
-        self, high_watermarks: Mapping[TopicPartition, int], only: str | None = None
+        self,
+        marks: Mapping[TopicPartition, int],
+        only: str | None = None,
+        of: Mapping[TopicPartition, Log] | None = None,
     ) -> None:
-        """Write them, for the logs that exist. Blocking. A directory whose disk fails is offline then."""
-        owners = dict(self._directory_of)
-        self._directories.each_online(
-            CHECKPOINT_FAILED,
-            lambda directory: directory.write_high_watermarks(
-                {tp: offset for tp, offset in high_watermarks.items() if owners.get(tp) is directory}
-            ),
-            only,
-        )
+        """For the logs that exist (of: that are still these). Blocking. A directory whose disk fails is offline then."""
+        write = partial(self._write_high_watermarks, marks, self.logs if of is None else of)
+        self._directories.each_online(CHECKPOINT_FAILED, write, only)
+
+    def _write_high_watermarks(
+        self, marks: Mapping[TopicPartition, int], of: Mapping[TopicPartition, Log], directory: LogDirectory
+    ) -> None:
+        cuts = -1
+        while cuts != self._cuts:  # a log of that name may be created anew while this is written
+            cuts = self._cuts
+            logs = [log for log in self._logs_in(directory) if of.get(log.topic_partition) is log]
+            directory.write_high_watermarks({tp: marks[tp] for log in logs if (tp := log.topic_partition) in marks})
 
     def checkpoint_compacted(self, tp: TopicPartition) -> None:
         """Write up to where it is compacted, and all logs beside it. Blocking. OSError: the directory is offline."""

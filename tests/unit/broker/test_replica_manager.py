@@ -15,6 +15,7 @@ from strandline.broker.isr_updates import IsrOutcome
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+from strandline.storage.checkpoints import read_offsets
 from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 NEW_ID = b"\x07" * 16
@@ -386,6 +387,25 @@ async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSit
     site.disk.kill()
     again = ReplicaSite(disk=site.disk)
     assert again.logs.high_watermarks == {TopicPartition("t", 0): 3}
+
+
+async def test_a_checkpoint_under_way_says_nothing_of_a_replica_that_was_created_anew(
+    site: ReplicaSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(3)))
+    write = site.logs.checkpoint_high_watermarks
+
+    def write_late(*args: object) -> None:
+        log = site.logs.logs[T0]
+        site.logs.delete(T0)
+        site.logs.create(T0, b"z" * 16, log.config)
+        write(*args)
+
+    monkeypatch.setattr(site.logs, "checkpoint_high_watermarks", write_late)
+    with trio.move_on_after(6):
+        await site.replicas.run_high_watermark_checkpoints()
+    assert read_offsets(site.disk, "/logs/replication-offset-checkpoint") == {}
 
 
 async def test_a_checkpoint_that_fails_takes_its_directory_offline_and_the_others_get_theirs(

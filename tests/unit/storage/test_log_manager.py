@@ -320,6 +320,32 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(site: Storage
     assert manager.high_watermarks[TP] == 0 and manager.logs[TP].recovery_point == 0
 
 
+@pytest.mark.parametrize("when", ["before its turn comes", "while it is written"])
+def test_a_mark_taken_of_a_log_is_not_written_for_a_new_one_of_its_name(site: StorageSite, when: str) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 50)
+    fill(manager.create(OTHER, TOPIC_ID), 5)
+    of = dict(manager.logs)
+
+    def create_anew() -> None:
+        site.disk.on_operation = None
+        manager.delete(TP)
+        fill(manager.create(TP, b"z" * 16), 60)
+
+    def watch(operation: str, path: str) -> None:
+        if operation == "rename" and "replication-offset-checkpoint" in path:
+            create_anew()
+
+    if when == "while it is written":
+        site.disk.on_operation = watch
+    else:
+        create_anew()
+    manager.checkpoint_high_watermarks({TP: 50, OTHER: 5}, None, of)
+    assert site.disk.on_operation is None
+    site.disk.kill()
+    assert site.start().high_watermarks == {TP: 0, OTHER: 5}
+
+
 def test_one_partition_in_two_directories_is_refused(site: StorageSite) -> None:
     site.dirs = ("/a", "/b")
     site.start().close(clean=True)
