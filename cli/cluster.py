@@ -26,6 +26,7 @@ from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overr
 from strandline.cli.cluster_probe import all_ready, ask_brokers
 from strandline.cli.cluster_state import Member, locked, read_state, write_state
 from strandline.cli.process import Daemon, ProcessFailed, ProcessId
+from strandline.cli.wording import counted
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.protocol.messages import MetadataResponse
 from strandline.runtime.loopback import LOOPBACK, free_port
@@ -349,14 +350,15 @@ def up(
         cluster = EmbeddedCluster.recorded(data_dir)
         if brokers is not None and brokers != len(cluster.broker_ids):
             raise ClusterAlreadyUp(
-                f"a cluster of {len(cluster.broker_ids)} brokers is recorded in {cluster.data_dir}; "
+                f"a cluster of {counted(len(cluster.broker_ids), 'broker')} is recorded in {cluster.data_dir}; "
                 "strandline down stops it"
             )
     else:
         earlier = len(list(data_dir.glob("broker-*/server.properties")))
         if brokers is not None and brokers < earlier:
             raise DataOfMoreBrokers(
-                f"{data_dir.resolve()} has the data of {earlier} brokers; give --brokers {earlier} or another --data"
+                f"{data_dir.resolve()} has the data of {counted(earlier, 'broker')}; give --brokers {earlier} "
+                "or another --data"
             )
         cluster = EmbeddedCluster(data_dir, brokers or earlier or DEFAULT_BROKERS, base_port=base_port)
     cluster.properties = {**kept_overrides(data_dir), **(overrides or {})}

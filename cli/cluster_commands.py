@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.options import key_value, output_option
+from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline.cli.cluster import EmbeddedCluster
@@ -186,10 +187,10 @@ def verdict(report: dict[str, Any]) -> str:
         return f"{members}; {'; '.join(remedies)}; the logs say why"
     if report["without_leader"] or report["under_replicated"]:
         return (
-            f"{report['without_leader']} partitions without a leader, {report['under_replicated']} under-replicated "
-            f"of {report['partitions']}; strandline topics describe shows them"
+            f"{counted(report['without_leader'], 'partition')} without a leader, {report['under_replicated']} "
+            f"under-replicated of {report['partitions']}; strandline topics describe shows them"
         )
-    return f"healthy: {report['topics']} topics, {report['partitions']} partitions"
+    return f"healthy: {counted(report['topics'], 'topic')}, {counted(report['partitions'], 'partition')}"
 
 
 def show(report: dict[str, Any]) -> None:

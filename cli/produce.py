@@ -23,6 +23,7 @@ from strandline.cli.options import (
     topic_option,
 )
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
+from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline import Producer
@@ -236,11 +237,8 @@ def send_all(
 
 
 def summary(tally: Tally, topic: str) -> str:
-    partitions = len(tally.partitions)
-    where = f" in {partitions} partition{'' if partitions == 1 else 's'}" if partitions else ""
-    return (
-        f"{tally.acked} record{'' if tally.acked == 1 else 's'} produced to {topic}{where} ({tally.sent_bytes} bytes)"
-    )
+    where = f" in {counted(len(tally.partitions), 'partition')}" if tally.partitions else ""
+    return f"{counted(tally.acked, 'record')} produced to {topic}{where} ({counted(tally.sent_bytes, 'byte')})"
 
 
 def paced(lines: Iterable[bytes], records_per_second: float, session: Session) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from strandline.cli.options import (
     settings_option,
 )
 from strandline.cli.session import bootstrap_of, session_of
+from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline import Admin
@@ -301,7 +302,9 @@ def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> N
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(f"[bold]{topic.name}[/]  {len(topic.partitions)} partitions, id {topic_id_text(topic.topic_id)}")
+    console.print(
+        f"[bold]{topic.name}[/]  {counted(len(topic.partitions), 'partition')}, id {topic_id_text(topic.topic_id)}"
+    )
     table = Table(box=None)
     for column in ("partition", "leader", "epoch", "replicas", "in sync"):
         table.add_column(column, justify="right" if column in ("partition", "leader", "epoch") else "left")

@@ -299,7 +299,14 @@ class _ControllerCall:
         text = f"not done within {self._limit_ms:g} ms (default_api_timeout_ms)"
         if isinstance(cause, NoBrokerReachable):
             raise NoBrokerReachable(f"{cause}; {text}") from cause
-        raise RequestTimedOut(f"{text}; last cause: {cause or 'the brokers are slow'}") from cause
+        raise RequestTimedOut(f"{text}; last cause: {cause or self._silence()}") from cause
+
+    def _silence(self) -> str:
+        """The cause where no request failed: there was nobody to ask."""
+        view = self._admin._metadata.view
+        if view.cluster_id and not view.brokers:
+            return "the brokers that answer know no controller and no living broker: none has reached them yet"
+        return "no broker has answered yet"
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

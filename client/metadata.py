@@ -87,6 +87,17 @@ class ClusterView:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic else None
 
+    def why_no_leader(self, topic_partition: TopicPartition) -> str:
+        """For an error's last cause, as far as brokers have said."""
+        known = self.partition(topic_partition)
+        if known is None:
+            return f"no broker has told of partition {topic_partition} yet"
+        text = f"partition {topic_partition} has no leader"
+        if known.offline_replicas:
+            text += f" (of its replicas {', '.join(map(str, known.replicas))} gone: "
+            text += f"{', '.join(map(str, known.offline_replicas))})"
+        return text if self.controller_id != NO_BROKER else f"{text}, and no controller is known that could elect one"
+
     def merged(self, answer: MetadataResponse) -> ClusterView:
         """This view after an answer; topics that were not asked about stay as they are."""
         topics = dict(self.topics)

@@ -218,7 +218,7 @@ class TrioProducer(Service):
                 if trio.current_time() >= deadline and not self._accumulator.all_settled_before(number):
                     raise FlushTimedOut(
                         f"{len(self._accumulator.outstanding)} batches are still under way after {limit_ms:g} ms; "
-                        f"last cause: {self._metadata.last_error or self._links.last_error() or 'brokers are slow'}"
+                        f"last cause: {self._sender.last_cause()}"
                     )
         finally:
             self._sender.hurry -= 1
@@ -369,8 +369,9 @@ class TrioProducer(Service):
                     return
         finally:
             self._sender.hurry -= 1
-        cause = self._metadata.last_error or self._links.last_error() or "brokers are slow"
-        raise BufferFull(f"{text} for {self.settings.max_block_ms:g} ms (max_block_ms); last cause: {cause}")
+        raise BufferFull(
+            f"{text} for {self.settings.max_block_ms:g} ms (max_block_ms); last cause: {self._sender.last_cause()}"
+        )
 
     async def _checkpoint(self, records_count: int) -> None:
         self._since_checkpoint += records_count

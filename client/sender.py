@@ -288,11 +288,31 @@ class Sender:
             cause=cause if isinstance(cause, Exception) else None,
         )
 
+    def last_cause(self) -> Exception | str:
+        """What keeps records back, for an error about no batch in particular: of several causes the one nearest to the
+        cluster, since a partition without a leader or a broker that is away stays as long as nobody looks after it."""
+        view, queues = self._metadata.view, list(self._accumulator.active.values())
+        if self._metadata.last_error is not None:
+            return self._metadata.last_error
+        leaderless = [
+            queue.topic_partition
+            for queue in queues
+            if (known := view.partition(queue.topic_partition)) is None or known.leader == NO_BROKER
+        ]
+        if leaderless:
+            others = len(leaderless) - 1
+            more = f"; likewise {others} more partition{'' if others == 1 else 's'}" if others else ""
+            return view.why_no_leader(leaderless[0]) + more
+        batches = [batch for queue in queues for batch in (*queue.in_flight, *queue.ready)]
+        obstacles = (batch.last_error or self._obstacle(batch) for batch in batches)
+        return self._links.last_error() or next(obstacles, "the brokers are slow")
+
     def _obstacle(self, batch: Batch) -> Exception | str:
         """Why a batch was not even sent."""
-        partition = self._metadata.view.partition(batch.topic_partition)
+        view = self._metadata.view
+        partition = view.partition(batch.topic_partition)
         if partition is None or partition.leader == NO_BROKER:
-            return self._metadata.last_error or "the partition has no leader"
+            return self._metadata.last_error or view.why_no_leader(batch.topic_partition)
         if batch.attempts:
             return f"no answer from broker {partition.leader}"
         link = self._links.known(partition.leader)

@@ -92,10 +92,14 @@ def _replication_factor(topic: CreatableTopic, config: BrokerConfig, live_broker
     if not 1 <= wanted <= live_brokers:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"topic {topic.name}: {asked}{wanted}, but {live_brokers} brokers are registered; ask for 1 to that many "
+            f"topic {topic.name}: {asked}{wanted}, but {_brokers(live_brokers)} registered; ask for 1 to that many "
             "replicas, or start more brokers",
         )
     return wanted
+
+
+def _brokers(count: int) -> str:
+    return "1 broker is" if count == 1 else f"{count} brokers are"
 
 
 def _check_name(context: ControllerContext, name: str, planned: Sequence[Topic]) -> None:
@@ -119,7 +123,7 @@ def _check_partitions(name: str, partitions: int) -> None:
     if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {name}: {partitions} partitions; a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}",
+            f"topic {name}: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {partitions}",
         )
 
 

@@ -105,7 +105,7 @@ def test_a_single_broker_cluster_serves(strandline: Command) -> None:
     assert created.returncode == 0, created.stderr
     assert strandline.report()["partitions"] == 3
     fewer = strandline("up", "--brokers", "2")
-    assert fewer.returncode == 1 and "a cluster of 1 brokers is recorded" in fewer.stderr
+    assert fewer.returncode == 1 and "a cluster of 1 broker is recorded" in fewer.stderr
 
 
 def test_members_can_be_killed_paused_and_restarted(cluster: EmbeddedCluster) -> None:

@@ -27,3 +27,11 @@ def test_one_of_each_gets_both_remedies() -> None:
     text = verdict(report_of("silent", "dead"))
     assert "strandline up starts what is dead" in text
     assert "kill -CONT 101;" in text
+
+
+def test_one_is_not_counted_as_many() -> None:
+    healthy = {**report_of("up"), "healthy": True, "without_leader": 0, "under_replicated": 0}
+    assert verdict({**healthy, "topics": 1, "partitions": 1}) == "healthy: 1 topic, 1 partition"
+    assert verdict({**healthy, "topics": 2, "partitions": 0}) == "healthy: 2 topics, 0 partitions"
+    lacking = {**healthy, "healthy": False, "without_leader": 1, "partitions": 6}
+    assert verdict(lacking).startswith("1 partition without a leader, 0 under-replicated of 6")

@@ -16,7 +16,7 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import CreateTopicsRequest
+from strandline.protocol.messages import CreateTopicsRequest, MetadataResponse
 
 
 def admin(cluster: FakeCluster, **settings: object) -> TrioAdmin:
@@ -106,5 +106,16 @@ async def test_nobody_answers_in_time(autojump_clock: object) -> None:
         cluster.controller_id = -1
         async with admin(cluster) as client:
             with pytest.raises(RequestTimedOut, match="controller"):
+                await client.create_topic("t", timeout_ms=2000)
+        nursery.cancel_scope.cancel()
+
+
+async def test_brokers_that_have_not_heard_from_a_controller_are_not_called_slow(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].metadata = lambda request: MetadataResponse([], [], -1, cluster.cluster_id)
+        async with admin(cluster) as client:
+            with pytest.raises(RequestTimedOut, match="know no controller and no living broker"):
                 await client.create_topic("t", timeout_ms=2000)
         nursery.cancel_scope.cancel()

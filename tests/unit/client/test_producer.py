@@ -332,6 +332,30 @@ async def test_closing_with_dead_brokers_ends_in_time_and_settles_everything(aut
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("controller_id", [0, -1])
+async def test_a_partition_without_a_leader_is_named_as_what_everything_waits_for(
+    controller_id: int, autojump_clock: object
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 3)
+    cluster.controller_id = controller_id
+    for index in range(3):
+        cluster.move(TopicPartition("t", index), -1)
+    expected = "partition t-[012] has no leader" + ("" if controller_id == 0 else ", and no controller is known")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        settings = {"linger_ms": 0, "buffer_memory": 3000, "batch_size": 300, "max_request_size": 1000}
+        async with producer(cluster, **settings, max_block_ms=1000, buffer_full="block") as client:
+            with pytest.raises(BufferFull, match=f"last cause: {expected}"):
+                while True:
+                    await client.send("t", b"x" * 80)
+            with pytest.raises(FlushTimedOut, match=f"last cause: {expected}.*; likewise [12] more partition"):
+                await client.flush(timeout_ms=1000)
+            with pytest.raises(FlushTimedOut):
+                await client.close(timeout_ms=100)
+        nursery.cancel_scope.cancel()
+
+
 class _Stop(Exception):
     """The program's own."""
 

@@ -92,7 +92,11 @@ async def test_a_replication_factor_that_was_set_is_not_lowered(autojump_clock: 
     assert "default.replication.factor=3, but 2 brokers" in result.error_message
     assert await cluster.admin.children("/brokers/topics") == []
     [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 4)]))).topics
-    assert "replication factor 4, but 2 brokers" in result.error_message
+    assert "replication factor 4, but 2 brokers are registered" in result.error_message
+    cluster.kill(2)
+    await cluster.settle()
+    [result] = (await controller.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 4)]))).topics
+    assert "replication factor 4, but 1 broker is registered" in result.error_message
     assert cluster.logged(LOWERED) == []
 
 
