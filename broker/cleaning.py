@@ -187,7 +187,10 @@ class Cleaning:
                     return
                 head.note_times(log, wanted, times)
             while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
+                cuts = log.segments.cuts
                 read = await self._replicas.run_blocking(facts.read_first_times, self._environment.disk, firsts)
+                if not self._is_hosted(partition) or log.segments.cuts != cuts:
+                    return
                 for each, time_ms in zip(firsts, read, strict=True):
                     each.segment.first_timestamp_ms = time_ms
         except OSError as error:

@@ -101,6 +101,8 @@ class WantedTime(NamedTuple):
     path: str
     base_offset: int
     size_bytes: int
+    cuts: int
+    """How often the log had been cut: refilled, a segment may have the same size and other times."""
 
 
 def times_wanted(log: Log, base_offset: int) -> list[WantedTime]:
@@ -108,7 +110,7 @@ def times_wanted(log: Log, base_offset: int) -> list[WantedTime]:
     wanted: list[WantedTime] = []
     for segment in log.segments:
         if segment.base_offset >= base_offset and segment.sealed_timestamp_ms is None:
-            wanted.append(WantedTime(segment, segment.path, segment.base_offset, segment.size_bytes))
+            wanted.append(WantedTime(segment, segment.path, segment.base_offset, segment.size_bytes, log.segments.cuts))
         if len(wanted) == TIMES_PER_STEP:
             break
     return [each for each in wanted if each.segment is not log.segments.active]
@@ -121,11 +123,11 @@ def read_times(disk: Disk, wanted: Sequence[WantedTime]) -> list[int | None]:
 
 
 def note_times(log: Log, wanted: Sequence[WantedTime], times: Sequence[int | None]) -> None:
-    """Remember what was read of the segments that are still as they were. LogStorageError where an index had to be
-    built anew and could not."""
+    """Remember what was read of the segments that are still as they were; nothing where the log was cut meanwhile.
+    LogStorageError where an index had to be built anew and could not."""
     current = {segment.base_offset: segment for segment in log.segments if segment is not log.segments.active}
-    for (segment, _, base_offset, size_bytes), time_ms in zip(wanted, times, strict=True):
-        if current.get(base_offset) is not segment or segment.size_bytes != size_bytes:
+    for (segment, _, base_offset, _, cuts), time_ms in zip(wanted, times, strict=True):
+        if current.get(base_offset) is not segment or log.segments.cuts != cuts:
             continue
         if time_ms is not None:
             segment.sealed_timestamp_ms = time_ms

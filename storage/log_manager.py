@@ -302,7 +302,7 @@ class LogManager:
         only: str | None = None,
         of: Mapping[TopicPartition, Log] | None = None,
     ) -> None:
-        """For the logs that exist (of: that are still these). Blocking. A directory whose disk fails is offline then."""
+        """For the logs that exist (of: that are still these). Blocking. A directory whose disk fails goes offline."""
         write = partial(self._write_high_watermarks, marks, self.logs if of is None else of)
         self._directories.each_online(CHECKPOINT_FAILED, write, only)
 

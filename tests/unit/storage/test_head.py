@@ -201,9 +201,24 @@ def test_what_was_read_of_a_segment_that_is_gone_meanwhile_counts_for_nothing(si
     fill(log, 35, timestamp_ms=NOW_MS)
     log = site.reload()
     wanted = times_wanted(log, 0)
-    log.truncate_to(15)
+    log.segments.drop_head(10, 0, 1)
     note_times(log, wanted, [1] * len(wanted))
-    assert retain(log, site.disk) == 1 and log.log_start_offset == 10, "only of the one that is as it was"
+    assert retain(log, site.disk) == 2 and log.log_start_offset == 30, "only of those that are as they were"
+
+
+def test_what_was_read_of_a_segment_that_was_cut_and_filled_again_counts_for_nothing(site: StorageSite) -> None:
+    log = ten_each(site, retention_ms=5_000)
+    fill(log, 35, timestamp_ms=NOW_MS - 60_000)
+    log = site.reload()
+    wanted = times_wanted(log, 0)
+    times = read_times(site.disk, wanted)
+    log.truncate_to(15)
+    fill(log, 20, timestamp_ms=NOW_MS)
+    assert [(each.base_offset, each.size_bytes) for each in log.segments if each is not log.segments.active] == [
+        (each.base_offset, each.size_bytes) for each in wanted
+    ]
+    note_times(log, wanted, times)
+    assert retain(log, site.disk) == 1, "the second one has new records"
 
 
 # --- failing disks ----------------------------------------------------------------------------------------------------
