@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 import trio
@@ -13,7 +14,9 @@ from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from strandline.testkit.replica_site import BROKER, T0, T1, ReplicaSite, batch
+from strandline.testkit.scripted_brokers import create_persistent_paths
+from strandline.testkit.zookeeper import MemoryZooKeeper
 
 TWO = {"log.dirs": "/logs,/more"}
 T2 = TopicPartition("t", 2)
@@ -51,6 +54,26 @@ async def test_who_is_told_its_role_again_before_that_answers_with_the_disks_err
     site.produce((T0, batch()), acks=1)
     response = await site.order(site.state(T0), site.state(T1), site.state(T2))
     assert [error.error_code for error in response.partition_errors] == [56, 0, 56]
+
+
+async def test_a_failed_directory_is_announced_to_the_controller_once_and_as_kafka_does(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    zookeeper = MemoryZooKeeper(latency_s=0.01)
+    await nursery.start(zookeeper.run)
+    client = zookeeper.client()
+    await client.start()
+    await create_persistent_paths(client)
+    site = ReplicaSite(config=TWO, coordination=client)
+    nursery.start_soon(site.isr_updates.run)
+    await site.order(site.state(T0), site.state(T1), site.state(T2))
+    site.disk.fail("pwritev", "/logs/t-0/*", errno.EIO)
+    site.produce((T0, batch()), acks=1)
+    await watch(site)
+    (name,) = await client.children("/log_dir_event_notification")
+    assert name == "log_dir_event_0000000000"
+    znode = json.loads((await client.get(f"/log_dir_event_notification/{name}")).data)
+    assert znode == {"version": 1, "broker": BROKER, "event": 1}, "two replicas lay there, the controller hears once"
 
 
 async def test_a_directory_that_failed_in_a_checkpoint_is_given_up_too(

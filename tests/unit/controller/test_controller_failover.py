@@ -315,6 +315,35 @@ async def test_leadership_leaves_a_replica_whose_log_failed(autojump_clock: Mock
     assert cluster.brokers[1].metadata[TP].offline_replicas == [2]
 
 
+@pytest.mark.parametrize("announced_during_an_election", [False, True])
+async def test_a_broker_that_announces_a_failed_directory_loses_leadership_and_the_announcement_goes(
+    announced_during_an_election: bool, autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+
+    def broken(request: Any) -> Any:
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+        return None
+
+    cluster.brokers[2].script = broken
+    await cluster.settle()
+    assert cluster.brokers[3].roles[TP].leader == 2, "nobody has said a word yet"
+    if announced_during_an_election:
+        cluster.kill(1)
+    path = "/log_dir_event_notification/log_dir_event_"
+    announcement = await cluster.admin.create(path, b'{"version":1,"broker":2,"event":1}', sequence=True)
+    assert announcement == f"{path}0000000000"
+    if announced_during_an_election:
+        await cluster.controller_on(3)
+    await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
+    await cluster.settle()
+    assert (await cluster.state("t")).isr == [3]
+    assert await cluster.admin.children("/log_dir_event_notification") == []
+
+
 async def test_a_topic_with_a_broken_znode_is_reported_and_the_others_live(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
