@@ -3,7 +3,8 @@
 Writing (safety.md 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
 leaves the old or the new content. Reading: a damaged line is dropped and reported, the others count; a file that is
 missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
-recovery point: 0, so everything is checked).
+recovery point: 0, so everything is checked). Only what they protect from being cut in silence is not known then
+(`read_bounds`).
 
 Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
 directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
@@ -78,18 +79,32 @@ def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[Topi
     """The entries of an offset checkpoint; what cannot be read is reported and left out."""
     offsets: dict[TopicPartition, int] = {}
     for line in entry_lines(disk, path, report):
-        try:
-            topic, partition, offset = line.split()
-            tp = TopicPartition(topic, int(partition))
-            value = int(offset)
-        except ValueError:
+        parts = line.split()
+        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal() and len(parts[2]) < 20):
             report("checkpoint-bad-line", path=path, line=line[:200])
             continue
-        if value < 0 or tp.partition < 0:
+        tp = TopicPartition(parts[0], int(parts[1]))
+        if tp in offsets:
             report("checkpoint-bad-line", path=path, line=line[:200])
-            continue
-        offsets[tp] = value
+        offsets[tp] = int(parts[2])
     return offsets
+
+
+def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict[TopicPartition, int], bool]:
+    """As `read_offsets`, and whether that is all that was written: False where the file is damaged, empty or missing,
+    so that nobody knows what else stood in it."""
+    faults: list[str] = []
+
+    def note(event: str, **fields: object) -> None:
+        faults.append(event)
+        report(event, **fields)
+
+    offsets = read_offsets(disk, path, note)
+    try:
+        ends_with_line = read_file(disk, path).endswith(b"\n")
+    except (FileNotFoundError, ValueError):
+        ends_with_line = False
+    return offsets, ends_with_line and not faults
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:

@@ -1,13 +1,14 @@
 """Cutting a log where it is damaged, so that nothing which counted is gone for good.
 
-Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Below, the
-bytes are kept beside the log as `<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them
-again from another, but where there is no other they are all that is left. An operator removes them.
+Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Below, it is
+a loss: before anything else it is noted that this broker may have lost data, and the bytes are kept beside the log as
+`<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them again from another, but where
+there is no other they are all that is left. An operator removes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from strandline.storage.context import StorageContext
@@ -26,13 +27,20 @@ class Cut:
     offset: int
     protected_below: int
     """What stands below was durable or committed."""
+    on_loss: Callable[[], None]
+    """Told before something is dropped that stood below. Durable when it returns: once the log is cut, nothing else
+    may tell of it."""
     why: str = ""
     keep: bool = False
     """Keep what is dropped, whatever its offset."""
 
     @property
+    def is_loss(self) -> bool:
+        return self.offset < self.protected_below
+
+    @property
     def keeps(self) -> bool:
-        return self.keep or self.offset < self.protected_below
+        return self.keep or self.is_loss
 
     def refuse_unless(self, power_failed: bool) -> None:
         """DamagedLog where no power failure explains it: a process that is killed leaves whole files."""
@@ -51,6 +59,8 @@ def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut)
         why=cut.why,
         kept_aside=cut.keeps,
     )
+    if cut.is_loss:
+        cut.on_loss()
     if cut.keeps:
         _copy_tail(context, segment, position)
     segment.log.get().truncate(position)
@@ -74,6 +84,8 @@ def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None
 
 def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut) -> None:
     """Everything behind a fault goes, newest first: a log has no holes. OSError from the disk."""
+    if segments and cut.is_loss:
+        cut.on_loss()
     for segment in reversed(segments):
         context.report(
             "log-segment-dropped",

@@ -43,6 +43,7 @@ from strandline.storage.checkpoints import (
     RECOVERY_POINTS,
     TEMPORARY_SUFFIX,
     Report,
+    read_bounds,
     read_offsets,
     write_atomically,
     write_offsets,
@@ -94,6 +95,8 @@ class LogDirectory:
         self._meta: dict[str, str] = {}
         self.recovery_points: dict[TopicPartition, int] = {}
         """As they stand on the disk."""
+        self.bounds_known = True
+        """Recovery points and high watermarks were whole when it was opened."""
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
@@ -128,9 +131,10 @@ class LogDirectory:
             self._remove_temporaries()
             self._read_identity(new_directory_id)
             self._take_marker()
-            self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
+            self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
             self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
-            self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+            self.high_watermarks, marks_whole = read_bounds(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
+            self.bounds_known = points_whole and marks_whole
             self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
             if self._segments_crc is not None:
                 path = f"{self.path}/{MANIFEST}"
@@ -218,12 +222,14 @@ class LogDirectory:
             self._write_meta()
 
     def note_loss(self) -> None:
-        """A log here ends below what was durable or committed: this broker may have lost data, and a crash before it
-        has drawn the consequences does not make that forgotten. Blocking."""
+        """Something is lost here that was durable or committed: this broker may have lost data, and a crash before it
+        has drawn the consequences does not make that forgotten. Durable when it returns, whichever of several threads
+        asks first. Blocking."""
         if not self.may_have_lost_data:
+            if BOOT_ID_KEY in self._meta:
+                self._meta = {key: value for key, value in self._meta.items() if key != BOOT_ID_KEY}
+            self._write_meta()
             self.may_have_lost_data = True
-            if self._meta.pop(BOOT_ID_KEY, None) is not None:
-                self._write_meta()
 
     def known_state(self, tp: TopicPartition) -> KnownState:
         """What the checkpoints say of a log here."""
@@ -235,6 +241,8 @@ class LogDirectory:
             log_start_offset=self.log_start_offsets.get(tp, 0),
             compacted_below=self.compacted_offsets.get(tp, 0),
             listed=self.segments.get(tp),
+            bounds_known=self.bounds_known,
+            on_loss=self.note_loss,
             is_foreign=ADOPTED_KEY not in self._meta or tp not in self.recovery_points,
         )
 

@@ -36,6 +36,7 @@ from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories
 from strandline.storage.log_directory import LogDirectory, delete_folder_name
+from strandline.storage.losses import note_losses, note_missing
 from strandline.storage.recovery import KnownState, load_log
 from strandline.storage.removal import Doomed, Removals, remove
 
@@ -135,6 +136,7 @@ class LogManager:
                     raise DuplicateLog(str(tp), self._directory_of[tp].path, directory.path)
                 self._directory_of[tp] = directory
             found.append(DirectoryLoading(directory.path, [self._loading(directory, tp) for tp in partitions]))
+        self._directories.each_online(META_FAILED, lambda each: note_missing(each, self._directory_of, self._report))
         return found
 
     def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
@@ -172,19 +174,12 @@ class LogManager:
 
     def _end_load(self, directory: LogDirectory) -> None:
         logs = self._logs_in(directory)
-        for log in logs:
-            protected_below = directory.known_state(log.topic_partition).protected_below
-            if log.log_end_offset < protected_below:
-                self._report(
-                    "log-shortened",
-                    log=log.segments.folder,
-                    end_offset=log.log_end_offset,
-                    protected_below=protected_below,
-                )
-                directory.note_loss()  # now: once the checkpoints are written, nothing else tells of it
+        note_losses(directory, logs, self._report)
         shorter = (log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
-        if any(shorter):  # what is appended next must not be vouched for by the old checkpoint
+        if not directory.bounds_known or any(shorter):  # what is appended next must not be vouched for by the old ones
             self._write_log_checkpoints(directory)
+        if not directory.bounds_known:
+            directory.write_high_watermarks({(tp := log.topic_partition): self.high_watermarks[tp] for log in logs})
         directory.write_compacted_offsets(logs)
         directory.note_loaded()
 

@@ -18,9 +18,11 @@ Steps (001, LogManager; the numbers are in the code):
    Otherwise the walks below would see one: producers of our own cannot write it;
 9. producer states are loaded (`producer_loading`).
 
-What is cut below `protected_below` (recovery point and high watermark: what was durable or committed) is kept beside
-the log as `<name>.damaged`; the log manager sees the log end below that offset and knows that this replica has lost
-data. Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut
+What is cut below `protected_below` is kept beside the log as `<name>.damaged`, and this replica has lost data
+(`on_loss`): below recovery point and high watermark, what was durable or committed. After a clean stop that is all
+there was, and so it is where a checkpoint is damaged: nobody knows the bound then.
+
+Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut
 or built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
 
 Loading is a generator (`load_steps`), because checking whole segments is computing: it hands the tasks out, and goes on
@@ -65,6 +67,8 @@ _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\
 _LEFTOVER = re.compile(r".*(\.deleted|\.cleaned|\.tmp)")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
 
+EVERYTHING = 2**63 - 1
+
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
 
 
@@ -83,13 +87,22 @@ class KnownState:
     """What the cleaner went over."""
     listed: Sequence[tuple[int, int]] | None = None
     """(base offset, size) of the segments at the clean stop; None where nobody wrote it down."""
+    bounds_known: bool = True
+    """Recovery point and high watermark were read from checkpoints that are whole."""
+    on_loss: Callable[[], None] = lambda: None
+    """Notes durably, from any thread, that something is lost which was durable or committed."""
     is_foreign: bool = False
     """Another program may have written it: its directory is new to us, or no checkpoint knows the log."""
 
     @property
-    def protected_below(self) -> int:
-        """What stands below was durable or committed."""
+    def vouched_below(self) -> int:
+        """What stands below was durable or committed, as the checkpoints say."""
         return max(self.recovery_point, self.high_watermark)
+
+    @property
+    def protected_below(self) -> int:
+        """What stands below may have been durable or committed."""
+        return self.vouched_below if self.bounds_known and not self.clean else EVERYTHING
 
 
 def load_log(
@@ -128,7 +141,7 @@ def load_steps(
     segments = _find_segments(context, folder, config, entries)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
     _check_index_sizes(segments[:first_unsafe], entries)
-    if not (known.listed is not None and check_listed(folder, known.listed, segments)):
+    if not (known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)):
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
     if first_unsafe < len(segments):
@@ -289,7 +302,7 @@ def _take_scans(
 ) -> list[Segment]:
     """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
     epochs.truncate_to(segments[first].base_offset)
-    cut = Cut(folder, segments[first].base_offset, known.protected_below)
+    cut = Cut(folder, segments[first].base_offset, known.protected_below, known.on_loss)
     previous: ScannedSegment | None = None
     for place, (segment, found) in enumerate(zip(segments[first:], scanned, strict=True), first):
         if previous is not None and segment.base_offset != previous.next_offset:
@@ -330,7 +343,8 @@ def _open_end(context: StorageContext, folder: str, active: Segment, known: Know
     end_offset = activate(context, active)
     if active.size_bytes < size_bytes:  # torn although the stop was clean: somebody edited the file
         position, active.size_bytes = active.size_bytes, size_bytes
-        cut_file(
-            context, active, position, Cut(folder, end_offset, known.protected_below, "no whole batch stands there")
-        )
+        cut = Cut(folder, end_offset, known.protected_below, known.on_loss, "no whole batch stands there")
+        if (active.base_offset, position) in (known.listed or ()):  # what was there is: something was put behind it
+            cut.protected_below, cut.keep = known.vouched_below, True
+        cut_file(context, active, position, cut)
     return end_offset

@@ -9,7 +9,7 @@ that no segment can bridge has an empty segment before it (`roll`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.context import StorageContext
@@ -22,9 +22,15 @@ from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 _ENTRY = struct.Struct(">ii")
 
 
-def check_listed(folder: str, listed: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> bool:
-    """Whether these are the segments that stood here at the clean stop, of the same sizes. DamagedLog where one of them
-    is missing."""
+def check_listed(
+    context: StorageContext,
+    folder: str,
+    listed: Sequence[tuple[int, int]],
+    segments: Sequence[Segment],
+    on_loss: Callable[[], None],
+) -> bool:
+    """Whether these are the segments that stood here at the clean stop, of the same sizes. One that is shorter is a
+    loss, even if it ends with a whole batch. DamagedLog where one is missing."""
     if [(segment.base_offset, segment.size_bytes) for segment in segments] == list(listed):
         return True
     missing = {base for base, _ in listed} - {segment.base_offset for segment in segments}
@@ -32,6 +38,17 @@ def check_listed(folder: str, listed: Sequence[tuple[int, int]], segments: Seque
         names = ", ".join(f"{base:020d}{LOG_SUFFIX}" for base in sorted(missing)[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise DamagedLog(folder, f"{names}{more} stood here when the broker stopped and is missing now")
+    sizes = dict(listed)
+    for segment in segments:
+        listed_bytes = sizes.get(segment.base_offset, 0)
+        if segment.size_bytes < listed_bytes:
+            on_loss()
+            context.report(
+                "log-segment-shorter",
+                segment=segment.path,
+                size_bytes=segment.size_bytes,
+                listed_bytes=listed_bytes,
+            )
     return False
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from strandline.protocol.record_batch import read_header, scan
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_bounds, read_offsets
 from strandline.storage.epoch_check import epochs_from_headers
 from strandline.storage.log import Log
+from strandline.storage.log_directory import BOOT_ID_KEY, META_PROPERTIES
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_states import ProducerStates
 from strandline.storage.scan import build_indexes, walk_headers
@@ -171,6 +172,7 @@ def audit_start(
     may_lose: the machine lost power, so something that the page cache had may be found damaged."""
     site = replace(site, disk=disk, reports=Reports())
     on_disk = [read_offsets(disk, f"{path}/{RECOVERY_POINTS}") for path in site.dirs]
+    may_lose = may_lose or _tells_of_loss(disk, site.dirs)
     manager = site.start()
     found = states_of(manager)
     judge(manager, found)
@@ -193,6 +195,16 @@ def audit_start(
     grown = states_of(manager)
     disk.kill()
     assert states_of(site.start()) == grown, "what was appended after the crash is not there"
+
+
+def _tells_of_loss(disk: MemoryDisk, paths: Sequence[str]) -> bool:
+    """An earlier start noted a loss, or one of the checkpoints that say how far the logs went is damaged or gone."""
+    return any(
+        f"{BOOT_ID_KEY}=".encode() not in disk.read(f"{path}/{META_PROPERTIES}")
+        or not all(read_bounds(disk, f"{path}/{name}")[1] for name in (RECOVERY_POINTS, HIGH_WATERMARKS))
+        for path in paths
+        if disk.exists(f"{path}/{META_PROPERTIES}")
+    )
 
 
 def _lasting(disk: MemoryDisk) -> dict[str, bytes | None]:

@@ -1,0 +1,47 @@
+"""What a start concludes about data that this broker may have lost, beside the cuts that loading makes (`damage`).
+
+Each is noted durably before a checkpoint is written again, because then nothing else tells of it:
+* a log that stood in the list of the orderly stop (`segment_manifest`) and whose folder is gone;
+* a log that ends below what the checkpoints vouch for;
+* a directory with logs whose recovery points or high watermarks are damaged or missing. Every life writes both before
+  it makes its first log, so a missing file is no sign of a young folder. Nobody knows how far the logs went then; only
+  the list of an orderly stop proves them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoints import Report
+from strandline.storage.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    from strandline.storage.log import Log
+
+
+def note_missing(directory: LogDirectory, found: Container[TopicPartition], report: Report) -> None:
+    """found: the logs of all directories. Blocking. OSError from the disk."""
+    for tp in directory.segments:
+        if tp not in found:
+            directory.note_loss()
+            report("log-missing", log=f"{directory.path}/{tp}")
+
+
+def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) -> None:
+    """logs: those of the directory, all loaded. Blocking. OSError from the disk."""
+    for log in logs:
+        vouched_below = directory.known_state(log.topic_partition).vouched_below
+        if log.log_end_offset < vouched_below:
+            report(
+                "log-shortened",
+                log=log.segments.folder,
+                end_offset=log.log_end_offset,
+                protected_below=vouched_below,
+            )
+            directory.note_loss()
+    unproven = [] if directory.bounds_known else [log for log in logs if log.topic_partition not in directory.segments]
+    if unproven:
+        report("log-bounds-unknown", path=directory.path, logs=len(unproven))
+        directory.note_loss()
