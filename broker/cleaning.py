@@ -268,6 +268,7 @@ class Cleaning:
             lent.cleaned(done.end_offset)
             await self._replicas.run_blocking(self._logs.checkpoint_compacted, name)
         except OSError as error:
+            self._not_for_a_while(partition)  # it is as dirty as before; without a descriptor it does not fail
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, log.fail("checkpointing a cleaning failed", error))
             return
@@ -323,9 +324,13 @@ class Cleaning:
         if trouble.attempts >= ATTEMPTS_MAX and error.errno is None:
             self._leave_alone(partition, 0, str(error))
             return
+        self._not_for_a_while(partition, trouble)
+        self._log.warning("cleaning failed", partition=str(partition.topic_partition), error=str(error))
+
+    def _not_for_a_while(self, partition: Partition, trouble: Trouble | None = None) -> None:
+        trouble = trouble or self._trouble(partition) or Trouble(partition.log, NO_LIMIT)
         trouble.not_before_s = trio.current_time() + self._config.log_cleaner_backoff_ms / 1000
         self._troubles[partition.topic_partition] = trouble
-        self._log.warning("cleaning failed", partition=str(partition.topic_partition), error=str(error))
 
     async def _tidy(self, partition: Partition) -> None:
         """What was written for nothing takes no space."""

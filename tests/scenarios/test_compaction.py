@@ -193,3 +193,14 @@ async def test_a_full_disk_ends_a_cleaning_and_nothing_else(operation: str, auto
         fault.cancel()
         await cluster.until(lambda: any('"t-0"' in line for line in cleaned(cluster)), "cleaned at last", within_s=900)
         assert await consume(cluster, T0, 400) == newest
+
+
+async def test_a_cleaning_that_lacks_a_descriptor_at_its_end_is_tried_again_after_a_pause(autojump_clock: Any) -> None:
+    async with MemoryCluster(brokers=1, config={**TWO_DIRS, "log.cleaner.backoff.ms": "60000"}).running() as cluster:
+        folder = await two_topics(cluster)
+        await trio.sleep(30)  # what was begun is flushed
+        fault = cluster.nodes[1].disk.fail("fsync_dir", folder, errno.EMFILE, times=20)
+        before = trio.current_time()
+        await cluster.until(lambda: any('"t-0"' in line for line in cleaned(cluster)), "cleaned", within_s=3600)
+        assert fault.hits == 20 and trio.current_time() - before > 19 * 60
+        assert cluster.partition(1, T0).log.failure is None
