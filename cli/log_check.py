@@ -1,5 +1,6 @@
 """`strandline log-check`: what a start would repair, drop or refuse in the data folders of a stopped broker.
 Changes nothing. Exit code 0: nothing to do; 1: a start would repair or refuse something, or would not see damage.
+`--output json` is one document, with an empty list of findings where there are none: silence would say nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from strandline.storage.log_check import CheckProgress, Finding
+
+JSON_VERSION = 1
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 _COLOURS = {"refuse": "bold red", "lose": "red", "repair": "yellow", "note": "dim"}
@@ -70,25 +73,24 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
         except LogDirLocked as error:
             raise click.ClickException(f"{error}: only the folders of a stopped broker can be checked") from None
     if output == "json":
-        for finding in findings:
-            click.echo(_json_line(finding))
+        shown = [_shown(finding) for finding in findings]
+        click.echo(json.dumps({"_command": "log-check", "_version": JSON_VERSION, "findings": shown}, indent=2))
     else:
         _print(findings, paths)
     return 1 if any(finding.severity != "note" for finding in findings) else 0
 
 
-def _json_line(finding: Finding) -> str:
+def _shown(finding: Finding) -> dict[str, object]:
     fields = {
         name: value if isinstance(value, int | str | None) else str(value) for name, value in finding.fields.items()
     }
-    shown = {
+    return {
         "severity": finding.severity,
         "event": finding.event,
         "where": finding.where,
         "what": finding.what,
         "fields": fields,
     }
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def _print(findings: Sequence[Finding], paths: Sequence[str]) -> None:

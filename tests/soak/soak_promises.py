@@ -117,14 +117,13 @@ def folders_are_sound(folders: Sequence[Path]) -> str:
     for folder in folders:
         command = [sys.executable, "-m", "strandline.cli", "log-check", "--output", "json", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        for line in filter(None, done.stdout.splitlines()):
-            finding = json.loads(line)
+        if done.stderr:
+            raise PromiseBroken(done.stderr[:400])
+        for finding in json.loads(done.stdout)["findings"]:
             if finding["event"] == "leftover" and finding["where"].endswith((".deleted", ".cleaned")):
                 waiting += 1
             elif finding["severity"] != "note":
                 raise PromiseBroken(f"{finding['where']}: {finding['what']}")
-        if done.stderr:
-            raise PromiseBroken(done.stderr[:400])
     return f"{len(folders)} folders, {waiting} files are left to be removed"
 
 

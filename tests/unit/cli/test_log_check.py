@@ -18,10 +18,15 @@ def site(tmp_path: Path) -> DamageSite:
     return site
 
 
+def findings(ran: Any) -> list[dict[str, Any]]:
+    return list(json.loads(ran.out)["findings"])
+
+
 def test_a_sound_folder_is_exit_code_0(shell: Any, site: DamageSite) -> None:
     ran = shell("log-check", site.root)
     assert (ran.code, ran.out, ran.err) == (0, "nothing to repair\n", "")
-    assert shell("log-check", site.root, "--output", "json").out == ""
+    ran = shell("log-check", site.root, "--output", "json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"_command": "log-check", "_version": 1, "findings": []})
 
 
 def test_what_a_start_would_do_is_told_as_text_and_json_and_not_done(shell: Any, site: DamageSite) -> None:
@@ -30,8 +35,7 @@ def test_what_a_start_would_do_is_told_as_text_and_json_and_not_done(shell: Any,
     ran = shell("log-check", site.root)
     assert ran.code == 1 and "t-0" in ran.out and "dropping 4 bytes" in ran.out
     assert ran.out.endswith("1 to repair; nothing was changed\n")
-    (line,) = shell("log-check", "--quick", site.root, "--output", "json").out.splitlines()
-    found = json.loads(line)
+    (found,) = findings(shell("log-check", "--quick", site.root, "--output", "json"))
     assert (found["severity"], found["event"]) == ("repair", "log-truncated")
     assert found["fields"]["dropped_bytes"] == 4 and found["where"] == site.folder
     assert site.disk.read(site.path(-1)) == torn
@@ -65,8 +69,8 @@ def test_a_refused_log_is_named_by_its_folder_in_text_and_json(shell: Any, site:
     Path(site.path(1)).unlink()
     ran = shell("log-check", site.root)
     assert "refuse  t-0: would not be loaded: " in ran.out
-    found = [json.loads(line) for line in shell("log-check", site.root, "--output", "json").out.splitlines()]
-    assert [line["where"] for line in found if line["severity"] == "refuse"] == [site.folder]
+    found = findings(shell("log-check", site.root, "--output", "json"))
+    assert [each["where"] for each in found if each["severity"] == "refuse"] == [site.folder]
 
 
 def test_a_partitions_folder_is_not_taken_for_a_data_folder(shell: Any, site: DamageSite) -> None:
