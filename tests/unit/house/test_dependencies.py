@@ -80,3 +80,11 @@ def test_the_version_is_told_once(project) -> None:
     import strandline
 
     assert strandline.__version__ == project["version"]
+
+
+def test_the_image_tells_what_pyproject_tells(root, project) -> None:
+    labels = dict(
+        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', (root / "deploy" / "Dockerfile").read_text())
+    )
+    assert labels.pop("title").lower() == project["name"]
+    assert labels == {key: project[key] for key in ("version", "description")}
