@@ -135,6 +135,9 @@ class Disk(Protocol):
     def stat_mtime_ms(self, path: str) -> int:
         """Last modification, wall clock, milliseconds."""
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        """Say so: of a file that takes the place of an older one. The next write to it counts as any."""
+
     def space(self, path: str) -> DiskSpace: ...
 
     def lock(self, path: str) -> FileLock:

@@ -176,6 +176,9 @@ class PosixDisk:
     def stat_mtime_ms(self, path: str) -> int:
         return os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000), follow_symlinks=False)
+
     def space(self, path: str) -> DiskSpace:
         answer = os.statvfs(path)
         return DiskSpace(answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)

@@ -195,6 +195,12 @@ class OverlayDisk:
             raise OSError(errno.ENOENT, "no such file", path)
         return node.mtime_ms
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        node = self._node(path)
+        if node is None:
+            raise OSError(errno.ENOENT, "no such file", path)
+        node.mtime_ms = mtime_ms
+
     def space(self, path: str) -> DiskSpace:
         return self.below.space(path)
 

@@ -317,6 +317,10 @@ class MemoryDisk:
     def stat_mtime_ms(self, path: str) -> int:
         return self._inode(path).mtime_ms
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        self.enter("set_mtime_ms", path)
+        self._inode(path).mtime_ms = mtime_ms
+
     def space(self, path: str) -> DiskSpace:
         self._folder(path)
         return DiskSpace(self.capacity_bytes, max(0, self.capacity_bytes - self._used()))

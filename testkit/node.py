@@ -152,6 +152,9 @@ class NodeDisk:
     def stat_mtime_ms(self, path: str) -> int:
         return self._disk.stat_mtime_ms(path)
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        self._disk.set_mtime_ms(path, mtime_ms)
+
     def space(self, path: str) -> DiskSpace:
         return self._disk.space(path)
 

@@ -191,9 +191,11 @@ class Cleaner:
             plan.last_of_producer,
         )
         is_changed = len(sources) > 1
+        mtime_ms = 0
         with closing(Output(self._disk, plan.folder, sources[0].base_offset, plan.index_interval_bytes)) as output:
             for source in sources:
                 with closing(self._open(source)) as file:
+                    mtime_ms = max(mtime_ms, self._disk.stat_mtime_ms(file.path))
                     end = 0
                     for data, batches in read_chunks(file, source, plan.chunk_bytes):
                         before = output.size_bytes
@@ -208,7 +210,7 @@ class Cleaner:
                             output.append(*_pieces(columns, rewritten))
                         yield Step(len(data), output.size_bytes - before)
             if is_changed:
-                output.finish()
+                output.finish(mtime_ms)
             else:
                 output.discard()
         if is_changed:

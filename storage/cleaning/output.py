@@ -49,8 +49,9 @@ class Output:
         assert position == self.size_bytes + size
         self.size_bytes = position
 
-    def finish(self) -> None:
-        """Write the indexes and make all three durable. Blocking."""
+    def finish(self, mtime_ms: int) -> None:
+        """Write the indexes and make all three durable. mtime_ms: when the newest of what it replaces was written: that
+        is the age of records without timestamps (Kafka keeps it, too). Blocking."""
         self.indexes.finish()
         for suffix, content in (
             (INDEX_SUFFIX, self.indexes.offset_index.encode(0)),
@@ -63,6 +64,7 @@ class Output:
                 file.fsync()
             finally:
                 file.close()
+        self._disk.set_mtime_ms(self._log.path, mtime_ms)
         self._log.fsync()
         self._log.close()
 

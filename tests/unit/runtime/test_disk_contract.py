@@ -193,6 +193,7 @@ def test_a_folder_is_renamed_with_what_is_in_it(place: Place) -> None:
         (lambda disk, path: disk.scandir(path), errno.ENOENT),
         (lambda disk, path: disk.rmdir(path), errno.ENOENT),
         (lambda disk, path: disk.stat_mtime_ms(path), errno.ENOENT),
+        (lambda disk, path: disk.set_mtime_ms(path, 1), errno.ENOENT),
         (lambda disk, path: disk.fsync_dir(path), errno.ENOENT),
         (lambda disk, path: disk.open(path + "/x", create=True), errno.ENOENT),
     ],
@@ -212,6 +213,14 @@ def test_space_times_and_boots(place: Place) -> None:
     space = place.disk.space(place.root)
     assert 0 <= space.free_bytes <= space.total_bytes
     assert place.disk.stat_mtime_ms(place.write("f", b"")) >= 0
+
+
+def test_a_file_has_the_time_that_it_was_given_and_takes_it_along_when_it_is_renamed(place: Place) -> None:
+    path, target = place.write("f", b"x"), place.path("g")
+    place.disk.set_mtime_ms(path, 1_234_567_891)
+    assert place.disk.stat_mtime_ms(path) == 1_234_567_891
+    place.disk.rename(path, target)
+    assert place.disk.stat_mtime_ms(target) == 1_234_567_891
     assert place.disk.boot_id() == place.disk.boot_id()
 
 

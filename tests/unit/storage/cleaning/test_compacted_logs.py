@@ -140,6 +140,19 @@ def test_a_tombstone_stays_for_its_time_and_then_goes(site: StorageSite) -> None
     assert not any(record.key == b"a" for record in records_of(batches(log)))
 
 
+def test_what_has_no_timestamps_is_as_old_as_before_it_was_compacted(site: StorageSite) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    for site.disk.now_ms in (1000, 2000, 3000):
+        for _ in range(7):
+            append(log, b"k", b"v", timestamp_ms=-1)
+    sealed = [segment for segment in log.segments if segment is not log.segments.active]
+    written_ms = site.disk.stat_mtime_ms(sealed[-1].path + ".log")
+    site.disk.now_ms = 900_000
+    clean(log, site.disk)
+    assert len(log.segments) == 2 and site.disk.stat_mtime_ms(sealed[0].path + ".log") == written_ms < 900_000
+    assert site.disk.stat_mtime_ms(site.reload().segments.holding(0).path + ".log") == written_ms
+
+
 # --- the log changes under a cleaning ---------------------------------------------------------------------------------
 
 
