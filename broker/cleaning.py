@@ -233,7 +233,7 @@ class Cleaning:
             max_decompressed_bytes=self._config.max_decompressed_message_bytes,
             chunk_bytes=max(CHUNK_BYTES_MIN, self._config.log_cleaner_io_buffer_size // cleaners),
             hash_seed=self._random.getrandbits(32),
-            last_of_producer=facts.last_offsets_of_producers(log),
+            last_of_producer=facts.last_offsets_of_producers(log, partition.high_watermark),
         )
 
     async def _advance(

@@ -34,7 +34,7 @@ def compacted_log(codec: str = "none") -> tuple[StorageSite, Log, list[Record]]:
         site.disk,
         now_ms=NOW_MS,
         delete_retention_ms=DELETE_RETENTION_MS,
-        last_of_producer=last_offsets_of_producers(log),
+        last_of_producer=last_offsets_of_producers(log, log.log_end_offset),
     )
     newest = {record.key: record.offset for record in before if record.offset < done.end_offset}
     kept = [each for each in before if each.offset >= done.end_offset or each.offset >= newest[each.key]]

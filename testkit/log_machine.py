@@ -200,7 +200,7 @@ class LogMachine(LogUnderCrashes):
         settings: dict[str, Any] = {
             "segment_bytes": 2000 if joins else 1,
             "map_entries": entries,
-            "last_of_producer": last_offsets_of_producers(self.log),
+            "last_of_producer": last_offsets_of_producers(self.log, self.high_watermark),
         }
         versions = foreseen(self.log, lent, self.site.disk, plan_for(self.log, lent, **settings))
         assert newest_of(versions[-1]) == newest_of(versions[0])

@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     chunk_bytes: int
     hash_seed: int
     last_of_producer: dict[int, int]
-    """Producer id → last offset of the batch with its last sequence."""
+    """Producer id → last offset of the batch with its last committed sequence, or `rewrite.EVERY_BATCH`."""
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from strandline.protocol.record_batch import HEADER_BYTES, read_header
 from strandline.runtime.disk import Disk
 from strandline.storage.cleaning.choice import SealedSegment
+from strandline.storage.cleaning.rewrite import EVERY_BATCH
 from strandline.storage.log import Log
 from strandline.storage.segment import LOG_SUFFIX, Segment
 
@@ -66,8 +67,16 @@ def _read_first_time(disk: Disk, path: str) -> int:
         file.close()
 
 
-def last_offsets_of_producers(log: Log) -> dict[int, int]:
-    """Producer id → last offset of its last batch, of the producers that the log remembers."""
+def last_offsets_of_producers(log: Log, high_watermark: int) -> dict[int, int]:
+    """Producer id → last offset of its last batch below the high watermark, of the producers that the log remembers.
+
+    What stands above may be cut off yet, and then that batch holds the producer's last sequence. `EVERY_BATCH` where
+    it is not remembered: more batches came since, or the producer has a new epoch."""
+    found: dict[int, int] = {}
     states = log.producers.states
-    known = ((producer_id, states.get(producer_id)) for producer_id in states)
-    return {producer_id: producer.last_offset for producer_id, producer in known if producer is not None}
+    for producer_id in states:
+        producer = states.get(producer_id)
+        if producer is not None and producer.batches:
+            committed = (batch.last_offset for batch in producer.batches if batch.last_offset < high_watermark)
+            found[producer_id] = max(committed, default=EVERY_BATCH)
+    return found

@@ -38,6 +38,8 @@ from strandline.storage.cleaning.offset_map import OffsetMap
 DELETE_HORIZON_BIT = 0x40
 NO_TIMESTAMP = -1
 NO_BATCH = -1
+EVERY_BATCH = -1
+"""Of a producer: which of its batches has the last sequence is not known, so each of them is kept, empty if need be."""
 _KEPT_IN_EMPTY = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -54,7 +56,7 @@ class Rules:
     now_ms: int
     delete_retention_ms: int
     last_of_producer: dict[int, int]
-    """Producer id → last offset of the batch with its last sequence."""
+    """Producer id → last offset of the batch with its last committed sequence, or `EVERY_BATCH`."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,10 @@ def _copy(result: Rewritten, batch: Batch) -> None:
 
 
 def _holds_last_sequence(header: BatchHeader, rules: Rules) -> bool:
-    return header.producer_id >= 0 and rules.last_of_producer.get(header.producer_id) == header.last_offset
+    if header.producer_id < 0:
+        return False
+    last_offset = rules.last_of_producer.get(header.producer_id)
+    return last_offset in (header.last_offset, EVERY_BATCH)
 
 
 def _empty(header: BatchHeader) -> tuple[BatchHeader, bytes]:

@@ -303,12 +303,42 @@ def test_a_snapshot_is_believed_though_compaction_took_what_it_tells_of(site: St
     assert log.producers.snapshots.read(snapshots[-1])[0].last_offset == 7 + len(keys)
     for place in range(8):
         send([b"hot"], 5, 8 + len(keys) + place)
-    clean(log, site.disk, segment_bytes=400, last_of_producer=last_offsets_of_producers(log))
+    clean(log, site.disk, segment_bytes=400, last_of_producer=last_offsets_of_producers(log, log.log_end_offset))
     assert not any(record.key == b"hot" and record.offset < 10 for record in records_of(batches(log)))
     log = site.reload()
     assert log.producers.snapshots.offsets == snapshots and "producer-snapshot-damaged" not in site.reports.names()
     assert send([b"hot"], 5, 8 + len(keys) + 7) == log.log_end_offset - 1
     assert send([b"6-3"], 6, 3) == 11 + len(keys)
+
+
+@pytest.mark.parametrize("uncommitted", ["one batch", "as many as are remembered", "another epoch"])
+def test_a_producers_last_committed_sequence_is_known_once_what_was_not_committed_is_cut(
+    site: StorageSite, uncommitted: str
+) -> None:
+    log = site.log(segment_bytes=400, index_interval_bytes=100)
+
+    def send(sequence: int, epoch: int = 0) -> int | ErrorCode:
+        view = memoryview(bytearray(build_batch([(1000, b"hot", b"v")], "none", (5, epoch, sequence))))
+        (outcome,) = append_checked(log, [validate_produced(view, max_batch_bytes=2**20)], 0)
+        return outcome.base_offset if isinstance(outcome, Appended) else outcome.code
+
+    for sequence in range(8):
+        send(sequence)
+    for _ in range(10):
+        append(log, b"hot", b"w")
+    high_watermark = log.log_end_offset
+    for place in range(5 if uncommitted == "as many as are remembered" else 1):
+        assert send(place, epoch=1) if uncommitted == "another epoch" else send(8 + place) == high_watermark + place
+    known = last_offsets_of_producers(log, high_watermark)
+    clean(log, site.disk, end_offset=high_watermark, segment_bytes=400, last_of_producer=known)
+    assert 7 not in [record.offset for record in records_of(batches(log))]
+    log.truncate_to(high_watermark)
+    site.disk.kill()
+    for name in site.disk.listdir(log.segments.folder):
+        if name.endswith(".snapshot"):
+            site.disk.unlink(f"{log.segments.folder}/{name}")
+    log = site.start().logs[TP]
+    assert send(7) == 7 and send(9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 # --- what cannot be read ----------------------------------------------------------------------------------------------
