@@ -3,7 +3,7 @@
 Steps (001, LogManager; the numbers are in the code):
 1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from;
 2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
-   checked when it is loaded);
+   checked when it is loaded). That is done once it is sure that the log is not refused by 3 or 4;
 3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
    else the end of each is looked at. Segments that are missing, or that overlap, make the log refused (`DamagedLog`):
    nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too;
@@ -32,7 +32,7 @@ with what they found. `load_log` does it all where it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,24 +138,18 @@ def load_steps(
 ) -> LoadSteps:
     """As `load_log`, but yields the segments to be checked, at most once, and is sent what `scan_segment` found."""
     entries = _tidy(context, folder)
-    segments = _find_segments(context, folder, config, entries)
+    segments, orphans = _find_segments(context, folder, config, entries)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
-    _check_index_sizes(segments[:first_unsafe], entries)
     if not (known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)):
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
+    if first_unsafe == len(segments):  # else what is checked next may refuse the log, too: then it stays as it is
+        _mend_indexes(context, segments, orphans, entries)
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
     if first_unsafe < len(segments):
-        scanned = yield [
-            ScanTask(
-                segment.path + LOG_SUFFIX,
-                segment.base_offset,
-                segment.size_bytes,
-                config.index_interval_bytes,
-                segment is segments[-1],
-            )
-            for segment in segments[first_unsafe:]
-        ]
+        scanned = yield _scan_tasks(segments, first_unsafe)
+        safe = segments[:first_unsafe]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)
+        _mend_indexes(context, safe, orphans, entries)
     is_new = not segments
     if is_new:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]
@@ -255,7 +249,8 @@ def _end_offset(context: StorageContext, path: str, base_offset: int) -> int:
 
 def _find_segments(
     context: StorageContext, folder: str, config: LogConfig, entries: Sequence[FolderEntry]
-) -> list[Segment]:
+) -> tuple[list[Segment], list[str]]:
+    """And the paths of index files without a .log."""
     segments: list[Segment] = []
     orphans: list[str] = []
     logs = {entry.name[:20] for entry in entries if entry.name.endswith(LOG_SUFFIX)}
@@ -269,14 +264,16 @@ def _find_segments(
             segment.created_ms = entry.mtime_ms
             segments.append(segment)
         elif parts[1] not in logs:
-            orphans.append(entry.name)
-    for name in orphans:
-        context.disk.unlink(f"{folder}/{name}")
-        context.report("index-orphan-removed", path=f"{folder}/{name}")
-    return segments
+            orphans.append(f"{folder}/{entry.name}")
+    return segments, orphans
 
 
-def _check_index_sizes(segments: Sequence[Segment], entries: Sequence[FolderEntry]) -> None:
+def _mend_indexes(
+    context: StorageContext, segments: Sequence[Segment], orphans: Sequence[str], entries: Sequence[FolderEntry]
+) -> None:
+    for path in orphans:
+        context.disk.unlink(path)
+        context.report("index-orphan-removed", path=path)
     sizes = {entry.name: entry.size_bytes for entry in entries}
     for segment in segments:
         name = segment.path.rpartition("/")[2]
@@ -289,6 +286,19 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 # --- 4. after an unclean stop -----------------------------------------------------------------------------------------
+
+
+def _scan_tasks(segments: Sequence[Segment], first: int) -> list[ScanTask]:
+    return [
+        ScanTask(
+            segment.path + LOG_SUFFIX,
+            segment.base_offset,
+            segment.size_bytes,
+            segment.index_interval_bytes,
+            segment is segments[-1],
+        )
+        for segment in segments[first:]
+    ]
 
 
 def _take_scans(
@@ -312,6 +322,7 @@ def _take_scans(
                 cut.why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
                 cut.refuse_unless(known.may_have_lost_data)
                 cut.keep = True
+                _take_indexes(zip(segments[first:place], scanned, strict=False))
                 drop_segments(context, segments[place:], cut)
                 return segments[:place]
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
@@ -319,11 +330,8 @@ def _take_scans(
             found = ScannedSegment(0, segment.base_offset, fault, b"", b"", [], -1, False)
         for epoch, start_offset in found.epochs:
             epochs.assign(epoch, start_offset)
-        segment.indexes.replace(
-            OffsetIndex.decode(segment.base_offset, found.offset_index, segment.size_bytes),
-            TimeIndex.decode(segment.base_offset, found.time_index),
-        )
         if found.fault:
+            _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
             cut.offset, cut.why = found.next_offset, found.fault
             # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
             # before younger ones that are still there would be a log with a hole.
@@ -331,7 +339,16 @@ def _take_scans(
             cut_file(context, segment, found.end_position, cut)
             return segments[: place + 1]
         previous = found
+    _take_indexes(zip(segments[first:], scanned, strict=True))
     return segments
+
+
+def _take_indexes(checked: Iterable[tuple[Segment, ScannedSegment]]) -> None:
+    for segment, found in checked:
+        segment.indexes.replace(
+            OffsetIndex.decode(segment.base_offset, found.offset_index, segment.size_bytes),
+            TimeIndex.decode(segment.base_offset, found.time_index),
+        )
 
 
 # --- 5. the end -------------------------------------------------------------------------------------------------------

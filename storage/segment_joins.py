@@ -91,14 +91,17 @@ def _end_offset(context: StorageContext, segment: Segment) -> int:
     except CorruptLog:
         if not position:
             raise
-        for _, header in headers_from(segment, segment.indexes.offset.last_position):  # checks the index, or builds it
+        for _, header in headers_from(segment, 0):  # the index may be wrong; it is not built anew before all is known
             end_offset = header.next_offset
     return end_offset
 
 
 def _last_entry(context: StorageContext, segment: Segment) -> tuple[int, int]:
     """(position, last offset) of the last index entry, without reading the others; (0, 0) where none can be true."""
-    file = context.disk.open(segment.path + INDEX_SUFFIX, read_only=True)
+    try:
+        file = context.disk.open(segment.path + INDEX_SUFFIX, read_only=True)
+    except FileNotFoundError:
+        return 0, 0
     try:
         entry = file.pread(ENTRY_BYTES, max(0, file.size() - ENTRY_BYTES))
     finally:
