@@ -86,6 +86,9 @@ def fill_with_kafka(site: Site) -> dict[str, bytes]:
     starts = f"{site.data}/{LOG_START_OFFSETS}"
     begun = (strandline.TopicPartition("begun", 0), LOG_START)
     wait_until(lambda: begun in read_offsets(DISK, starts).items(), "Kafka wrote the log start of begun")
+    # Otherwise whoever comes next removes it, and the files are not comparable.
+    below = site.data / "begun-0" / f"{0:020d}.log"
+    wait_until(lambda: not below.exists(), "Kafka removed what lies below the log start of begun")
     wait_until(lambda: "compacted-0" in cleaned(site), "compacted was compacted")
     served = {topic: kafka.raw(topic) for topic in TOPICS}
     assert len(list(site.data.glob("codecs-0/*.log"))) >= 3
