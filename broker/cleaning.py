@@ -182,13 +182,17 @@ class Cleaning:
         first_dirty = first_dirty_offset(log.segments.compacted_below, self._bounds(partition))
         try:
             while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
-                times = await self._replicas.run_blocking(head.read_times, self._environment.disk, wanted)
+                times = await self._replicas.run_on_disk(
+                    _directory(partition), head.read_times, self._environment.disk, wanted
+                )
                 if not self._is_hosted(partition):
                     return
                 head.note_times(log, wanted, times)
             while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
                 cuts = log.segments.cuts
-                read = await self._replicas.run_blocking(facts.read_first_times, self._environment.disk, firsts)
+                read = await self._replicas.run_on_disk(
+                    _directory(partition), facts.read_first_times, self._environment.disk, firsts
+                )
                 if not self._is_hosted(partition) or log.segments.cuts != cuts:
                     return
                 for each, time_ms in zip(firsts, read, strict=True):
@@ -264,9 +268,11 @@ class Cleaning:
         if done.unreadable_offset >= 0:
             self._leave_alone(partition, done.unreadable_offset, f"at offset {done.unreadable_offset}: {done.why}")
         try:
-            await self._replicas.run_blocking(self._environment.disk.fsync_dir, log.segments.folder)
+            await self._replicas.run_on_disk(
+                _directory(partition), self._environment.disk.fsync_dir, log.segments.folder
+            )
             lent.cleaned(done.end_offset)
-            await self._replicas.run_blocking(self._logs.checkpoint_compacted, name)
+            await self._replicas.run_on_disk(_directory(partition), self._logs.checkpoint_compacted, name)
         except OSError as error:
             self._not_for_a_while(partition)  # it is as dirty as before; without a descriptor it does not fail
             if self._is_hosted(partition):
@@ -335,7 +341,9 @@ class Cleaning:
     async def _tidy(self, partition: Partition) -> None:
         """What was written for nothing takes no space."""
         try:
-            await self._replicas.run_blocking(remove_leftovers, self._environment.disk, partition.log.segments.folder)
+            await self._replicas.run_on_disk(
+                _directory(partition), remove_leftovers, self._environment.disk, partition.log.segments.folder
+            )
         except OSError as error:  # the folder was deleted; or the next cleaning or start does it
             self._log.info("leftovers of a cleaning not removed", error=str(error))
 

@@ -4,6 +4,8 @@ Leader and follower do it alike, each for its own copy, never above its own high
 costs some µs on the event loop; it yields every few logs, and after each slice of renames. What is not known without
 the disk (the time of segments of an earlier life) is read in a thread, and the log is looked at anew afterwards.
 
+Each log directory has rounds of its own: a disk that does not answer holds up its own logs only.
+
 The renames themselves are done on the loop (`storage/removal.py` says why), twenty segments at a time.
 """
 
@@ -44,15 +46,20 @@ class RetentionChecks:
 
     async def run(self) -> None:
         self._trusted_now_ms()
+        async with trio.open_nursery() as nursery:
+            for directory in self._logs.directories:
+                nursery.start_soon(self._run_in, directory.path)
+
+    async def _run_in(self, directory: str) -> None:
         while True:
             await trio.sleep(self._config.log_retention_check_interval_ms / 1000)
-            await self.check_all()
+            await self.check_all(directory)
 
-    async def check_all(self) -> None:
-        """One round over all partitions."""
+    async def check_all(self, only: str | None = None) -> None:
+        """One round over all partitions (only: of this log directory)."""
         now_ms = self._trusted_now_ms()
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
-            if not partition.failed:
+            if not partition.failed and only in (None, _directory(partition)):
                 await self._check(partition, now_ms)
             if count % LOGS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
@@ -112,7 +119,7 @@ class RetentionChecks:
         log = partition.log
         wanted = head.times_wanted(log, base_offset)
         try:
-            times = await self._replicas.run_blocking(head.read_times, self._disk, wanted)
+            times = await self._replicas.run_on_disk(_directory(partition), head.read_times, self._disk, wanted)
         except OSError as error:
             if log.failure is None:
                 raise log.fail("reading a segment's age failed", error) from error
@@ -133,3 +140,7 @@ class RetentionChecks:
             base_offset=future.base_offset,
             timestamp_ms=future.timestamp_ms,
         )
+
+
+def _directory(partition: Partition) -> str:
+    return partition.log.segments.folder.rpartition("/")[0]

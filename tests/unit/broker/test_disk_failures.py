@@ -14,6 +14,7 @@ from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
+from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replica_site import BROKER, T0, T1, ReplicaSite, batch
 from strandline.testkit.scripted_brokers import create_persistent_paths
 from strandline.testkit.zookeeper import MemoryZooKeeper
@@ -150,3 +151,19 @@ async def test_a_disk_that_does_not_answer_holds_up_its_own_logs_only(autojump_c
     assert (site.partition(T0).log.recovery_point, site.partition(T1).log.recovery_point) == (0, 1)
     assert site.disk.read("/more/recovery-point-offset-checkpoint") == b"0\n1\nt 1 1\n"
     assert site.disk.exists("/more/replication-offset-checkpoint")
+
+
+async def test_retention_goes_on_where_another_disk_does_not_answer(autojump_clock: MockClock) -> None:
+    settings = {"min.insync.replicas": "1", "segment.bytes": "100", "retention.ms": "1000"}
+    alone = {"replicas": (1,), "isr": (1,)}
+    site = ReplicaSite(config=TWO, topic=settings)
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    for _ in range(10):
+        site.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
+    site.disk.kill()  # the next life has to read the times of the segments
+    site = ReplicaSite(config=TWO, topic=settings, disk=site.disk)
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    with trio.move_on_after(1000):
+        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+    assert site.partition(T0).log.log_start_offset == 0 and site.partition(T1).log.log_start_offset == 10
