@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 JSON_VERSION = 1
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
+_IDENTITY = "meta.properties"
 _COLOURS = {"refuse": "bold red", "lose": "red", "repair": "yellow", "note": "dim"}
 
 
@@ -49,6 +50,9 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
             raise click.ClickException(f"{path} is no folder; name the folders of log.dirs")
         if any(_SEGMENT.fullmatch(name) for name in os.listdir(path)):
             raise click.ClickException(f"{path} is the folder of one partition; name the one above it, of log.dirs")
+        inside = [name for name in sorted(os.listdir(path)) if os.path.exists(f"{path}/{name}/{_IDENTITY}")]
+        if inside and not os.path.exists(f"{path}/{_IDENTITY}"):
+            raise click.ClickException(f"{path} is no data folder, but {inside[0]} in it is; name that one")
     from strandline.runtime.clock import SystemWallClock
     from strandline.runtime.config import load_broker_config, topic_config
     from strandline.runtime.disk_posix import PosixDisk

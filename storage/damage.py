@@ -58,6 +58,7 @@ def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut)
         dropped_bytes=segment.size_bytes - position,
         why=cut.why,
         kept_aside=cut.keeps,
+        is_loss=cut.is_loss,
     )
     if cut.is_loss:
         cut.on_loss()
@@ -94,6 +95,7 @@ def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut
             dropped_bytes=segment.size_bytes,
             why=f"the log ends at {cut.offset}: {cut.why}",
             kept_aside=cut.keeps,
+            is_loss=cut.is_loss,
         )
         if cut.keeps:
             context.disk.rename(segment.path + LOG_SUFFIX, segment.path + LOG_SUFFIX + DAMAGED_SUFFIX)

@@ -17,7 +17,7 @@ from strandline.storage.context import LogConfig
 from strandline.storage.errors import LogDirLocked, StorageError
 from strandline.storage.loading import finish, scan_groups
 from strandline.storage.log import Log
-from strandline.storage.log_directory import CLEAN_MARKER, META_PROPERTIES
+from strandline.storage.log_directory import CLEAN_MARKER, LOG_FOLDER, META_PROPERTIES
 from strandline.storage.log_manager import LogManager
 from strandline.storage.overlay_disk import OverlayDisk
 from strandline.storage.properties import parse_properties
@@ -34,14 +34,25 @@ would be done."""
 _SEVERITIES = {
     "log-refused": REFUSE,
     "log-shortened": LOSE,
+    "log-segment-shorter": LOSE,
+    "log-missing": LOSE,
+    "log-bounds-unknown": LOSE,
     "log-truncated": REPAIR,
     "log-segment-dropped": REPAIR,
     "log-dir-unknown-folder": NOTE,
     "log-unknown-file": NOTE,
 }
+_FETCHED_AGAIN = "; the broker would leave the ISRs and fetch again what is lacking"
+_TEXTS_KEPT = {
+    "log-truncated": "would be cut at offset {offset} (byte {position}), keeping {dropped_bytes} bytes aside: {why}",
+    "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be taken out and kept aside: {why}",
+}
 _TEXTS = {
     "log-truncated": "would be cut at offset {offset} (byte {position}), dropping {dropped_bytes} bytes: {why}",
     "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be dropped: {why}",
+    "log-segment-shorter": "has {size_bytes} bytes, {listed_bytes} when the broker stopped" + _FETCHED_AGAIN,
+    "log-missing": "stood here when the broker stopped and is gone" + _FETCHED_AGAIN,
+    "log-bounds-unknown": "a checkpoint is damaged or missing: nobody knows how far {logs} logs went" + _FETCHED_AGAIN,
     "log-refused": "would not be loaded: {why}",
     "log-shortened": "ends at {end_offset}, but everything below {protected_below} was durable or committed",
     "log-restarted": "ends at {end_offset}, below its start: it would begin anew, empty, at {log_start_offset}",
@@ -93,9 +104,11 @@ class _Collector:
             if why:
                 place, told["why"] = folder, why
         severity = _SEVERITIES.get(event, REPAIR)
-        if fields.get("kept_aside"):
+        if fields.get("is_loss"):
             severity = LOSE
         text = _TEXTS.get(event)
+        if fields.get("kept_aside"):
+            text = _TEXTS_KEPT[event] + (_FETCHED_AGAIN if fields.get("is_loss") else "")
         what = text.format_map(told) if text else " ".join([event, *(f"{k}={v}" for k, v in fields.items())])
         self.findings.append(Finding(severity, place, " ".join(what.split()), event, fields))
 
@@ -135,8 +148,9 @@ def check_directories(
     )
     for path in paths:
         if not disk.exists(f"{path}/{META_PROPERTIES}"):
-            note = "there is no meta.properties: a start would take the folder for a new one, whose data may be lost"
-            collector.findings.append(Finding(NOTE, path, note, "new-folder"))
+            what = "there is no meta.properties: a start would take the folder for a new one, whose data may be lost"
+            severity = LOSE if _has_logs(disk, path) else NOTE
+            collector.findings.append(Finding(severity, path, what, "new-folder"))
         elif not disk.exists(f"{path}/{CLEAN_MARKER}"):
             note = "the broker was not stopped in order: what lies behind the recovery points would be checked"
             collector.findings.append(Finding(NOTE, path, note, "unclean-stop"))
@@ -153,6 +167,10 @@ def check_directories(
     finally:
         manager.close(clean=False)
     return collector.findings
+
+
+def _has_logs(disk: Disk, path: str) -> bool:
+    return any(entry.is_dir and LOG_FOLDER.fullmatch(entry.name) for entry in disk.scandir(path))
 
 
 def _broker_id(disk: Disk, path: str) -> int:

@@ -73,7 +73,7 @@ SUSPECTS_KEY = "strandline.suspect.directories"
 DELETE_SUFFIX = "-delete"
 MAX_NAME_BYTES = 255
 
-_LOG_FOLDER = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
+LOG_FOLDER = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
 
 
 class LogDirectory:
@@ -284,7 +284,7 @@ class LogDirectory:
             path = f"{self.path}/{name}"
             if not self._disk.is_dir(path):
                 continue
-            parts = _LOG_FOLDER.fullmatch(name)
+            parts = LOG_FOLDER.fullmatch(name)
             if name.endswith(DELETE_SUFFIX):
                 doomed.append(path)
             elif parts is not None and _is_legal(parts[1]) and _is_partition(parts[2]):

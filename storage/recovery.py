@@ -321,7 +321,7 @@ def _take_scans(
             if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
                 cut.why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
                 cut.refuse_unless(known.may_have_lost_data)
-                cut.keep = True
+                cut.protected_below = EVERYTHING
                 _take_indexes(zip(segments[first:place], scanned, strict=False))
                 drop_segments(context, segments[place:], cut)
                 return segments[:place]

@@ -33,7 +33,7 @@ def test_what_a_start_would_do_is_told_as_text_and_json_and_not_done(shell: Any,
     torn = site.disk.read(site.path(-1)) + b"torn"
     site.disk.write(site.path(-1), torn)
     ran = shell("log-check", site.root)
-    assert ran.code == 1 and "t-0" in ran.out and "dropping 4 bytes" in ran.out
+    assert ran.code == 1 and "t-0" in ran.out and "keeping 4 bytes aside" in ran.out
     assert ran.out.endswith("1 to repair; nothing was changed\n")
     (found,) = findings(shell("log-check", "--quick", site.root, "--output", "json"))
     assert (found["severity"], found["event"]) == ("repair", "log-truncated")
@@ -53,6 +53,17 @@ def test_what_is_no_folder_is_named(shell: Any, tmp_path: Path) -> None:
     ran = shell("log-check", f"{tmp_path}/nowhere")
     assert (ran.code, ran.err.count("\n")) == (1, 1) and "nowhere is no folder" in ran.err
     assert shell("log-check").code == 2
+
+
+def test_the_folder_above_is_no_data_folder(shell: Any, site: DamageSite, tmp_path: Path) -> None:
+    ran = shell("log-check", str(tmp_path))
+    assert (ran.code, ran.err.count("\n")) == (1, 1) and "is no data folder, but data in it is" in ran.err
+
+
+def test_a_folder_with_logs_and_without_an_identity_is_a_finding(shell: Any, site: DamageSite) -> None:
+    site.disk.unlink(f"{site.root}/meta.properties")
+    ran = shell("log-check", site.root)
+    assert ran.code == 1 and "there is no meta.properties" in ran.out
 
 
 def test_a_finding_is_one_line_with_its_path_whole(shell: Any, site: DamageSite) -> None:

@@ -114,6 +114,29 @@ def test_a_cut_below_what_was_committed_is_a_loss() -> None:
     assert "lose" in {found.severity for found in checked(site) if found.event == "log-truncated"}
 
 
+def test_what_would_be_kept_aside_and_fetched_again_is_no_repair() -> None:
+    site = DamageSite()
+    site.stop(site.build(), "clean")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        site.disk.write(f"{site.root}/{name}", b"junk")
+    site.disk.write(site.path(-1), site.disk.read(site.path(-1))[:-7])
+    found = {finding.event: finding for finding in checked(site)}
+    for event in ("log-truncated", "log-segment-shorter"):
+        assert (
+            found[event].severity == "lose" and "the broker would leave the ISRs and fetch again" in found[event].what
+        )
+    assert "bytes aside" in found["log-truncated"].what
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_logs_in_a_folder_without_an_identity_are_a_loss(how: str) -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), how)
+    site.disk.unlink(f"{site.root}/meta.properties")
+    assert [finding.event for finding in checked(site) if finding.severity == "lose"] == ["new-folder"]
+    site.start()
+
+
 def test_a_running_brokers_folder_is_not_checked() -> None:
     site = DamageSite()
     site.build()
