@@ -17,6 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
 from strandline.broker.conversion import RuledBatches
 from strandline.broker.purgatory import ProduceOperation, Waiter
 from strandline.broker.request_channel import Remainder, RequestInHand
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from strandline.broker.partition import Partition
     from strandline.broker.replica_manager import ReplicaManager
 
+APPEND_BYTES = 4 * 2**20
+"""Of converted batches written without letting others run; the partition that exceeds it is the last."""
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 
@@ -132,7 +136,13 @@ class ProduceHandler:
         for part in parts:
             part.move_to(views[part.position])
         await replicas.converter.convert(parts, replicas.wall_ms())
+        gathered_bytes = 0
         for part in parts:
+            if gathered_bytes > APPEND_BYTES:  # whether this broker still leads is asked of each part, after the wait
+                replicas.end_of_burst()
+                await trio.lowlevel.checkpoint()
+                gathered_bytes = 0
+            gathered_bytes += sum(batch.size_bytes for batch in part.batches)
             refusal = self._refuse_after_wait(part, request.message.acks)
             if refusal is None:
                 self._join_wave(operation, part)

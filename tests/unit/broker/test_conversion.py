@@ -260,6 +260,26 @@ async def waiting(site: ReplicaSite, **fields: object) -> Hand:
     return hand
 
 
+async def test_others_run_between_the_appends_of_what_came_back(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.broker.produce.APPEND_BYTES", 1)
+    site = site_with({"compression.type": "zstd"})
+    await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
+    seen: set[tuple[int, int]] = set()
+
+    async def watch() -> None:
+        while True:
+            seen.add((site.partition(T0).log.log_end_offset, site.partition(T1).log.log_end_offset))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        hand = await answered(site, produce_hand((T0, good("gzip")), (T1, good("gzip")), acks=1))
+        nursery.cancel_scope.cancel()
+    assert (5, 0) in seen and [outcome.error_code for outcome in hand.outcomes] == [0, 0]
+
+
 async def test_leadership_lost_meanwhile_is_answered_and_nothing_is_appended(autojump_clock: MockClock) -> None:
     site = site_with({"compression.type": "zstd"})
     await site.lead()
