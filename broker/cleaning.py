@@ -33,8 +33,8 @@ from strandline.runtime.environment import NO_WORKER, ComputingFailed, Computing
 from strandline.storage import head
 from strandline.storage.cleaning import facts, jobs
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset
-from strandline.storage.cleaning.cleaner import Done, Plan, Result
 from strandline.storage.cleaning.output import remove_leftovers
+from strandline.storage.cleaning.plan import Done, Plan, Result
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.directory_health import is_about_space
 from strandline.storage.errors import LogStorageError

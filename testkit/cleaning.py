@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from strandline.protocol.record_batch import BatchHeader, read_header, scan
 from strandline.protocol.records import Record, decode_batch
 from strandline.runtime.disk import Disk
-from strandline.storage.cleaning.cleaner import Cleaner, Done, Plan
+from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.output import CLEANED_SUFFIX
+from strandline.storage.cleaning.plan import Done, Plan
 from strandline.storage.cleaning.rewrite import has_horizon
 from strandline.storage.cleaning.swap import Lent
 from strandline.storage.log import Log

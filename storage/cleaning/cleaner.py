@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-import msgspec
 import numpy as np
 
 from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
 from strandline.runtime.disk import Buffer, Disk, File
-from strandline.storage.cleaning.columns import ChunkReader, Columns, Unreadable
+from strandline.storage.cleaning.columns import ChunkReader, Columns
 from strandline.storage.cleaning.grouping import Source, group
 from strandline.storage.cleaning.key_hash import hash_keys
 from strandline.storage.cleaning.offset_map import OffsetMap
 from strandline.storage.cleaning.output import Output, remove_leftovers
+from strandline.storage.cleaning.plan import Done, Plan, Result, Step, Unreadable
 from strandline.storage.cleaning.rewrite import NO_BATCH, Rewritten, Rules, rewrite
 from strandline.storage.segment import LOG_SUFFIX
 
@@ -37,58 +37,6 @@ MAX_BATCH_BYTES = 2**28
 """A length field above this is taken for damage."""
 DECODED_BYTES = 32 * 2**20
 """Decoded records that are held at once, beyond those of one batch."""
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be cleaned, and by which rules. Times are wall clock."""
-
-    folder: str
-    sources: list[Source]
-    """All segments below the first that may not be touched, oldest first."""
-    first_dirty_offset: int
-    now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    map_bytes: int
-    map_load_factor: float
-    max_decompressed_bytes: int
-    chunk_bytes: int
-    hash_seed: int
-    last_of_producer: dict[int, int]
-    """Producer id → last offset of the batch with its last committed sequence, or `rewrite.EVERY_BATCH`."""
-
-
-class Result(msgspec.Struct, frozen=True):
-    """A group is done: `<base offset>.log.cleaned` and its indexes stand there."""
-
-    base_offset: int
-    size_bytes: int
-    largest_timestamp_ms: int
-    sources: list[int]
-    """Base offsets of what it is made from."""
-
-
-class Done(msgspec.Struct, frozen=True):
-    """The cleaning has ended."""
-
-    end_offset: int
-    """What stands below is clean now."""
-    records_read: int
-    records_kept: int
-    unreadable_offset: int
-    """From the segment that holds it on nothing can be cleaned; −1: nothing was in the way."""
-    why: str
-
-
-class Step(msgspec.Struct, frozen=True):
-    """What happened since the one before."""
-
-    bytes_read: int
-    bytes_written: int
-    result: Result | None = None
-    done: Done | None = None
 
 
 class Cleaner:

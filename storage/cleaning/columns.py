@@ -20,20 +20,12 @@ import numpy as np
 from strandline.protocol.compression import DecompressionFailed, decompress
 from strandline.protocol.record_batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader
 from strandline.storage.cleaning.key_hash import I64, SLACK_BYTES, Bytes
+from strandline.storage.cleaning.plan import Unreadable
 
 _VARINT_MAX_BYTES = 10
 _SLACK = bytes(4 * _VARINT_MAX_BYTES + SLACK_BYTES)
 _RECORD_MIN_BYTES = 6
 """Attributes, two deltas, two lengths, the count of headers."""
-
-
-class Unreadable(Exception):
-    """A batch that the cleaner cannot look into. It stays as it is, and so does everything behind it."""
-
-    def __init__(self, offset: int, why: str) -> None:
-        super().__init__(f"the batch at offset {offset}: {why}")
-        self.offset = offset
-        self.why = why
 
 
 class Batch(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strandline.protocol.record_batch import HEADER_BYTES, read_header
 from strandline.runtime.disk import Disk
 from strandline.storage.cleaning.choice import SealedSegment
-from strandline.storage.cleaning.rewrite import EVERY_BATCH
+from strandline.storage.cleaning.plan import EVERY_BATCH
 from strandline.storage.log import Log
 from strandline.storage.segment import LOG_SUFFIX, Segment
 

@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 
 from strandline.runtime.disk import Disk
-from strandline.storage.cleaning.cleaner import Cleaner, Plan, Step
-from strandline.storage.cleaning.columns import Unreadable
 from strandline.storage.cleaning.output import TooLarge
+from strandline.storage.cleaning.plan import Plan, Step, Unreadable
 
 _KEY = "cleaning"
 
 
 def begin(disk: Disk, memory: dict[str, Any], plan: dict[str, Any]) -> None:
     """Forget the cleaning before, if there was one, and get ready for this one."""
+    from strandline.storage.cleaning.cleaner import Cleaner  # only in a worker: it brings numpy
+
     give_up(disk, memory)
     memory[_KEY] = Cleaner(disk, msgspec.convert(plan, Plan)).run()
 

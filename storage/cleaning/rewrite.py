@@ -34,12 +34,11 @@ from strandline.protocol.record_batch import (
 from strandline.storage.cleaning.columns import Batch, Columns
 from strandline.storage.cleaning.key_hash import hash_keys
 from strandline.storage.cleaning.offset_map import OffsetMap
+from strandline.storage.cleaning.plan import EVERY_BATCH
 
 DELETE_HORIZON_BIT = 0x40
 NO_TIMESTAMP = -1
 NO_BATCH = -1
-EVERY_BATCH = -1
-"""Of a producer: which of its batches has the last sequence is not known, so each of them is kept, empty if need be."""
 _KEPT_IN_EMPTY = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]

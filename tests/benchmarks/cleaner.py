@@ -20,8 +20,9 @@ from pathlib import Path
 from strandline.protocol.record_batch import assign_offset
 from strandline.protocol.records import build_batch
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.cleaning.cleaner import Cleaner, Done, Plan
+from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.grouping import Source
+from strandline.storage.cleaning.plan import Done, Plan
 
 SEGMENT_BYTES = 64 * 2**20
 BATCH_BYTES = 16384

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 
@@ -88,3 +89,8 @@ def test_the_image_tells_what_pyproject_tells(root, project) -> None:
     )
     assert labels.pop("title").lower() == project["name"]
     assert labels == {key: project[key] for key in ("version", "description")}
+
+
+def test_a_broker_starts_without_numpy_which_only_its_workers_need() -> None:
+    program = "import sys, strandline.broker.server; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -15,9 +15,9 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
 from strandline.storage.checkpoints import LEADER_EPOCHS
-from strandline.storage.cleaning.cleaner import Cleaner, Plan, Result
-from strandline.storage.cleaning.columns import Unreadable
+from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.facts import last_offsets_of_producers
+from strandline.storage.cleaning.plan import Plan, Result, Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
