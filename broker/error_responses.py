@@ -60,32 +60,29 @@ def _fetch(request: m.FetchRequest | None, code: int, _: str | None) -> Message:
     )
 
 
-def _list_offsets(request: m.ListOffsetsRequest | None, code: int, _: str | None) -> Message:
-    if request is None or not request.topics:
-        partition = m.ListOffsetsPartitionResponse(NO_PARTITION, code)
-        return m.ListOffsetsResponse([m.ListOffsetsTopicResponse(NO_TOPIC, [partition])])
-    return m.ListOffsetsResponse(
-        [
-            m.ListOffsetsTopicResponse(
-                topic.name, [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+def _per_partition(
+    response: Callable[..., Message],
+    topic_result: Callable[..., Message],
+    partition_result: Callable[..., Message],
+    topic_field: str,
+    partition_field: str,
+) -> Callable[[Any, int, str | None], Message]:
+    """The factory of a response that has nothing but topics of partitions; the fields are those of its request."""
 
+    def fail(request: Any, code: int, _: str | None) -> Message:
+        if request is None or not request.topics:
+            return response([topic_result(NO_TOPIC, [partition_result(NO_PARTITION, code)])])
+        return response(
+            [
+                topic_result(
+                    getattr(topic, topic_field),
+                    [partition_result(getattr(part, partition_field), code) for part in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
 
-def _offset_for_leader_epoch(request: m.OffsetForLeaderEpochRequest | None, code: int, _: str | None) -> Message:
-    if request is None or not request.topics:
-        partition = m.OffsetForLeaderPartitionResponse(NO_PARTITION, code)
-        return m.OffsetForLeaderEpochResponse([m.OffsetForLeaderTopicResponse(NO_TOPIC, [partition])])
-    return m.OffsetForLeaderEpochResponse(
-        [
-            m.OffsetForLeaderTopicResponse(
-                topic.topic, [m.OffsetForLeaderPartitionResponse(part.partition, code) for part in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    return fail
 
 
 def _metadata(request: m.MetadataRequest | None, code: int, _: str | None) -> Message:
@@ -101,20 +98,6 @@ def _create_topics(request: m.CreateTopicsRequest | None, code: int, text: str |
 def _delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
     names = request.topic_names if request is not None else []
     return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
-
-
-def _delete_records(request: m.DeleteRecordsRequest | None, code: int, _: str | None) -> Message:
-    if request is None or not request.topics:
-        partition = m.DeleteRecordsPartitionResult(NO_PARTITION, code)
-        return m.DeleteRecordsResponse([m.DeleteRecordsTopicResult(NO_TOPIC, [partition])])
-    return m.DeleteRecordsResponse(
-        [
-            m.DeleteRecordsTopicResult(
-                topic.name, [m.DeleteRecordsPartitionResult(part.partition_index, code) for part in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _leader_and_isr(_: object, code: int, __: str | None) -> Message:
@@ -137,13 +120,23 @@ _FACTORIES: dict[type[Request], Callable[[Any, int, str | None], Message]] = {
     m.ApiVersionsRequest: _api_versions,
     m.ControlledShutdownRequest: _controlled_shutdown,
     m.CreateTopicsRequest: _create_topics,
-    m.DeleteRecordsRequest: _delete_records,
+    m.DeleteRecordsRequest: _per_partition(
+        m.DeleteRecordsResponse, m.DeleteRecordsTopicResult, m.DeleteRecordsPartitionResult, "name", "partition_index"
+    ),
     m.DeleteTopicsRequest: _delete_topics,
     m.FetchRequest: _fetch,
     m.LeaderAndIsrRequest: _leader_and_isr,
-    m.ListOffsetsRequest: _list_offsets,
+    m.ListOffsetsRequest: _per_partition(
+        m.ListOffsetsResponse, m.ListOffsetsTopicResponse, m.ListOffsetsPartitionResponse, "name", "partition_index"
+    ),
     m.MetadataRequest: _metadata,
-    m.OffsetForLeaderEpochRequest: _offset_for_leader_epoch,
+    m.OffsetForLeaderEpochRequest: _per_partition(
+        m.OffsetForLeaderEpochResponse,
+        m.OffsetForLeaderTopicResponse,
+        m.OffsetForLeaderPartitionResponse,
+        "topic",
+        "partition",
+    ),
     m.ProduceRequest: _produce,
     m.StopReplicaRequest: _stop_replica,
     m.UpdateMetadataRequest: _update_metadata,

@@ -31,6 +31,7 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.storage.errors import LogStorageError, ProducerRefused
 
 if TYPE_CHECKING:
+    from strandline.broker.leadership import Leadership
     from strandline.broker.partition import Partition
     from strandline.broker.replica_manager import ReplicaManager
 
@@ -97,10 +98,8 @@ class ProduceHandler:
         partition = self._replicas.partitions.get((topic, index))
         if partition is None or partition.leadership is None:
             return self._refuse_not_leading(topic, index, partition)
-        if topic_id != NO_TOPIC_ID and topic_id != partition.topic_id:
-            return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
-        if acks == ACKS_ALL and not partition.leadership.has_enough_replicas:
-            return PartitionProduceResponse(index, ErrorCode.NOT_ENOUGH_REPLICAS)
+        if (refusal := _refusal(partition, partition.leadership, topic_id, index, acks)) is not None:
+            return refusal
         if not records:
             return PartitionProduceResponse(index, 0, partition.log.log_end_offset)
         config = partition.config
@@ -159,11 +158,7 @@ class ProduceHandler:
         partition = self._replicas.partitions.get((topic, index))
         if partition is not part.partition or partition.leadership is None or self._replicas.is_leaving:
             return self._refuse_not_leading(topic, index, partition)
-        if part.topic_id != NO_TOPIC_ID and part.topic_id != partition.topic_id:
-            return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
-        if acks == ACKS_ALL and not partition.leadership.has_enough_replicas:
-            return PartitionProduceResponse(index, ErrorCode.NOT_ENOUGH_REPLICAS)
-        return None
+        return _refusal(partition, partition.leadership, part.topic_id, index, acks)
 
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
         code, leader_id, leader_epoch = self._replicas.why_not_leading(topic, index, partition)
@@ -247,3 +242,14 @@ class ProduceHandler:
         for operation, position, _ in entries:
             failure = PartitionProduceResponse(index, ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
             operation.complete(position, failure)
+
+
+def _refusal(
+    partition: Partition, leadership: Leadership, topic_id: TopicId, index: int, acks: int
+) -> PartitionProduceResponse | None:
+    """Why nothing may be appended although this broker leads."""
+    if topic_id != NO_TOPIC_ID and topic_id != partition.topic_id:
+        return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    if acks == ACKS_ALL and not leadership.has_enough_replicas:
+        return PartitionProduceResponse(index, ErrorCode.NOT_ENOUGH_REPLICAS)
+    return None
