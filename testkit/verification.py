@@ -12,7 +12,8 @@ everything is read back (`check`), and then:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -79,6 +80,10 @@ class VerifyingLoad:
     @property
     def acked(self) -> int:
         return sum(len(outcomes.acked) for outcomes in self.outcomes.values())
+
+    async def read_everything(self) -> dict[int, list[tuple[int, bytes]]]:
+        """What the topic holds now, as the function of this name says."""
+        return await read_everything(self._bootstrap_servers, self._topic, len(self.outcomes), self._environment)
 
     def stop(self) -> None:
         """Send nothing more; `run` returns when every outcome is known."""
@@ -170,3 +175,17 @@ def _check_partition(partition: int, told: Outcomes, records: Sequence[tuple[int
             raise PromiseBroken(f"partition {partition}: {number} failed for sure and stands at {offsets}")
         if len(offsets) > 1 and number not in told.retried and number not in told.unknown:
             raise PromiseBroken(f"partition {partition}: {number} stands at {offsets} and was never sent again")
+
+
+@asynccontextmanager
+async def proven(load: VerifyingLoad, wait_whole: Callable[[], Awaitable[object]]) -> AsyncIterator[VerifyingLoad]:
+    """Produce while the body does something to the cluster; records are acknowledged before it and after it. In the end
+    `wait_whole` returns once every replica is in sync, and every promise is checked."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(load.run)
+        await load.wait_acked(100)
+        yield load
+        await load.wait_acked(100)
+        load.stop()
+    await wait_whole()
+    check(load.outcomes, await load.read_everything())

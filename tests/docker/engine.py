@@ -227,6 +227,11 @@ class Compose:
         )
         return found
 
+    def restart_policy(self, service: str) -> str:
+        return self.engine.docker(
+            "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", self.container(service)
+        ).strip()
+
     def health(self, service: str) -> str:
         health = self.state(service).get("Health")
         return str(health["Status"]) if isinstance(health, dict) else "none"

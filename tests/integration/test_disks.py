@@ -22,7 +22,7 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import Daemon, ProcessId
 from strandline.client import TrioAdmin
 from strandline.protocol.messages.admin import MetadataPartition
-from strandline.testkit.verification import VerifyingLoad, check, read_everything
+from strandline.testkit.verification import VerifyingLoad, proven
 
 TOPIC = "promises"
 PARTITIONS = 3
@@ -157,14 +157,8 @@ async def under_load(cluster: DiskCluster, folders: Callable[[int, int], Path]) 
         )
     await until(partial(is_whole, cluster), "the topic")
     load = VerifyingLoad(cluster.bootstrap_servers, TOPIC, PARTITIONS, pause_s=0.001)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(load.run)
-        await load.wait_acked(100)
+    async with proven(load, partial(until, partial(is_whole, cluster), "all replicas back in sync")):
         yield load
-        await load.wait_acked(100)
-        load.stop()
-    await until(partial(is_whole, cluster), "all replicas back in sync")
-    check(load.outcomes, await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS))
 
     def replicas_agree() -> bool:
         for index in range(PARTITIONS):

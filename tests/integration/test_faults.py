@@ -20,7 +20,7 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioProducer
 from strandline.protocol.messages import MetadataResponse
 from strandline.protocol.records import scan
-from strandline.testkit.verification import VerifyingLoad, check, read_everything
+from strandline.testkit.verification import VerifyingLoad, proven
 
 TOPIC = "promises"
 PARTITIONS = 3
@@ -78,14 +78,8 @@ async def under_load(cluster: EmbeddedCluster, **settings: object) -> AsyncItera
             TOPIC, num_partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"}
         )
     load = VerifyingLoad(cluster.bootstrap_servers, TOPIC, PARTITIONS, **settings)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(load.run)
-        await load.wait_acked(100)
+    async with proven(load, partial(until, partial(is_whole, cluster), "all replicas back in sync")):
         yield load
-        await load.wait_acked(100)
-        load.stop()
-    await until(partial(is_whole, cluster), "all replicas back in sync")
-    check(load.outcomes, await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS))
     await until(partial(replicas_agree, cluster), "equal files on all replicas")
 
 
@@ -198,7 +192,7 @@ async def test_produce_and_consume_go_on_while_zookeeper_is_away(cluster: Embedd
             while True:
                 await load.wait_acked(10)
                 await trio.sleep(0.2)
-        found = await read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS)
+        found = await load.read_everything()
         assert all(found.values())
         await off_loop(cluster.start_zookeeper)
         await load.wait_acked(100)
