@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import time
 from pathlib import Path
 from types import TracebackType
 
 from strandline.cli.java import find_java
 from strandline.cli.process import Daemon, ProcessFailed
-from strandline.runtime.loopback import LOOPBACK, free_port, zookeeper_serves
+from strandline.runtime.loopback import LOOPBACK, free_port, zookeeper_folder
 
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JARS = ("log4j-", "metrics-core-", "netty-", "slf4j-api-", "snappy-java-", "zookeeper-")
 _NEEDLESS_JARS = ("netty-all-", "netty-tcnative-", "netty-transport-native-", "log4j-1.2-", "log4j-layout-")
-_BOUND = re.compile(rb"(?:binding|bound) to port (?:/?[0-9.]+:)?(\d+)")
 _PORT_TAKEN = b"Address already in use"
 _STARTS = 5
 
@@ -29,6 +27,8 @@ dataDir={data}
 clientPort={port}
 clientPortAddress={host}
 admin.enableServer=false
+# How it is told from another server on its port.
+4lw.commands.whitelist=conf,srvr
 maxClientCnxns=0
 # Expiry is decided in steps of a tick: a small one expires a dead broker's session soon after its time.
 tickTime=1000
@@ -124,22 +124,22 @@ class EmbeddedZooKeeper:
     def _wait_until_serving(self, log_position: int, timeout_s: float) -> bool:
         """False when the port turned out to be taken."""
         deadline = time.monotonic() + timeout_s
-        bound = False
+        assert self.port is not None
+        folder = self.folder / "data"
         while True:
-            if not bound:
-                with self.process.log_path.open("rb") as log:
-                    log.seek(log_position)
-                    text = log.read()
-                if _PORT_TAKEN in text:
+            # 1 before 2: what it said with its last breath is not missed.
+            is_alive = self.process.is_alive
+            # 2
+            with self.process.log_path.open("rb") as log:
+                log.seek(log_position)
+                if _PORT_TAKEN in log.read():
                     self.process.stop(5.0)
                     return False
-                if found := _BOUND.search(text):
-                    self.port = int(found[1])
-                    bound = True
-            # Bound is not yet serving; and a foreign server may sit on a port that ours failed to bind.
-            if bound and self.port is not None and zookeeper_serves(self.port) and self.process.is_alive:
+            # A foreign server may answer on a port that ours is about to fail to bind.
+            if (found := zookeeper_folder(self.port)) is not None and found.is_relative_to(folder):
                 return True
-            self.process.require_alive()
+            if not is_alive:
+                self.process.require_alive()
             if time.monotonic() >= deadline:
                 last = self.process.last_log_line()
                 self.process.kill()

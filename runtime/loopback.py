@@ -1,4 +1,4 @@
-"""Ports of this machine for the embedded cluster and the tests: find a free one, ask a ZooKeeper whether it serves.
+"""Ports of this machine for the embedded cluster and the tests: find a free one, ask a ZooKeeper which one it is.
 
 Plain blocking calls: they run before there is an event loop. A port that is found free is not reserved; whoever binds
 it a moment later may find it taken and asks for another one.
@@ -34,17 +34,22 @@ def free_port(preferred: int | None = None, *, taken: frozenset[int] = frozenset
     raise NoFreePort(f"no free port between {_LOWEST_PORT} and {highest} on {LOOPBACK}; stop something that listens")
 
 
-def zookeeper_serves(port: int, timeout_s: float = 1.0) -> bool:
-    """Does a ZooKeeper on this loopback port answer `srvr`, and is it past its start?"""
+def zookeeper_folder(port: int, timeout_s: float = 1.0) -> Path | None:
+    """Where the ZooKeeper that serves on this loopback port keeps its snapshots; None while none does. It has to allow
+    the four-letter word `conf`."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
-            connection.sendall(b"srvr")
+            connection.sendall(b"conf")
             answer = b""
             while chunk := connection.recv(4096):
                 answer += chunk
     except OSError:
-        return False
-    return b"Mode:" in answer
+        return None
+    for line in answer.decode(errors="replace").splitlines():
+        key, _, value = line.partition("=")
+        if key == "dataDir":
+            return Path(value)
+    return None
 
 
 def _is_free(port: int) -> bool:

@@ -8,14 +8,14 @@ import pytest
 
 from strandline.cli.process import ProcessFailed
 from strandline.cli.zookeeper import EmbeddedZooKeeper
-from strandline.runtime.loopback import zookeeper_serves
+from strandline.runtime.loopback import zookeeper_folder
 
 
 def test_it_serves_when_start_returns_and_not_after_stop(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
         assert server.port is not None
-        assert zookeeper_serves(server.port)
-    assert not zookeeper_serves(server.port)
+        assert zookeeper_folder(server.port) == tmp_path / "data" / "version-2"
+    assert zookeeper_folder(server.port) is None
 
 
 def test_it_comes_back_on_the_same_port_after_a_kill(tmp_path: Path) -> None:

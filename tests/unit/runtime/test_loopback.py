@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from strandline.runtime import loopback
-from strandline.runtime.loopback import LOOPBACK, NoFreePort, free_port, zookeeper_serves
+from strandline.runtime.loopback import LOOPBACK, NoFreePort, free_port, zookeeper_folder
 
 
 @pytest.fixture
@@ -42,4 +42,4 @@ def test_when_all_are_taken_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_there_is_no_zookeeper() -> None:
-    assert not zookeeper_serves(free_port())
+    assert zookeeper_folder(free_port()) is None
