@@ -58,7 +58,7 @@ down: setup ## stop the embedded cluster
 bench: setup ## measure the write and read path against the ceiling
 	$(PYTHON) tests/benchmarks/bench.py $(BENCH)
 
-bench-background: setup ## latency at 20 MB/s with and without background work
+bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
 
 compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)

@@ -1,10 +1,13 @@
 """`make bench-background`: what background work costs the hot path, at a fixed rate of produce load.
 
-    python tests/benchmarks/background.py [--rounds 5] [--seconds 10] [--rate-mb 20] [--work retention,compaction,…]
-                                          [--output json] [--keep DIR]
+    python tests/benchmarks/background.py [--brokers 1] [--rounds 5] [--seconds 10] [--rate-mb 20]
+                                          [--work retention,compaction,…] [--output json] [--keep DIR]
 
-Three broker processes, RF=3, acks=all, batches of 16 KB at 20 MB/s, and 2 MB/s more into a second topic. In turn,
-each time with a fresh cluster and the order swapped from round to round:
+acks=all, batches of 16 KB at 20 MB/s, and 2 MB/s more into a second topic. One broker is what the question is about:
+does what it does beside hold its event loop up? `--brokers 3` (RF=3) asks how a small machine bears three of them:
+on two cores these, their cleaners and the load are more than there is, and what one gets another waits for; all
+replicas of a partition roll, and so clean, in the same moment. In turn, each time with a fresh cluster and the order
+swapped from round to round:
 * without: nothing but the load. Segments of 1 GB, no retention, no cleaner, no checkpoints, no flushes.
 * with: everything all the time.
   - retention: segments of 4 MB, retention.bytes 16 MB, checked four times a second; deleted files go after 1 s
@@ -44,7 +47,6 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.records import build_batch
 from strandline.runtime.network import Address
 
-BROKERS = 3
 HOT, COMPACTED = "hot", "compacted"
 PARTITIONS = {HOT: 6, COMPACTED: 3}
 BATCH_BYTES = 16384
@@ -96,8 +98,8 @@ class Round:
     cleaning_s: float
 
 
-def configs_of(topic: str, work: Collection[str]) -> dict[str, str]:
-    configs = {"min.insync.replicas": "2"}
+def configs_of(topic: str, work: Collection[str], brokers: int) -> dict[str, str]:
+    configs = {"min.insync.replicas": str(min(2, brokers))}
     if topic == HOT and "retention" in work:
         configs |= {"segment.bytes": str(4 * 2**20), "retention.bytes": str(16 * 2**20)}
     if topic == COMPACTED:
@@ -120,7 +122,7 @@ def run_round(folder: Path, work: Collection[str], arguments: argparse.Namespace
     properties = {**QUIET, "log.segment.bytes": str(2**30)}
     for each in work:
         properties |= BUSY[each]
-    cluster = EmbeddedCluster(folder, brokers=BROKERS, base_port=None, properties=properties)
+    cluster = EmbeddedCluster(folder, brokers=arguments.brokers, base_port=None, properties=properties)
     try:
         cluster.start()
         return _measure(cluster, work, arguments, keyed)
@@ -137,7 +139,10 @@ def _measure(
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         for topic, partitions in PARTITIONS.items():
             admin.create_topic(
-                topic, num_partitions=partitions, replication_factor=BROKERS, configs=configs_of(topic, work)
+                topic,
+                num_partitions=partitions,
+                replication_factor=arguments.brokers,
+                configs=configs_of(topic, work, arguments.brokers),
             )
             views = admin.describe_topics([topic])[topic].partitions
             leaders[topic] = {partition: cluster.address(view.leader) for partition, view in views.items()}
@@ -197,8 +202,8 @@ def ratios(without: list[Round], with_it: list[Round], name: str) -> list[float]
     return sorted(getattr(b, name) / getattr(a, name) for a, b in zip(without, with_it, strict=True))
 
 
-def table_of(rounds: Mapping[str, list[Round]]) -> Table:
-    table = Table(title="RF=3, acks=all, 3 broker processes, batches of 16 KB; medians of the rounds")
+def table_of(rounds: Mapping[str, list[Round]], brokers: int) -> Table:
+    table = Table(title=f"brokers: {brokers}, RF={brokers}, acks=all, batches of 16 KB; medians of the rounds")
     columns = {
         "p50_ms": "p50",
         "p99_ms": "p99",
@@ -225,6 +230,7 @@ def table_of(rounds: Mapping[str, list[Round]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", type=int, default=1, help="processes on this machine, replicas of each partition")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="measured part of each round")
     parser.add_argument("--rate-mb", type=float, default=20.0, help="MB/s of the measured load")
@@ -259,6 +265,7 @@ def main() -> None:
             shutil.rmtree(root, ignore_errors=True)
     if arguments.output == "json":
         document = {
+            "brokers": arguments.brokers,
             "rate_mb": arguments.rate_mb,
             "work": work,
             "load_average_before": load_average,
@@ -272,7 +279,7 @@ def main() -> None:
         json.dump(document, sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:
-        console.print(table_of(rounds))
+        console.print(table_of(rounds, arguments.brokers))
         console.print(f"load average before the first round: {load_average:.1f} on {os.cpu_count()} cores")
 
 
