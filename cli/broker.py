@@ -53,10 +53,10 @@ def broker(
             given.update(parse_properties(source.read().decode()))
         except UnicodeDecodeError as error:
             raise click.UsageError(f"{source.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    if from_environment:
-        given.update(properties_from_environment(os.environ))
-    given.update(override_pairs)
     try:
+        if from_environment:
+            given.update(properties_from_environment(os.environ))
+        given.update(override_pairs)
         config = load_broker_config(given)
     except InvalidConfig as error:
         raise click.UsageError(str(error), ctx) from None

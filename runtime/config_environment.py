@@ -3,17 +3,27 @@
 The name of a variable is a prefix and the key by Kafka's rule: `_` stands for a dot, `__` for an underscore, `___` for
 a hyphen, so `STRANDLINE_LOG_DIRS` is `log.dirs`. Prefixes, the first one wins where two variables mean one key:
 `STRANDLINE_`, `KAFKA_CFG_` and `KAFKA_` (so that compose files of Kafka images carry over). Variables that tell a JVM
-or an image what to do are not keys and are left out, as are the `strandline` command's own (`STRANDLINE_DATA` …).
+or an image what to do are not keys and are left out, as are the `strandline` command's own (`STRANDLINE_DATA` …) and
+those by which Kubernetes and Docker's links tell where a service named strandline is (`STRANDLINE_PORT` …).
+
 As in those images `listeners` follows from `advertised.listeners` where it is left out: the same ports, on every
 interface.
+
+A key that nobody knows: behind Kafka's prefixes it may be meant for another image, and is warned about as one of a
+file is. Behind our own it can only be a mistake, where nobody looks once the containers run: it is refused.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 
-_PREFIXES = ("STRANDLINE_", "KAFKA_CFG_", "KAFKA_")
+from strandline.runtime.config_table_logs import BROKER_KEY, LATER_PREFIXES, REPLACED_KEYS
+from strandline.runtime.config_values import InvalidConfig
+
+_OWN_PREFIX = "STRANDLINE_"
+_PREFIXES = (_OWN_PREFIX, "KAFKA_CFG_", "KAFKA_")
 
 _OF_THE_COMMAND = frozenset({"STRANDLINE_BOOTSTRAP", "STRANDLINE_DATA", "STRANDLINE_DEBUG"})
 
@@ -21,18 +31,24 @@ _OF_A_JVM_OR_IMAGE = re.compile(
     r"KAFKA_(HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|DEBUG|HOME|VERSION|MODE|JMX_.*|LOG4J_.*|TOOLS_LOG4J_.*"
     r"|ENABLE_KRAFT|KRAFT_.*|CLUSTER_ID|EXTRA_FLAGS)"
 )
+_OF_A_SERVICE = re.compile(r"STRANDLINE_(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?|NAME|ENV_.*)")
 _UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
+_SIGNS = {sign: underscores for underscores, sign in _UNDERSCORES.items()}
 
 
 def properties_from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Key → text, as `load_broker_config` takes it; keys that nobody knows stay in, to be warned about there.
+    """Key → text, as `load_broker_config` takes it. Of unknown keys Kafka's stay in, to be warned about there.
 
-    Empty values count as not set: that is how compose files switch a variable off."""
+    Empty values count as not set: that is how compose files switch a variable off. InvalidConfig: a variable of our own
+    prefix stands for no key."""
     properties: dict[str, str] = {}
     for prefix in reversed(_PREFIXES):
         for name in sorted(variables):
             if _first_prefix(name) == prefix and variables[name].strip() and not _is_no_key(name):
-                properties[_key(name.removeprefix(prefix))] = variables[name]
+                key = _key(name.removeprefix(prefix))
+                if prefix == _OWN_PREFIX:
+                    _require_known(name, key, variables[name])
+                properties[key] = variables[name]
     told = properties.get("advertised.listeners")
     if told is not None and "listeners" not in properties:
         properties["listeners"] = ",".join(_on_every_interface(entry.strip()) for entry in told.split(","))
@@ -44,7 +60,20 @@ def _first_prefix(name: str) -> str | None:
 
 
 def _is_no_key(name: str) -> bool:
-    return name in _OF_THE_COMMAND or _OF_A_JVM_OR_IMAGE.fullmatch(name) is not None
+    return name in _OF_THE_COMMAND or any(each.fullmatch(name) for each in (_OF_A_JVM_OR_IMAGE, _OF_A_SERVICE))
+
+
+def _require_known(name: str, key: str, value: str) -> None:
+    if key in BROKER_KEY or key in REPLACED_KEYS or key.startswith(LATER_PREFIXES):
+        return
+    near = difflib.get_close_matches(key, BROKER_KEY, n=1)
+    meant = f"did you mean {variable_of(near[0])}?" if near else "see strandline broker --reference for those there are"
+    raise InvalidConfig(name, value, f"there is no key {key}; {meant}")
+
+
+def variable_of(key: str) -> str:
+    """Our name for it."""
+    return _OWN_PREFIX + re.sub("[._-]", lambda sign: _SIGNS[sign[0]], key).upper()
 
 
 def _key(rest: str) -> str:

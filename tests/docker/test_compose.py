@@ -187,6 +187,7 @@ def run_broker(cluster: Compose, *options: str, **variables: str) -> tuple[int, 
     ("options", "variables", "code", "said"),
     [
         ((), {"STRANDLINE_NUM_PARTITIONS": "many"}, 2, "num.partitions"),
+        ((), {"STRANDLINE_NUM_PARTITION": "3"}, 2, "did you mean STRANDLINE_NUM_PARTITIONS?"),
         ((), {"STRANDLINE_BROKER_ID": "1"}, 1, "another broker"),
         (("--tmpfs", "/var/lib/strandline:mode=0700,uid=0"), {}, 1, "/var/lib/strandline"),
         (
@@ -196,7 +197,13 @@ def run_broker(cluster: Compose, *options: str, **variables: str) -> tuple[int, 
             "nowhere:2181",
         ),
     ],
-    ids=["a value that is none", "a broker id that is taken", "a volume that cannot be read", "no ZooKeeper"],
+    ids=[
+        "a value that is none",
+        "a key that nobody knows",
+        "a broker id that is taken",
+        "a volume that cannot be read",
+        "no ZooKeeper",
+    ],
 )
 def test_what_keeps_a_broker_from_starting_is_one_line(
     cluster: Compose, options: tuple[str, ...], variables: dict[str, str], code: int, said: str
@@ -207,8 +214,8 @@ def test_what_keeps_a_broker_from_starting_is_one_line(
     assert "Traceback" not in printed
 
 
-def test_a_key_that_nobody_knows_is_named_with_the_nearest_one(cluster: Compose) -> None:
-    _, printed = run_broker(cluster, STRANDLINE_NUM_PARTITION="3", STRANDLINE_BROKER_ID="1")
+def test_a_key_of_kafkas_that_nobody_knows_is_named_with_the_nearest_one(cluster: Compose) -> None:
+    _, printed = run_broker(cluster, KAFKA_NUM_PARTITION="3", STRANDLINE_BROKER_ID="1")
     assert "unknown key num.partition is ignored; did you mean num.partitions?" in printed
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.runtime.config import BROKER_KEYS, load_broker_config
-from strandline.runtime.config_environment import properties_from_environment
+from strandline.runtime.config import BROKER_KEYS, InvalidConfig, load_broker_config
+from strandline.runtime.config_environment import properties_from_environment, variable_of
 
 _REQUIRED = {"STRANDLINE_BROKER_ID": "1", "STRANDLINE_ZOOKEEPER_CONNECT": "zookeeper:2181"}
 
@@ -15,13 +15,13 @@ _REQUIRED = {"STRANDLINE_BROKER_ID": "1", "STRANDLINE_ZOOKEEPER_CONNECT": "zooke
 @pytest.mark.parametrize("prefix", ["STRANDLINE_", "KAFKA_CFG_", "KAFKA_"])
 @pytest.mark.parametrize("key", [key.name for key in BROKER_KEYS])
 def test_every_key_has_a_variable(prefix: str, key: str) -> None:
-    name = prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
+    name = prefix + variable_of(key).removeprefix("STRANDLINE_")
     assert properties_from_environment({name: "x"})[key] == "x"
 
 
 @given(st.from_regex(r"[a-z]+([._-][a-z]+){0,4}", fullmatch=True))
 def test_a_name_that_was_made_by_the_rule_is_read_back(key: str) -> None:
-    name = "KAFKA_" + key.upper().replace("_", "\0").replace("-", "___").replace(".", "_").replace("\0", "__")
+    name = "KAFKA_" + variable_of(key).removeprefix("STRANDLINE_")
     if key.split(".")[0] in {"opts", "home", "version", "debug", "mode", "jmx", "log4j", "kraft", "cfg"}:
         return  # an image's own
     assert list(properties_from_environment({name: "x"})) == [key]
@@ -63,9 +63,37 @@ def test_listeners_that_are_given_stay() -> None:
     assert properties_from_environment(variables)["listeners"] == "A://127.0.0.1:5"
 
 
-def test_a_key_that_nobody_knows_is_warned_about() -> None:
+def test_a_variable_is_spelled_by_kafkas_rule() -> None:
+    assert variable_of("log.dirs") == "STRANDLINE_LOG_DIRS"
+    assert variable_of("a.b_c-d") == "STRANDLINE_A_B__C___D"
+
+
+def test_a_key_of_kafkas_prefix_that_nobody_knows_is_warned_about() -> None:
     config = load_broker_config(properties_from_environment(_REQUIRED | {"KAFKA_NUM_PARTITION": "3"}))
     assert "unknown key num.partition is ignored; did you mean num.partitions?" in config.warnings
+
+
+def test_a_variable_of_our_own_that_is_no_key_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        properties_from_environment({"STRANDLINE_NUM_PARTITION": "3"})
+    assert str(refused.value) == (
+        "configuration STRANDLINE_NUM_PARTITION='3': "
+        "there is no key num.partition; did you mean STRANDLINE_NUM_PARTITIONS?"
+    )
+    with pytest.raises(InvalidConfig, match="--reference"):
+        properties_from_environment({"STRANDLINE_QQQQ": "3"})
+
+
+@pytest.mark.parametrize(
+    "name", ["STRANDLINE_HOST_NAME", "STRANDLINE_ADVERTISED_PORT", "STRANDLINE_SSL_KEYSTORE_LOCATION"]
+)
+def test_a_key_that_is_older_or_comes_later_is_not_refused(name: str) -> None:
+    properties_from_environment({name: "x"})
+
+
+def test_where_a_service_of_our_name_is_found_is_no_key() -> None:
+    names = "STRANDLINE_SERVICE_HOST STRANDLINE_SERVICE_PORT STRANDLINE_SERVICE_PORT_HOST STRANDLINE_PORT_9092_TCP_ADDR"
+    assert properties_from_environment(dict.fromkeys([*names.split(), "STRANDLINE_PORT"], "tcp://10.0.0.1:9092")) == {}
 
 
 def test_an_advertised_entry_without_an_address_is_not_changed() -> None:
