@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from strandline.protocol.types import TopicPartition
 
 TP = TopicPartition("accounts", 0)
 KEYS = 200
-PATIENCE_S = 90
+PATIENCE_S = 120
+SMALL_BYTES = 400_000
 CONFIG = {
     "log.cleanup.policy": "compact",
     "log.segment.bytes": "100000",
@@ -50,8 +52,32 @@ async def consume(cluster: EmbeddedCluster) -> dict[bytes, bytes]:
 
 
 def on_disk(cluster: EmbeddedCluster, broker_id: int) -> bytes:
+    """One state of the log: read anew while the cleaner swaps segments under the reader."""
     folder: Path = cluster.log_dir(broker_id) / str(TP)
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+    while True:
+        with suppress(FileNotFoundError):
+            before = segments(folder)
+            data = b"".join(path.read_bytes() for path, _ in before)
+            if segments(folder) == before:
+                return data
+
+
+def segments(folder: Path) -> list[tuple[Path, int]]:
+    """(path, inode): a cleaned segment takes the name of the first that it replaces."""
+    return [(path, path.stat().st_ino) for path in sorted(folder.glob("*.log"))]
+
+
+def is_clean(cluster: EmbeddedCluster, broker_id: int, newest: dict[bytes, bytes]) -> bool:
+    """Is the log small, and does it hold the newest of each key?"""
+    data = on_disk(cluster, broker_id)
+    return len(data) < SMALL_BYTES and newest == {
+        record.key: record.value for record in decode_records(memoryview(data))
+    }
+
+
+def is_whole(cluster: EmbeddedCluster) -> bool:
+    found = cluster.metadata([TP.topic])
+    return bool(found and found.topics) and all(len(each.isr_nodes) == 3 for each in found.topics[0].partitions)
 
 
 def cleanings(cluster: EmbeddedCluster, broker_id: int) -> int:
@@ -60,7 +86,7 @@ def cleanings(cluster: EmbeddedCluster, broker_id: int) -> int:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     with trio.move_on_after(PATIENCE_S):
-        while not condition():
+        while not await trio.to_thread.run_sync(condition):
             await trio.sleep(0.1)
         return
     raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
@@ -77,10 +103,9 @@ async def test_a_compacted_topic_under_load_keeps_the_newest_of_each_key_on_ever
         await until(lambda: cleanings(cluster, 2) > 0, "a first cleaning")
         await trio.to_thread.run_sync(cluster.kill_broker, 2)
         await trio.to_thread.run_sync(partial(cluster.start_broker, 2))
-    await until(lambda: all(len(on_disk(cluster, broker_id)) < 400_000 for broker_id in (1, 2, 3)), "small logs")
-    await trio.sleep(1)
-    assert await consume(cluster) == newest
+    # A follower that is still catching up has a small log, too.
+    await until(lambda: is_whole(cluster), "all replicas in sync")
     for broker_id in (1, 2, 3):
-        data = on_disk(cluster, broker_id)
-        assert {record.key: record.value for record in decode_records(memoryview(data))} == newest
+        await until(partial(is_clean, cluster, broker_id, newest), f"a small log with every key on broker {broker_id}")
+    assert await consume(cluster) == newest
     assert "Traceback" not in "".join(broker.log_path.read_text() for broker in cluster.brokers.values())

@@ -13,7 +13,7 @@ from strandline.client.errors import DeliveryFailed
 from strandline.protocol.records import decode_records, scan
 from strandline.protocol.types import TopicPartition
 
-HANG_S = 90
+HANG_S = 120
 VALUES = [b"value-%d-" % number * 20 for number in range(500)]
 
 
@@ -46,7 +46,9 @@ async def test_workers_convert_and_look_up_on_real_brokers(cluster: EmbeddedClus
             by_time = await consumer.offsets_for_times({tp: found[0].timestamp_ms})
         assert sorted(record.value or b"" for record in found) == sorted(VALUES)
         assert by_time[tp] is not None and by_time[tp].offset == 0
-    copies = log_bytes(cluster, "t")
-    assert len(copies) == 3 and len(set(copies)) == 1
+        # A follower that had to leave the ISR for a while is caught up later.
+        while len(set(copies := log_bytes(cluster, "t"))) > 1:
+            await trio.sleep(0.1)
+    assert len(copies) == 3
     assert {(header.compression_type, header.timestamp_type) for _, header in scan(copies[0])} == {("zstd", 1)}
     assert len(decode_records(copies[0])) == len(VALUES)

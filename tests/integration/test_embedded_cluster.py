@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.cli.process import ProcessFailed, identify
+from strandline.cli.cluster_state import Member, read_state
+from strandline.cli.process import ProcessFailed
+from strandline.runtime.loopback import free_port
 
 TOPIC = "greetings"
 BROKER_LOGS = ("state-change.log", "controller.log")
@@ -25,10 +27,12 @@ class Command:
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
+        # Not the default: whoever else runs `strandline up` on the machine would get these ports while ours is down.
+        self._port = str(free_port())
 
     def __call__(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "strandline.cli", *words],
+            [sys.executable, "-m", "strandline.cli", *words, *(("--port", self._port) if words[0] == "up" else ())],
             env={**os.environ, "STRANDLINE_DATA": str(self.data_dir)},
             input=stdin,
             capture_output=True,
@@ -39,6 +43,9 @@ class Command:
 
     def report(self) -> dict[str, Any]:
         return dict(json.loads(self("status", "--output", "json").stdout))
+
+    def members(self) -> dict[str, Member]:
+        return read_state(self.data_dir) or {}
 
 
 @pytest.fixture
@@ -60,11 +67,15 @@ def test_up_status_down_and_up_again_with_the_data(strandline: Command) -> None:
     # Every broker changed state when the topic came; which of them was the controller is its own matter.
     assert all(lines[log] for log in logs if log.name == "state-change.log")
     assert any(lines[log] for log in logs if log.name == "controller.log")
-    pids = [broker["pid"] for broker in report["brokers"]] + [report["zookeeper"]["pid"]]
+    members = strandline.members()
+    assert {member.process.pid for member in members.values()} == {
+        report["zookeeper"]["pid"],
+        *(broker["pid"] for broker in report["brokers"]),
+    }
 
     stopped = strandline("down")
     assert stopped.returncode == 0, stopped.stderr
-    assert [identify(pid) for pid in pids] == [None] * 4
+    assert [name for name, member in members.items() if member.process.is_alive] == []
     gone = strandline("status")
     assert gone.returncode == 1
     assert gone.stderr.startswith("strandline: no cluster is up in") and gone.stderr.count("\n") == 1
@@ -83,7 +94,9 @@ def test_up_refuses_a_second_time_and_mends_what_died(strandline: Command) -> No
     assert second.stderr.count("\n") == 1
 
     before = strandline.report()
-    os.kill(before["brokers"][1]["pid"], signal.SIGKILL)
+    victim = strandline.members()["broker-2"].process
+    assert victim.pid == before["brokers"][1]["pid"]
+    assert victim.send(signal.SIGKILL) and victim.wait_gone(60)
     wounded = strandline("status")
     assert wounded.returncode == 1
     assert "broker 2 is dead" in wounded.stdout
