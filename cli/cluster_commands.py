@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from strandline.cli.cluster import EmbeddedCluster
 
 _MEGABYTE = 1_000_000
+_ANSWER_TIMEOUT_MS = 5000
+"""A broker that is up answers within milliseconds; on a busy machine a second was too short to call one silent."""
 
 data_option = click.option(
     "--data",
@@ -127,7 +129,7 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
     from strandline.cli.cluster_probe import ask_brokers
 
     alive = {i: cluster.address(i) for i, daemon in cluster.brokers.items() if daemon.is_alive}
-    answers = ask_brokers(alive, topics=None)
+    answers = ask_brokers(alive, topics=None, timeout_ms=_ANSWER_TIMEOUT_MS)
     brokers = []
     for broker_id, daemon in cluster.brokers.items():
         state = "up" if broker_id in answers else "silent" if broker_id in alive else "dead"
