@@ -146,8 +146,9 @@ class Portal:
         CallTimedOut after `timeout_s`, PortalClosed, ForkedPortal; KeyboardInterrupt cancels the call.
         """
         job = _Job(function, args)
-        self.post(self._start, job)
         try:
+            # Within: an interrupt right behind it would leave a call that nobody waits for and nobody cancels.
+            self.post(self._start, job)
             finished = job.outcome.wait(timeout_s)
         except BaseException:
             self._cancel(job)
