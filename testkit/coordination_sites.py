@@ -15,15 +15,20 @@ from strandline.runtime.coordination_kazoo import KazooCoordination
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
-SESSION_TIMEOUT_MS = 4000
-PATIENCE_S = 60
+SESSION_TIMEOUT_MS = 30_000
+"""A busy machine breaks no session unasked: a server may need ten seconds there until it answers after its start."""
+SHORT_SESSION_TIMEOUT_MS = 6000
+"""For a test that waits for its end."""
+PATIENCE_S = 120
 """For what must come: only a hanging test waits that long."""
 
 
 class Site(Protocol):
     """A server and how to hurt it."""
 
-    async def client(self, chroot: str | None = None) -> Coordination: ...
+    async def client(
+        self, chroot: str | None = None, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> Coordination: ...
 
     def unstarted_client(self) -> Coordination: ...
 
@@ -40,15 +45,17 @@ class MemorySite:
     def __init__(self, server: MemoryZooKeeper) -> None:
         self.server = server
 
-    def unstarted_client(self, chroot: str | None = None) -> MemoryCoordination:
+    def unstarted_client(
+        self, chroot: str | None = None, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> MemoryCoordination:
         return self.server.client(
             chroot="/test" if chroot is None else chroot,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=1000,
         )
 
-    async def client(self, chroot: str | None = None) -> Coordination:
-        client = self.unstarted_client(chroot)
+    async def client(self, chroot: str | None = None, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Coordination:
+        client = self.unstarted_client(chroot, session_timeout_ms)
         await client.start()
         return client
 
@@ -72,17 +79,19 @@ class RealSite:
         self._chroot = chroot
         self._clients: list[KazooCoordination] = []
 
-    def unstarted_client(self, chroot: str | None = None) -> KazooCoordination:
+    def unstarted_client(
+        self, chroot: str | None = None, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> KazooCoordination:
         client = KazooCoordination(
             self.server.address + (self._chroot if chroot is None else chroot),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            connection_timeout_ms=1000 if not self.server.process.is_alive else 30_000,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=1000 if not self.server.process.is_alive else 1000 * PATIENCE_S,
         )
         self._clients.append(client)
         return client
 
-    async def client(self, chroot: str | None = None) -> Coordination:
-        client = self.unstarted_client(chroot)
+    async def client(self, chroot: str | None = None, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Coordination:
+        client = self.unstarted_client(chroot, session_timeout_ms)
         await client.start()
         return client
 
@@ -115,7 +124,7 @@ class RealSite:
         await trio.to_thread.run_sync(self.server.stop)
 
     async def start(self) -> None:
-        await trio.to_thread.run_sync(self.server.start)
+        await trio.to_thread.run_sync(self.server.start, 2 * PATIENCE_S)
 
     async def close(self) -> None:
         for client in self._clients:

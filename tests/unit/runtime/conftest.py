@@ -10,14 +10,16 @@ import trio
 import trio.testing
 
 from strandline.cli.zookeeper import EmbeddedZooKeeper
-from strandline.testkit.coordination_sites import MemorySite, RealSite, Site
+from strandline.testkit.coordination_sites import PATIENCE_S, MemorySite, RealSite, Site
 from strandline.testkit.zookeeper import MemoryZooKeeper
 
 
 @pytest.fixture(scope="session")
 def real_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    with EmbeddedZooKeeper(Path(tmp_path_factory.mktemp("zookeeper"))) as server:
-        yield server
+    server = EmbeddedZooKeeper(Path(tmp_path_factory.mktemp("zookeeper")))
+    server.start(timeout_s=2 * PATIENCE_S)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(params=["memory", "zookeeper"])

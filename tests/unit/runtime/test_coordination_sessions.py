@@ -22,7 +22,7 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     WatchEvent,
 )
-from strandline.testkit.coordination_sites import PATIENCE_S, Events, Site, States
+from strandline.testkit.coordination_sites import PATIENCE_S, SHORT_SESSION_TIMEOUT_MS, Events, Site, States
 
 SiteClock = trio.abc.Clock | None
 
@@ -70,7 +70,7 @@ async def test_the_ephemeral_of_the_own_old_session_can_be_replaced_at_once(site
 async def test_the_ephemerals_of_a_crashed_client_vanish_when_its_session_expires(
     site_clock: SiteClock, site: Site
 ) -> None:
-    victim, witness = await site.client(), await site.client()
+    victim, witness = await site.client(session_timeout_ms=SHORT_SESSION_TIMEOUT_MS), await site.client()
     await victim.create("/e", ephemeral=True)
     gone = Events()
     await witness.exists("/e", gone)
