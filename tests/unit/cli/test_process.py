@@ -10,6 +10,7 @@ import pytest
 
 from strandline.cli.process import Daemon, ProcessFailed, ProcessId, identify
 
+PATIENCE_S = 60
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
 
@@ -39,13 +40,13 @@ def test_a_zombie_counts_as_gone(daemon: Daemon) -> None:
     assert daemon.id is not None
     daemon.id.send(signal.SIGKILL)
     # Nobody has collected its exit code yet.
-    assert daemon.id.wait_gone(10)
+    assert daemon.id.wait_gone(PATIENCE_S)
     assert daemon.exit_code == -signal.SIGKILL
 
 
 def test_stop_reaches_a_paused_process(daemon: Daemon) -> None:
     daemon.signal(signal.SIGSTOP)
-    assert daemon.stop(30) == -signal.SIGTERM
+    assert daemon.stop(PATIENCE_S) == -signal.SIGTERM
     assert not daemon.is_alive
 
 
@@ -65,14 +66,14 @@ def test_an_adopted_process_is_stopped_like_a_child(daemon: Daemon) -> None:
     adopted = Daemon("the same", daemon.log_path)
     adopted.adopt(daemon.id)
     assert adopted.is_alive
-    adopted.stop(30)
+    adopted.stop(PATIENCE_S)
     assert not daemon.is_alive
 
 
 def test_the_end_of_a_process_is_told_with_its_last_words(tmp_path: Path) -> None:
     daemon = Daemon("the short one", tmp_path / "short.log")
     daemon.start([sys.executable, "-c", "import sys; print('no room'); print(); sys.exit(3)"], folder=tmp_path)
-    daemon.wait(30)
+    daemon.wait(PATIENCE_S)
     with pytest.raises(ProcessFailed, match=r"the short one ended with exit code 3: no room \(log: .*short.log\)"):
         daemon.require_alive()
 

@@ -30,6 +30,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.portal import Portal
 
+PATIENCE_S = 60
 T0 = TopicPartition("t", 0)
 
 
@@ -50,10 +51,10 @@ def cluster() -> Iterator[FakeCluster]:
 
     thread = threading.Thread(target=trio.run, args=(main,))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE_S)
     yield served
     tokens[0].run_sync_soon(stop.set)
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert Portal._shared is None, "the last client stops the thread"
 
 
@@ -90,10 +91,10 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
         consumer.assign(partitions)
         seen = 0
         while seen < 5300:
-            seen += sum(map(len, consumer.poll(timeout_ms=5000, max_records=1000).values()))
+            seen += sum(map(len, consumer.poll(timeout_ms=1000 * PATIENCE_S, max_records=1000).values()))
         assert [consumer.position(part) for part in partitions] == list(ends.values())
         consumer.seek(T0, 10)
-        batches = consumer.fetch_batches(timeout_ms=5000)
+        batches = consumer.fetch_batches(timeout_ms=1000 * PATIENCE_S)
         assert decode_columns(batches[0].records).values[10] == b"10"
         assert consumer.beginning_offsets([T0]) == {T0: 0}
         with pytest.raises(UnknownTopic):
@@ -115,17 +116,17 @@ def test_a_callback_that_fails_warns_and_breaks_nothing(cluster: FakeCluster) ->
 
 
 def test_unreachable_brokers_end_every_call_in_time() -> None:
-    with Producer("127.0.0.1:1", max_block_ms=300, delivery_timeout_ms=300) as producer:
+    with Producer("127.0.0.1:1", max_block_ms=2000, delivery_timeout_ms=2000) as producer:
         with pytest.raises(NoBrokerReachable, match=r"127.0.0.1:1.*refused"):
             producer.send("t", b"x").result()
-        producer.close(timeout=1)
+        producer.close(timeout=PATIENCE_S)
     producer = Producer("127.0.0.1:1")
     future = producer.send("t", b"x")
     with pytest.raises(FlushTimedOut):
         producer.close(timeout=0.2)
     with pytest.raises(ClientClosed):
-        future.result(1)
-    with Admin("127.0.0.1:1", default_api_timeout_ms=300) as admin, pytest.raises(NoBrokerReachable):
+        future.result(PATIENCE_S)
+    with Admin("127.0.0.1:1", default_api_timeout_ms=2000) as admin, pytest.raises(NoBrokerReachable):
         admin.list_topics()
     assert Portal._shared is None
 
@@ -145,7 +146,7 @@ def test_clients_refuse_pickle_and_forks(cluster: FakeCluster) -> None:
         results = multiprocessing.get_context("fork").SimpleQueue()
         process = multiprocessing.get_context("fork").Process(target=_in_child, args=(producer, consumer, results))
         process.start()
-        process.join(20)
+        process.join(PATIENCE_S)
         assert results.get() == ["before the process forked"] * 3
         assert process.exitcode == 0
         assert producer.send("t", b"still fine").result().offset == 0
@@ -178,7 +179,7 @@ producer = Producer(sys.argv[1], linger_ms=60_000)
 producer.send("t", b"from a script")
 """
     process = run_script(script, cluster.bootstrap)
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=PATIENCE_S) == ("", "")
     assert process.returncode == 0
     assert [record.value for record in cluster.logs[T0].records()] == [b"from a script"]
 
@@ -203,5 +204,5 @@ with Consumer(sys.argv[1]) as consumer:
     assert process.stdout is not None
     assert process.stdout.readline() == "polling\n"
     os.kill(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=30) == ("interrupted\nusable\n", "")
+    assert process.communicate(timeout=PATIENCE_S) == ("interrupted\nusable\n", "")
     assert process.returncode == 0

@@ -17,8 +17,8 @@ def listening():
 
 
 def test_a_preferred_port_is_taken_when_free() -> None:
-    port = free_port()
-    assert free_port(port) == port
+    # Somebody else on the machine may take one in between, not all.
+    assert any(free_port(port) == port for port in [free_port() for _ in range(5)])
 
 
 def test_a_preferred_port_in_use_gives_another_one(listening: int) -> None:

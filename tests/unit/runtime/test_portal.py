@@ -10,6 +10,8 @@ import trio
 
 from strandline.runtime.portal import CallTimedOut, Mailbox, Outcome, Portal, PortalClosed
 
+PATIENCE_S = 60
+
 
 @pytest.fixture
 def portal() -> Iterator[Portal]:
@@ -27,10 +29,10 @@ def test_a_call_returns_the_result_or_raises_the_exception(portal: Portal) -> No
     async def fail() -> None:
         raise KeyError("x")
 
-    assert portal.call(double, 21, timeout_s=10) == 42
+    assert portal.call(double, 21, timeout_s=PATIENCE_S) == 42
     with pytest.raises(KeyError):
-        portal.call(fail, timeout_s=10)
-    assert portal.call(double, 1, timeout_s=10) == 2, "a failed call ends nothing else"
+        portal.call(fail, timeout_s=PATIENCE_S)
+    assert portal.call(double, 1, timeout_s=PATIENCE_S) == 2, "a failed call ends nothing else"
 
 
 def test_all_users_share_one_thread_and_the_last_one_ends_it() -> None:
@@ -55,7 +57,7 @@ def test_a_call_that_takes_too_long_is_cancelled(portal: Portal) -> None:
 
     with pytest.raises(CallTimedOut):
         portal.call(wait, timeout_s=0.01)
-    assert cancelled.wait(10)
+    assert cancelled.wait(PATIENCE_S)
 
 
 def test_stopping_ends_waiting_calls() -> None:
@@ -69,27 +71,27 @@ def test_stopping_ends_waiting_calls() -> None:
 
     def call() -> None:
         try:
-            portal.call(wait, timeout_s=30)
+            portal.call(wait, timeout_s=PATIENCE_S)
         except BaseException as error:
             outcome.set(type(error))
 
     thread = threading.Thread(target=call)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE_S)
     portal.stop()
-    assert outcome.wait(10)
+    assert outcome.wait(PATIENCE_S)
     assert outcome.get() is PortalClosed
-    thread.join(10)
+    thread.join(PATIENCE_S)
 
 
 def test_mail_arrives_in_order_and_a_full_box_refuses_in_time(portal: Portal) -> None:
     async def make() -> Mailbox[int]:
         return Mailbox(portal, capacity=10)
 
-    mailbox = portal.call(make, timeout_s=10)
+    mailbox = portal.call(make, timeout_s=PATIENCE_S)
     assert all(mailbox.put(number, 2, 0.0) for number in range(5))
     assert not mailbox.put(99, 1, 0.01)
-    assert portal.call(mailbox.take_all, timeout_s=10) == [0, 1, 2, 3, 4]
+    assert portal.call(mailbox.take_all, timeout_s=PATIENCE_S) == [0, 1, 2, 3, 4]
     assert mailbox.put(5, 1000, 0.0), "an item of any size fits an empty box"
     assert not mailbox.put(6, 1, 0.0)
     assert mailbox.put_count == 6
@@ -102,11 +104,11 @@ def test_a_waiting_sender_goes_on_when_the_box_is_emptied(portal: Portal) -> Non
     async def make() -> Mailbox[int]:
         return Mailbox(portal, capacity=1)
 
-    mailbox = portal.call(make, timeout_s=10)
-    sender = threading.Thread(target=lambda: [mailbox.put(number, 1, 30.0) for number in range(100)])
+    mailbox = portal.call(make, timeout_s=PATIENCE_S)
+    sender = threading.Thread(target=lambda: [mailbox.put(number, 1, PATIENCE_S) for number in range(100)])
     sender.start()
     taken: list[int] = []
     while len(taken) < 100:
-        taken += portal.call(mailbox.take_all, timeout_s=10)
-    sender.join(10)
+        taken += portal.call(mailbox.take_all, timeout_s=PATIENCE_S)
+    sender.join(PATIENCE_S)
     assert taken == list(range(100))
