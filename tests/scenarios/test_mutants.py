@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 PACKAGES = sorted(link.name for link in (ROOT / "src" / "strandline").iterdir() if link.is_symlink())
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 
 
 class Mutant(NamedTuple):
