@@ -219,8 +219,8 @@ class EmbeddedCluster:
             self.brokers[broker_id].signal(signal_number)
 
     def pause_broker(self, broker_id: int) -> None:
-        """SIGSTOP: the process keeps its connections and does nothing."""
-        self.kill_broker(broker_id, signal.SIGSTOP)
+        """SIGSTOP: the process keeps its connections and does nothing any more when this returns."""
+        self.brokers[broker_id].pause()
 
     def resume_broker(self, broker_id: int) -> None:
         """SIGCONT."""

@@ -90,6 +90,17 @@ def identify(pid: int) -> ProcessId | None:
     return ProcessId(pid, f"{_boot_id()}:{rest[18]}")
 
 
+def _stands_still(pid: int) -> bool:
+    """Is every thread stopped? True where the system does not tell."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # this thread has ended
+    return True
+
+
 def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text().strip()
@@ -157,6 +168,17 @@ class Daemon:
     def signal(self, signal_number: int) -> bool:
         """Send a signal; False when the process is gone."""
         return self.id is not None and self.id.send(signal_number)
+
+    def pause(self, timeout_s: float = 60.0) -> None:
+        """SIGSTOP, and wait until every thread stands still: one in the middle of a system call finishes that first,
+        and what it sends would still go out. ProcessFailed when one does not within `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        if self.id is None or not self.signal(signal.SIGSTOP):
+            return
+        while self.id.is_alive and not _stands_still(self.id.pid):
+            if time.monotonic() >= deadline:
+                raise ProcessFailed(f"{self.name} does not stand still {timeout_s:.0f} s after SIGSTOP")
+            time.sleep(0.001)
 
     def stop(self, timeout_s: float) -> int | None:
         """SIGTERM, then SIGKILL after `timeout_s`. Returns the exit code where it is known. Idempotent."""

@@ -127,6 +127,12 @@ def test_members_can_be_killed_paused_and_restarted(cluster: EmbeddedCluster) ->
     cluster.start_broker(1)
     assert cluster.dead_members() == []
     cluster.pause_broker(2)
+    paused = cluster.brokers[2].id
+    assert paused is not None
+    states = [
+        stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{paused.pid}/task").glob("*/stat")
+    ]
+    assert states and set(states) == {"T"}
     cluster.resume_broker(2)
     cluster.wait_ready()
     assert cluster.stop_broker(3) == 0
