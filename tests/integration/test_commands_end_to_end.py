@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from strandline.cli.cluster import EmbeddedCluster
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,12 @@ def created(shell: Shell, topic: str, *, partitions: int = 1, lines: bytes = b""
         ran = shell("produce", "-t", topic, stdin=lines)
         assert ran.returncode == 0, ran.stderr
     return topic
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
 
 
 def one_line(ran: subprocess.CompletedProcess[bytes]) -> str:
@@ -97,7 +104,8 @@ def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
     assert lines[0].startswith(f"Topic: {topic}\tTopicId: ")
     assert "\tPartitionCount: 2\tReplicationFactor: 3" in lines[0]
     assert [line.split("\t")[2] for line in lines[1:]] == ["Partition: 0", "Partition: 1"]
-    assert shell("topics", "--describe", "--under-replicated-partitions").stdout == b""
+    # A follower that was too slow on a busy machine comes back.
+    until(lambda: shell("topics", "--describe", "--under-replicated-partitions").stdout == b"")
     assert shell("topics", "--create", "--topic", topic).returncode == 1
     assert shell("topics", "--delete", "--topic", topic).returncode == 2
     assert shell("topics", "--delete", "--topic", topic, "--yes").returncode == 0
