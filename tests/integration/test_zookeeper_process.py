@@ -14,7 +14,7 @@ from strandline.runtime.loopback import zookeeper_folder
 def test_it_serves_when_start_returns_and_not_after_stop(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
         assert server.port is not None
-        assert zookeeper_folder(server.port) == tmp_path / "data" / "version-2"
+        assert zookeeper_folder(server.port, timeout_s=30) == tmp_path / "data" / "version-2"
     assert zookeeper_folder(server.port) is None
 
 
