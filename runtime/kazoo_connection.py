@@ -34,6 +34,9 @@ MAX_WAVE_BYTES = 256 * 1024
 RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
 MAX_CONNECT_S = 5.0
+HANDSHAKE_SHARE = 1 / 3
+"""Of the session timeout: how long a server that took a connection may keep silent. A ZooKeeper that is just starting
+forgets connections (its log: NullPointerException in removeCnxn), and kazoo would wait until the session is over."""
 
 INT = struct.Struct("!i")
 MULTI_HEADER = struct.Struct("!iBi")
@@ -248,6 +251,8 @@ class WaveConnection(ConnectionHandler):  # type: ignore[misc]
         self._on_stopped()
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if isinstance(request, Connect):
+            timeout = min(timeout, self.client._session_timeout / 1000 * HANDSHAKE_SHARE)
         result = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect) and result[0].time_out > 0:
             self.negotiated_timeout_ms = result[0].time_out

@@ -16,7 +16,7 @@ from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
 SESSION_TIMEOUT_MS = 30_000
-"""A busy machine breaks no session unasked: a server may need ten seconds there until it answers after its start."""
+"""A busy machine breaks no session unasked, also when its server forgets the first connection after a start."""
 SHORT_SESSION_TIMEOUT_MS = 6000
 """For a test that waits for its end."""
 PATIENCE_S = 120

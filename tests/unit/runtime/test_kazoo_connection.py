@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from kazoo import exceptions as kazoo_errors
-from kazoo.protocol.serialization import GetChildren, GetData
+from kazoo.protocol.serialization import Connect, GetChildren, GetData
 
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.runtime.coordination import (
@@ -176,6 +176,22 @@ def test_requests_that_flow_do_not_hide_a_silent_server(wire: Wire) -> None:
     wire.connection.submit(Call(GetData("/a", None), 7))
     with pytest.raises(kazoo_errors.ConnectionDropped):
         wire.send()
+
+
+def test_a_server_that_takes_a_connection_and_is_silent_leaves_time_for_another_one_within_the_session(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_s: list[float] = []
+
+    def invoke(self: Any, timeout: float, request: Any, xid: int | None = None) -> Any:
+        waited_s.append(timeout)
+        raise wire.client.handler.timeout_exception
+
+    monkeypatch.setattr(WaveConnection.__mro__[1], "_invoke", invoke)
+    for timeout_s in (4.0, 0.5):  # the session's; of one server among eight
+        with pytest.raises(wire.client.handler.timeout_exception):
+            wire.connection._invoke(timeout_s, Connect(0, 0, 4000, 7, b"", False))
+    assert waited_s == [pytest.approx(4 / 3), 0.5]
 
 
 def test_the_first_result_of_a_call_counts() -> None:
