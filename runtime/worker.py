@@ -8,8 +8,9 @@ Format of both directions: frames of uint32 (big endian) length and so many byte
 
 Rules: the process belongs to its parent. It ends at once, in the middle of a job too, when its standard input ends: so
 a broker that was killed leaves nobody behind who writes to its folders. Ctrl-C of the terminal is the parent's
-business. It runs at low priority: what it computes can wait, event loops cannot. Nothing but frames goes to standard
-output.
+business. Nothing but frames goes to standard output. With the argument `gives-way` it runs at low priority, for what
+can wait while event loops cannot (compaction); without, at that of its parent: a producer waits for a conversion, and
+a start for its scans.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib
 import os
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from strandline.runtime.disk_posix import PosixDisk
 
 MAX_FRAME_BYTES = 2**30
 LENGTH = struct.Struct(">I")
+GIVES_WAY = "gives-way"
 NICENESS = 10
 AUTOGROUP = "/proc/self/autogroup"
 AUTOGROUP_ATTEMPTS, AUTOGROUP_PAUSE_S = 30, 0.1
@@ -123,7 +126,8 @@ def _answer(disk: PosixDisk, memory: dict[str, Any], request: bytes) -> bytes:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _give_way()
+    if GIVES_WAY in sys.argv[1:]:
+        _give_way()
     output = os.dup(1)
     os.dup2(2, 1)  # a stray print must not become a frame
     requests: SimpleQueue[bytes] = SimpleQueue()

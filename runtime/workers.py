@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import trio
 
 from strandline.runtime.environment import NO_WORKER, WORKER_DIED, ComputingFailed
-from strandline.runtime.worker import LENGTH, MAX_FRAME_BYTES, frame, job_name, unpack
+from strandline.runtime.worker import GIVES_WAY, LENGTH, MAX_FRAME_BYTES, frame, job_name, unpack
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class WorkerPool:
 
 
 class WorkerSession:
-    """`ComputingSession` in a worker of its own. One job at a time."""
+    """`ComputingSession` in a worker of its own, at low priority: nobody waits for it. One job at a time."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -102,7 +102,7 @@ class WorkerSession:
         request = frame([name, args, True])
         worker, self._own = self._own, None
         if worker is None or worker.poll() is not None:
-            worker = await _start(name)
+            worker = await _start(name, GIVES_WAY)
         reply = await self._pool._give(worker, request, name)
         self._own = worker
         result: T = _result(name, reply)
@@ -119,10 +119,10 @@ def _result(job: str, reply: Any) -> Any:
     return reply[1]
 
 
-async def _start(job: str) -> trio.Process:
+async def _start(job: str, *arguments: str) -> trio.Process:
     try:
         return await trio.lowlevel.open_process(
-            COMMAND,
+            [*COMMAND, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None,

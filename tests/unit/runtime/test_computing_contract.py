@@ -259,7 +259,7 @@ async def test_jobs_run_side_by_side_up_to_the_size_of_the_pool_while_the_loop_g
     assert results == ["finished"] * 3
 
 
-async def test_a_worker_inherits_no_descriptors_is_polite_and_ignores_ctrl_c(pool: WorkerPool, tmp_path: Path) -> None:
+async def test_a_worker_inherits_no_descriptors_and_ignores_ctrl_c(pool: WorkerPool, tmp_path: Path) -> None:
     lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
     os.set_inheritable(lock, True)
     try:
@@ -270,17 +270,35 @@ async def test_a_worker_inherits_no_descriptors_is_polite_and_ignores_ctrl_c(poo
             opened = opened_by(pid)
             assert len(opened) >= 3  # its standard streams
             assert not any(str(tmp_path / "lock") in target or target.startswith("socket:") for target in opened)
-            assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
             assert os.getsid(pid) == pid
-            if os.access("/proc/self/autogroup", os.W_OK):  # Linux: how sessions are weighed against each other
-                with trio.fail_after(PATIENCE_S):
-                    while not Path(f"/proc/{pid}/autogroup").read_text().endswith(" nice 10\n"):
-                        await trio.sleep(0.01)
             os.kill(pid, signal.SIGINT)
             (tmp_path / "finish").touch()
         assert pool.pids == [pid]
     finally:
         os.close(lock)
+
+
+async def test_what_shares_the_pool_is_waited_for_and_keeps_its_priority_a_session_gives_way(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    async with trio.open_nursery() as nursery, pool.session() as session:
+        nursery.start_soon(pool.run, spin_until, str(tmp_path / "shared"), str(tmp_path / "finish"))
+        await until_exists(tmp_path / "shared")
+        (shared,) = pool.pids
+        nursery.start_soon(session.run, spin_with_memory, str(tmp_path / "own"), str(tmp_path / "finish"))
+        await until_exists(tmp_path / "own")
+        (polite,) = set(pool.pids) - {shared}
+        assert os.getpriority(os.PRIO_PROCESS, shared) == own
+        assert os.getpriority(os.PRIO_PROCESS, polite) >= 10
+        if os.access("/proc/self/autogroup", os.W_OK):  # Linux: how sessions are weighed against each other
+            with trio.fail_after(PATIENCE_S):
+                while not Path(f"/proc/{polite}/autogroup").read_text().endswith(" nice 10\n"):
+                    await trio.sleep(0.01)
+        (tmp_path / "finish").touch()
+        with trio.fail_after(PATIENCE_S):
+            while len(pool.pids) != 1:
+                await trio.sleep(0.01)
 
 
 PARENT = """
