@@ -4,42 +4,39 @@
 
 * The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
 * An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
+* What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
 * Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
 
+from strandline.broker.cuts import CutCheckpoints
+from strandline.broker.follower_fetch import build_fetch
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.frame import split_attachments
-from strandline.protocol.messages import (
-    FetchPartition,
-    FetchPartitionData,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-)
+from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
 from strandline.protocol.records import InvalidBatch
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
+from strandline.storage.cutting import CheckpointFirst
 from strandline.storage.errors import LogStorageError
 
 if TYPE_CHECKING:
+    from strandline.broker.follower_fetch import Asked
     from strandline.broker.partition import Partition
     from strandline.broker.replica_manager import ReplicaManager
-
-    Asked = dict[tuple[str, int], tuple[Partition, int, int]]
-    """(topic, partition) → (the replica, its leader epoch, its LEO) as a fetch named them, to compare with later."""
 
 FIRST_BACKOFF_S = 0.02
 """A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
@@ -77,6 +74,7 @@ class Followers:
         self.replicas: ReplicaManager | None = None
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._nursery: trio.Nursery | None = None
+        self._cuts = CutCheckpoints()
 
     def bind(self, replicas: ReplicaManager) -> None:
         self.replicas = replicas
@@ -122,6 +120,11 @@ class Followers:
         for fetcher in self._fetchers.values():
             fetcher.partitions.clear()
         self._drop_idle()
+
+    def checkpoint_first(self, partition: Partition, fetcher: Fetcher) -> None:
+        """A cut of this partition waits for a checkpoint; the fetcher is told when it is written."""
+        assert self._nursery is not None and self.replicas is not None
+        self._cuts.add(self._nursery, self.replicas, partition, fetcher.resume)
 
     def _key(self, partition: Partition) -> FetcherKey:
         spread = zlib.crc32(str(partition.topic_partition).encode()) % self.config.num_replica_fetchers
@@ -185,6 +188,15 @@ class Fetcher:
         self.partitions.pop(partition, None)
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
+
+    def resume(self, partitions: Iterable[Partition], is_good: bool) -> None:
+        """These were left out until now. Not good: a little longer."""
+        for partition in partitions:
+            if partition in self.partitions and is_good:
+                self.add(partition)
+            elif partition in self.partitions:
+                self._back_off(partition)
+                self._changed.set()
 
     async def run(self) -> None:
         """Connect, fetch for ever; after an error, connect again."""
@@ -251,42 +263,13 @@ class Fetcher:
         with trio.move_on_after(max(resume_at - now, 0.001)):
             await self._changed.wait()
 
-    def _request(self, partitions: Iterable[Partition], now: float) -> tuple[FetchRequest, Asked]:
+    def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
         """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
-        config = self._config
-        topics: dict[str, FetchTopic] = {}
-        asked: Asked = {}
-        for partition in partitions:
-            name, index = partition.topic_partition
-            log = partition.log
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = FetchTopic(name, [], partition.topic_id)
-            offset = log.log_end_offset
-            topic.partitions.append(
-                FetchPartition(
-                    index,
-                    offset,
-                    config.replica_fetch_max_bytes,
-                    partition.leader_epoch,
-                    log.last_epoch,
-                    log.log_start_offset,
-                )
-            )
-            asked[partition.topic_partition] = (partition, partition.leader_epoch, offset)
-        max_wait_ms = config.replica_fetch_wait_max_ms
-        if len(asked) < len(self.partitions):
+        config, max_wait_ms = self._config, self._config.replica_fetch_wait_max_ms
+        if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
-            max_wait_ms = min(max_wait_ms, int((resume_at - now) * 1000))
-        request = FetchRequest(
-            max_wait_ms,
-            config.replica_fetch_min_bytes,
-            config.replica_fetch_response_max_bytes,
-            list(topics.values()),
-            self._followers.broker_id,
-            self._followers.incarnation,
-        )
-        return request, asked
+            max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
+        return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
 
     def _process(
         self,
@@ -343,6 +326,9 @@ class Fetcher:
             if self._backoff_s:
                 self._backoff_s.pop(partition, None)
                 self._resume_at.pop(partition, None)
+        except CheckpointFirst:
+            self._resume_at[partition] = math.inf
+            self._followers.checkpoint_first(partition, self)
         except InvalidBatch as error:
             self._followers.log.error(
                 "fetched batch refused", partition=str(partition.topic_partition), error=str(error)

@@ -85,7 +85,7 @@ class Housekeeping:
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
         while True:
             await trio.sleep(interval_s)
-            await self._replicas.run_on_disk(path, write, path)
+            await self._replicas.write_checkpoints(path, write, path)
 
     async def _run_producer_expiry(self) -> None:
         last_ms = int(trio.current_time() * 1000)

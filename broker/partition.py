@@ -18,6 +18,7 @@ from strandline.protocol.records import ProducedBatch
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage import head
+from strandline.storage.cutting import CheckpointFirst, may_start_at, may_truncate_to
 from strandline.storage.log import Log
 from strandline.storage.producer_append import Outcome, append_checked
 
@@ -238,6 +239,7 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
+        self.log.cutting.end()  # what another leader wanted cut
         self._check_invariants()
 
     # --- follower ----------------------------------------------------------------------------------------------
@@ -245,7 +247,8 @@ class Partition:
     def append_fetched(self, records: memoryview, leader_high_watermark: int) -> None:
         """Append what the leader sent, then learn its HW: `min(leader's HW, own LEO)`, never backwards.
 
-        Raises InvalidBatch when the batches do not continue this log, LogStorageError when the disk fails.
+        Raises InvalidBatch when the batches do not continue this log, LogStorageError when the disk fails;
+        CheckpointFirst: nothing happened yet.
         """
         assert self.leadership is None
         if records and self.log.log_start_offset == self.log.log_end_offset:
@@ -287,12 +290,18 @@ class Partition:
         return log.log_end_offset
 
     def truncate_to(self, offset: int) -> None:
+        """CheckpointFirst: nothing was cut yet."""
+        if not may_truncate_to(self.log, offset):
+            raise CheckpointFirst
         self.log.truncate_to(offset)
         self._follower_high_watermark = min(self._follower_high_watermark, self.log.log_end_offset)
         self._check_invariants()
 
     def restart_at(self, offset: int) -> None:
-        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (19)."""
+        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (19).
+        CheckpointFirst: nothing was dropped yet."""
+        if not may_start_at(self.log, offset):
+            raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)
         self._follower_high_watermark = offset
         self._check_invariants()

@@ -72,6 +72,7 @@ class ReplicaManager:
         self._followers = followers
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log)
+        self._checkpoint_locks: dict[str, trio.Lock] = {}
         self._grown: dict[Partition, None] = {}
         self._committed: dict[Partition, None] = {}
         self._burst_now: float | None = None
@@ -117,6 +118,15 @@ class ReplicaManager:
     async def run_on_disk(self, path: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
         """The same for work on one log directory, in threads of that directory's own."""
         return await self._environment.blocking.run_in(path, function, *args, abandon=abandon)
+
+    async def write_checkpoints(self, path: str, write: Callable[..., None], *args: object) -> None:
+        """Write checkpoints of recovery points, log starts and compaction in one log directory. One writer at a time:
+        of two, the one that looked at the logs first could be the last to replace the file."""
+        lock = self._checkpoint_locks.get(path)
+        if lock is None:
+            lock = self._checkpoint_locks[path] = trio.Lock()
+        async with lock:
+            await self.run_on_disk(path, write, *args)
 
     async def warm(self, region: FileRegion) -> None:
         """Bring a region of a log into the page cache. OSError from the disk."""

@@ -33,6 +33,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage.errors import LogStorageError, OutOfDescriptors
+from strandline.storage.flush import write_epochs
 from strandline.storage.log import Log
 
 EPOCH_FILES_WAIT_S = 2.0
@@ -124,7 +125,7 @@ class RoleChanges:
         for log in logs:
             if log.failure is None:
                 with suppress(LogStorageError):  # the log has it, or its next flush writes the file
-                    self._logs.write_epoch_checkpoints([log])
+                    write_epochs(log)
 
     def _apply(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from strandline.storage.cutting import condemn
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 from strandline.storage.probe import probe
 
@@ -43,7 +44,10 @@ def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callabl
             damage = await replicas.run_blocking(probe, region, offset, log.epochs.entries)
             if damage is None or partition.failed:
                 return
-            error = await replicas.run_blocking(log.condemn, damage.offset, damage.position, damage.why)
+            path = log.segments.folder.rpartition("/")[0]
+            if not log.cutting.prepare(damage.offset):
+                await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
+            error = condemn(log, damage.offset, damage.position, damage.why)
         except OffsetOutOfRange:  # retention was faster
             return
         except (LogStorageError, OSError) as failure:

@@ -21,6 +21,7 @@ import base64
 import binascii
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, read_file
@@ -35,6 +36,12 @@ PARTITION_METADATA = "partition.metadata"
 
 Report = Callable[..., None]
 """Takes what a structured log line takes: an event name and fields. `report("index-rebuilt", log=…, why=…)`."""
+
+
+class WarningLog(Protocol):
+    """A structured logger, as far as storage needs one: its `warning` is a `Report`."""
+
+    def warning(self, event: str, **fields: Any) -> Any: ...
 
 
 TEMPORARY_SUFFIX = ".tmp"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, write_atomically
@@ -20,6 +21,9 @@ from strandline.storage.producer_log import LogProducers
 from strandline.storage.producer_snapshots import write_snapshot
 from strandline.storage.producer_states import ProducerRow
 from strandline.storage.segment_list import SegmentList
+
+if TYPE_CHECKING:
+    from strandline.storage.log import Log
 
 
 @dataclass(slots=True)
@@ -80,6 +84,16 @@ class FlushPlan:
             file.fsync()
         finally:
             file.close()
+
+
+def write_epochs(log: Log) -> None:
+    """Write `leader-epoch-checkpoint`, once per wave of elections (each flush does it, too). Blocking. LogStorageError:
+    the disk failed, the log is offline now."""
+    path = f"{log.segments.folder}/{LEADER_EPOCHS}"
+    try:
+        write_atomically(log.segments.disk, path, encode_epochs(log.epochs.entries))
+    except OSError as error:
+        raise log.fail(f"writing {LEADER_EPOCHS} failed", error) from error
 
 
 _PLANS_MAX = 8

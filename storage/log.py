@@ -26,6 +26,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage import reading
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.context import LogConfig, StorageContext
+from strandline.storage.cutting import Cutting
 from strandline.storage.directory_health import is_about_process
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.flush import Flushes, FlushPlan
@@ -58,8 +59,8 @@ class Log:
         producers: LogProducers,
         checkpoint_now: Callable[[Log], None],
     ) -> None:
-        """`checkpoint_now(log)` is called before anything durable or compacted is cut: it writes the checkpoints that
-        say so to the disk at once."""
+        """`checkpoint_now(log)` is called before a cut that nobody prepared (`cutting`): it writes the checkpoints to
+        the disk at once."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = segments
@@ -74,6 +75,7 @@ class Log:
         self._boundaries = Boundaries()
         self._active = segments.active
         self._flushes = Flushes(context, self.health, str(self), segments, epochs, producers, recovery_point)
+        self.cutting = Cutting(segments, self._flushes)
         self._limits: RollLimits = roll_limits(self._active, config)
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -307,12 +309,6 @@ class Log:
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
 
-    def condemn(self, offset: int, position: int, why: str) -> LogStorageError:
-        """What stands from `offset` on, at byte `position` of its segment, is damaged: the log goes offline, and the
-        next start checks it from there on. Blocking. Returns the error to raise. OSError from the disk."""
-        self._before_cutting(offset)
-        return self.fail("reading failed", CorruptLog(self.segments.holding(offset).path, position, why))
-
     def segments_replaced(self) -> None:
         """Sealed segments are other files now: what was remembered of places in them counts no more."""
         self._boundaries.visited.clear()
@@ -332,7 +328,8 @@ class Log:
             return
         try:
             segment, position, end_offset = self.segments.locate_cut(offset)
-            self._before_cutting(end_offset)
+            if not self.cutting.prepare(end_offset):
+                self._checkpoint_now(self)
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
             self.producers.cut(self.log_end_offset)
         except (OSError, CorruptLog) as error:
@@ -343,8 +340,9 @@ class Log:
         """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
         self.health.check()
         try:
+            if not self.cutting.prepare_start(offset, self.log_start_offset):
+                self._checkpoint_now(self)
             self.log_start_offset = offset
-            self._before_cutting(min(offset, self.recovery_point), always=True)
             self.producers.clear()  # first: its snapshots would be believed of the log that starts here
             self.segments.start_at(offset, self._config)
         except OSError as error:
@@ -353,13 +351,8 @@ class Log:
         self.epochs.clear()
         self._after_cutting()
 
-    def _before_cutting(self, offset: int, always: bool = False) -> None:
-        """What the disk says of recovery point, log start and compaction must be true of what will be left."""
-        was_compacted = self.segments.will_be_cut(offset)
-        if self._flushes.cut(offset) or was_compacted or always:
-            self._checkpoint_now(self)
-
     def _after_cutting(self) -> None:
+        self.cutting.end()
         self.epochs.truncate_to(self.log_end_offset)
         self._boundaries.forget()
         self._use_active()

@@ -302,9 +302,9 @@ class LogDirectory:
     def write_log_start_offsets(self, logs: Iterable[Log]) -> None:
         """Of those that do not begin with a segment."""
         offsets = {
-            log.topic_partition: log.log_start_offset
+            log.topic_partition: start
             for log in logs
-            if log.log_start_offset > log.segments.holding(0).base_offset
+            if (start := min(log.log_start_offset, log.cutting.log_start_floor)) > log.segments.holding(0).base_offset
         }
         if offsets or self.log_start_offsets:
             self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from strandline.protocol.topic_name import check_topic_name
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
 from strandline.storage.checkpoints import (
-    LEADER_EPOCHS,
     PARTITION_METADATA,
-    encode_epochs,
+    WarningLog,
     encode_topic_id,
     no_report,
-    write_atomically,
     write_partition_metadata,
 )
 from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
@@ -42,12 +40,6 @@ from strandline.storage.removal import Doomed, Removals, remove
 
 if TYPE_CHECKING:
     import random
-
-
-class WarningLog(Protocol):
-    """A structured logger, as far as storage needs one."""
-
-    def warning(self, event: str, **fields: Any) -> Any: ...
 
 
 class LogManager:
@@ -326,8 +318,18 @@ class LogManager:
         write = partial(self._write_log_checkpoints, recovery_points=False)
         self._directories.each_online(CHECKPOINT_FAILED, write, only)
 
+    def checkpoint_cuts(self, path: str) -> None:
+        """Write what the cuts that are prepared in this directory wait for (`cutting`). Blocking. OSError: it was not
+        written; unless only descriptors are lacking, the directory is offline.
+
+        Nobody else may be writing these checkpoints of this directory: of two writers the later one may have looked at
+        the logs before they were prepared."""
+        for directory in self._directories.online():
+            if directory.path == path:
+                self._write_log_checkpoints(directory)
+
     def _checkpoint_now(self, log: Log) -> None:
-        """Something that a checkpoint vouches for is about to be cut. One that is being written elsewhere meanwhile is
+        """A log is about to be cut that nobody prepared. A checkpoint that is being written elsewhere meanwhile is
         outdated: its writer sees the count and writes again."""
         self._cuts += 1
         self._write_log_checkpoints(self._directory_of[log.topic_partition])
@@ -339,11 +341,15 @@ class LogManager:
         while cuts != self._cuts:
             cuts = self._cuts
             logs = self._logs_in(directory)
+            lowered = [log.cutting.lowered for log in logs]
             if recovery_points:
                 directory.write_recovery_points(logs)
             if log_starts:
                 directory.write_log_start_offsets(logs)
             directory.write_compacted_offsets(logs)
+            if recovery_points and log_starts:
+                for log, count in zip(logs, lowered, strict=True):
+                    log.cutting.written = max(log.cutting.written, count)
 
     def _logs_in(self, directory: LogDirectory) -> list[Log]:
         owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
@@ -352,16 +358,6 @@ class LogManager:
     def _write_last_words(self, directory: LogDirectory) -> None:
         self._write_log_checkpoints(directory)
         directory.write_segments(self._logs_in(directory))
-
-    def write_epoch_checkpoints(self, logs: Iterable[Log]) -> None:
-        """Write `leader-epoch-checkpoint` of these logs, once per wave of elections (each flush does it, too).
-        Blocking. LogStorageError: the disk failed under one of them, which is offline now."""
-        for log in logs:
-            path = f"{log.segments.folder}/{LEADER_EPOCHS}"
-            try:
-                write_atomically(self._disk, path, encode_epochs(log.epochs.entries))
-            except OSError as error:
-                raise log.fail(f"writing {LEADER_EPOCHS} failed", error) from error
 
     def flush_all(self) -> None:
         """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is

@@ -10,6 +10,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsTopic
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
+from strandline.storage.cutting import CheckpointFirst
 from strandline.storage.log import Log
 from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch
 from strandline.testkit.storage_site import StorageSite, produced, raw
@@ -198,7 +199,12 @@ async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_lo
     leader = leaders_log(5, 4)
     partition = await site.follow_leader()
     partition.restart_at(12)  # the leader's log start, in the middle of the batch 10..14
-    partition.append_fetched(memoryview(raw(leader, start=12)), 20)
+    records = memoryview(raw(leader, start=12))
+    with pytest.raises(CheckpointFirst):
+        partition.append_fetched(records, 20)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (12, 12)
+    site.logs.checkpoint_cuts("/logs")
+    partition.append_fetched(records, 20)
     partition.learn_log_start(12)
     log = partition.log
     assert (log.log_start_offset, partition.high_watermark, log.log_end_offset) == (12, 20, 20)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +27,7 @@ from strandline.protocol.messages import (
     FetchTopicResponse,
 )
 from strandline.protocol.records import assign_offset
+from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.testkit.pipeline import Pipeline, open_pipeline
 from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
 
@@ -78,6 +81,12 @@ class Leader:
 
 @pytest.fixture
 async def leader(site: ReplicaSite) -> AsyncIterator[Leader]:
+    async with leader_of(site) as one:
+        yield one
+
+
+@asynccontextmanager
+async def leader_of(site: ReplicaSite) -> AsyncIterator[Leader]:
     """It listens where the site's fetchers look for broker 2; they run."""
     one = Leader()
     inline = {ApiKey.API_VERSIONS: one.api_versions, ApiKey.FETCH: one.fetch}
@@ -132,6 +141,98 @@ async def test_a_divergence_cuts_the_log_and_nothing_else_happens(
     second = await leader.next()
     assert (leader.reads(second)[0].fetch_offset, leader.reads(second)[0].last_fetched_epoch) == (2, 1)
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 0)
+
+
+async def durable(site: ReplicaSite) -> Partition:
+    """A follower of broker 2 whose three records are durable, as the checkpoint says."""
+    partition = await following(site, (1, 1, 2))
+    partition.log.flushed(partition.log.flush_plan()())
+    site.logs.checkpoint_recovery_points()
+    assert recovery_point(site) == 3
+    return partition
+
+
+def recovery_point(site: ReplicaSite) -> int:
+    return read_offsets(site.disk, f"/logs/{RECOVERY_POINTS}")[T0]
+
+
+async def test_a_cut_below_the_recovery_point_is_made_once_the_checkpoint_says_less(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    partition = await durable(site)
+    for round_ in range(2):
+        request = await leader.next()
+        assert leader.reads(request)[0].fetch_offset == 3, "nothing was cut yet"
+        assert recovery_point(site) == (2 if round_ else 3)
+        leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, 2)})
+    assert leader.reads(await leader.next())[0].fetch_offset == 2
+    assert site.event_names().count("truncated") == 1 and partition.log.log_end_offset == 2
+
+
+async def test_a_cut_waits_for_its_own_disk_and_nobody_else_does(autojump_clock: MockClock) -> None:
+    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, topic={"min.insync.replicas": "1"})
+    async with leader_of(site) as leader:
+        partition = await durable(site)
+        await site.follow_leader(T1, epoch=EPOCH)
+        while len(leader.reads(request := await leader.next())) < 2:
+            pass
+        site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+        synced: list[str] = []
+        site.disk.on_operation = lambda operation, path: synced.append(path) if "fsync" in operation else None
+        leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, 2)})
+        for offset in range(5):
+            request = await leader.next()
+            assert {index: asked.fetch_offset for index, asked in leader.reads(request).items()} == {1: offset}
+            leader.answer(request, p1={"records": fetched(offset)})
+        assert partition.log.log_end_offset == 3 and synced == [], "nothing is synced on the event loop"
+
+
+async def test_many_cuts_of_one_answer_wait_for_one_checkpoint(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    diverging = {"diverging_epoch": EpochEndOffset(1, 1)}
+    for tp in (T0, T1):
+        await site.lead(tp, epoch=1)
+        site.produce((tp, batch()), acks=1)
+        await site.lead(tp, epoch=2)
+        site.produce((tp, batch()), acks=1)
+    for log in site.logs.logs.values():
+        log.flushed(log.flush_plan()())
+    site.logs.checkpoint_recovery_points()
+    await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
+    renamed: list[str] = []
+    site.disk.on_operation = lambda operation, path: renamed.append(path) if operation == "rename" else None
+    for _ in range(2):
+        request = await leader.next()
+        assert {asked.fetch_offset for asked in leader.reads(request).values()} == {2}
+        leader.answer(request, p0=diverging, p1=diverging)
+    assert {asked.fetch_offset for asked in leader.reads(await leader.next()).values()} == {1}
+    assert len([path for path in renamed if RECOVERY_POINTS in path]) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+async def test_without_its_checkpoint_no_cut_is_made(
+    number: int, site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    partition = await durable(site)
+    request = await leader.next()
+    fault = site.disk.fail("open", "*recovery-point*.tmp", number)
+    for _ in range(3):
+        leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, 2)})
+        if number == errno.EIO:
+            with trio.move_on_after(5):
+                request = await leader.next()
+                continue
+            assert partition.failed
+            break
+        request = await leader.next()
+    assert partition.log.log_end_offset == 3 and recovery_point(site) == 3
+    if number == errno.EMFILE:
+        fault.cancel()
+        for _ in range(2):
+            leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, 2)})
+            request = await leader.next()
+        assert partition.log.log_end_offset == 2 and not partition.failed
 
 
 async def test_a_cut_below_the_high_watermark_is_told_loudly(
@@ -264,7 +365,8 @@ async def test_an_empty_log_above_the_leaders_end_begins_where_the_leaders_does(
     partition = await following(site)
     partition.restart_at(50)
     leader.answer(await leader.next())  # to what was asked before
-    leader.answer(await leader.next(), p0={"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 7})
+    for _ in range(2):  # once more when the checkpoint is written
+        leader.answer(await leader.next(), p0={"error_code": ErrorCode.OFFSET_OUT_OF_RANGE, "log_start_offset": 7})
     assert leader.reads(await leader.next())[0].fetch_offset == 7
     assert (partition.log.log_start_offset, partition.high_watermark) == (7, 7)
 

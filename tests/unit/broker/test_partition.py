@@ -13,6 +13,8 @@ from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionSt
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import InvalidBatch, assign_offset, decode_records
 from strandline.runtime.config import topic_config
+from strandline.storage.checkpoints import LOG_START_OFFSETS, read_offsets
+from strandline.storage.cutting import CheckpointFirst
 from strandline.testkit.replica_site import T0, ReplicaSite, batch
 
 LAG_S = 30.0
@@ -179,6 +181,10 @@ async def test_where_the_logs_part_below_the_followers_start_it_begins_anew_wher
     fill(partition, [1, 1, 1, 3])
     partition.learn_high_watermark(3)
     partition.learn_log_start(3)
+    if end_of_epoch < 3:
+        with pytest.raises(CheckpointFirst):
+            partition.truncate_to_divergence(EpochEndOffset(1, end_of_epoch), 1)
+        site.logs.checkpoint_cuts("/logs")
     assert partition.truncate_to_divergence(EpochEndOffset(1, end_of_epoch), 1) == ends_at
     log = partition.log
     assert (log.log_start_offset, partition.high_watermark, log.log_end_offset) == (ends_at, ends_at, ends_at)
@@ -190,6 +196,19 @@ async def test_cutting_below_the_high_watermark_takes_it_along(site: ReplicaSite
     partition.learn_high_watermark(3)
     partition.truncate_to(1)
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
+
+
+async def test_what_another_leader_wanted_cut_leaves_no_trace(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    partition = await site.follow_leader(epoch=5)
+    fill(partition, [1, 1, 1, 3])
+    partition.learn_high_watermark(3)
+    partition.learn_log_start(3)
+    with pytest.raises(CheckpointFirst):
+        partition.restart_at(1)
+    site.logs.checkpoint_cuts("/logs")
+    await site.lead(epoch=6)
+    site.logs.checkpoint_log_starts()
+    assert read_offsets(site.disk, f"/logs/{LOG_START_OFFSETS}") == {T0: 3}
 
 
 async def test_a_restart_at_the_leaders_start_moves_everything(site: ReplicaSite, autojump_clock: MockClock) -> None:

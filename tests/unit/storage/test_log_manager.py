@@ -18,6 +18,7 @@ from strandline.storage.errors import (
     LogExists,
     LogStorageError,
 )
+from strandline.storage.flush import write_epochs
 from strandline.storage.log_directory import delete_folder_name
 from strandline.storage.log_manager import LogManager
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
@@ -377,13 +378,12 @@ def test_a_log_start_is_remembered_where_it_is_not_a_segments_beginning(site: St
     assert offsets(manager.logs[TP])[0] == 13
 
 
-def test_epoch_files_of_a_wave_of_elections_are_written_together(site: StorageSite) -> None:
-    manager = site.start()
-    log = manager.create(TP, TOPIC_ID)
+def test_the_epoch_file_is_written_for_an_election(site: StorageSite) -> None:
+    log = site.start().create(TP, TOPIC_ID)
     log.epochs.assign(4, 0)
-    manager.write_epoch_checkpoints([log])
+    write_epochs(log)
     assert site.disk.read(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
     site.disk.fail("fsync", "*leader-epoch*", errno.EIO)
     with pytest.raises(LogStorageError):
-        manager.write_epoch_checkpoints([log])
+        write_epochs(log)
     assert log.failure is not None

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from strandline.protocol.record_batch import read_header
+from strandline.storage.cutting import may_start_at, may_truncate_to
+from strandline.storage.head import raise_log_start
 from strandline.testkit.crash_points import (
     anything_without_a_hole,
     part_of_what_is_appended,
@@ -97,3 +99,53 @@ def test_a_tail_that_is_cut_and_replaced_by_the_leaders(broker: Any, log: Any, o
         return count >= offset and found.batches in (before.batches[:count], after.batches[:count])
 
     broker.survives(operate, between=between)
+
+
+@pytest.mark.parametrize("offset", [16, 9])
+def test_a_cut_that_is_prepared_and_checkpointed_before(broker: Any, log: Any, offset: int) -> None:
+    def operate() -> None:
+        may_truncate_to(log, offset)
+        broker.manager.checkpoint_cuts("/logs")
+        assert may_truncate_to(log, offset)
+        log.truncate_to(offset)
+        broker.remember()
+        for place in range(5):
+            log.append_as_leader(produced(2, 9000 + place), 5)
+
+    def between(before: LogState, after: LogState, found: LogState) -> bool:
+        count = len(found.batches)
+        return count >= offset and found.batches in (before.batches[:count], after.batches[:count])
+
+    broker.survives(operate, between=between)
+
+
+def test_a_cut_that_is_prepared_and_given_up(broker: Any, log: Any) -> None:
+    def operate() -> None:
+        assert not may_truncate_to(log, 9)
+        broker.manager.checkpoint_cuts("/logs")
+        fill(log, 3, epoch=2)
+
+    broker.survives(operate, between=part_of_what_is_appended)
+
+
+@pytest.mark.parametrize("offset", [3, 9, 500])
+def test_a_log_that_begins_anew_once_that_is_checkpointed(broker: Any, log: Any, offset: int) -> None:
+    """Below its start, between start and end, above its end."""
+    broker.remember()
+    whole = broker.history[-1][TP]  # the log start may come down before anything is cut
+    raise_log_start(log, 7, 20)
+    broker.manager.checkpoint_log_starts()
+
+    def operate() -> None:
+        assert not may_start_at(log, offset)
+        broker.manager.checkpoint_cuts("/logs")
+        assert may_start_at(log, offset)
+        log.truncate_fully_and_start_at(offset)
+
+    def model(states: States) -> None:
+        assert states[TP] == LogState(offset, offset, (), ())
+
+    def between(before: LogState, after: LogState, found: LogState) -> bool:
+        return anything_without_a_hole(whole if found.start == offset == 3 else before, after, found)
+
+    broker.survives(operate, between=between, after=model)

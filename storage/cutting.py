@@ -1,0 +1,97 @@
+"""Before something is cut off: what the checkpoints on the disk say must be true of what will be left.
+
+A checkpoint that vouches for more than the log has would have the next start count as one that lost data; once other
+records stand there, it would keep them from being checked. So the order is
+
+    1 prepare      in memory, on the event loop: recovery point, compacted offset and log start are not above the cut
+    2 checkpoint   durable, in a thread: `LogManager.checkpoint_cuts`
+    3 cut          on the event loop, if nothing was raised above it meanwhile (a flush, a cleaning); else from 1 again
+    4 append
+
+A crash after 1 or 2 leaves the log as it was, with more to be checked than need be; so does a cut that is given up. A
+log start that is to come down (a log that begins anew below) is only written as such (`log_start_floor`): in memory it
+stays until the cut, and on the disk it may always come back lower, down to the first segment (`head`).
+
+Where a log begins anew, nothing of it is vouched for any more, since a kill may come between two of its segments. (What
+the high watermark's checkpoint protects would then count as lost, which costs a replication and no record.)
+
+`Log.truncate_to` and `truncate_fully_and_start_at` go through all of this by themselves and wait for the disk, where
+nobody asked `may_truncate_to` or `may_start_at` before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.storage.errors import CorruptLog, LogStorageError
+from strandline.storage.flush import Flushes
+from strandline.storage.segment_list import SegmentList
+
+if TYPE_CHECKING:
+    from strandline.storage.log import Log
+
+NO_FLOOR = 2**63 - 1
+
+
+class CheckpointFirst(Exception):
+    """Nothing was cut yet: `LogManager.checkpoint_cuts` has to run first, then the same may be tried again."""
+
+
+class Cutting:
+    """How far the cuts of one log are prepared."""
+
+    __slots__ = ("_flushes", "_segments", "log_start_floor", "lowered", "written")
+
+    def __init__(self, segments: SegmentList, flushes: Flushes) -> None:
+        self.lowered = 0
+        """How often something that a checkpoint may say was lowered."""
+        self.written = 0
+        """The same, as far as it is durable. Set by whoever wrote the checkpoints, in any thread."""
+        self.log_start_floor = NO_FLOOR
+        """The log start is not checkpointed above this."""
+        self._segments = segments
+        self._flushes = flushes
+
+    def prepare(self, offset: int) -> bool:
+        """What stands from `offset` on is about to be dropped. Whether what the disk says allows that."""
+        was_compacted = self._segments.will_be_cut(offset)
+        if self._flushes.cut(offset) or was_compacted:
+            self.lowered += 1
+        return self.written == self.lowered
+
+    def prepare_start(self, offset: int, log_start_offset: int) -> bool:
+        """The log is about to begin anew at `offset`: segment after segment goes. Whether what the disk says allows
+        that."""
+        if offset < min(log_start_offset, self.log_start_floor):
+            self.log_start_floor = offset
+            self.lowered += 1
+        return self.prepare(min(offset, log_start_offset))
+
+    def end(self) -> None:
+        """The log was cut, or it is sure that it will not be."""
+        self.log_start_floor = NO_FLOOR
+
+
+def may_truncate_to(log: Log, offset: int) -> bool:
+    """Whether `log.truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError."""
+    log.health.check()
+    if offset >= log.log_end_offset:
+        return True
+    if offset < log.log_start_offset:
+        return may_start_at(log, offset)
+    try:
+        return log.cutting.prepare(log.segments.locate_cut(offset)[2])
+    except (OSError, CorruptLog) as error:
+        raise log.fail("truncating failed", error) from error
+
+
+def may_start_at(log: Log, offset: int) -> bool:
+    """The same of `log.truncate_fully_and_start_at(offset)`."""
+    log.health.check()
+    return log.cutting.prepare_start(offset, log.log_start_offset)
+
+
+def condemn(log: Log, offset: int, position: int, why: str) -> LogStorageError:
+    """What stands from `offset` on, at byte `position` of its segment, is damaged: the log goes offline. Once it was
+    prepared and checkpointed, the next start checks it from there on. Returns the error to raise."""
+    return log.fail("reading failed", CorruptLog(log.segments.holding(offset).path, position, why))
