@@ -41,10 +41,10 @@ def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callabl
             region = log.read(offset, replicas.config.replica_fetch_max_bytes, log.log_end_offset)
             if region is None:
                 return
-            damage = await replicas.run_blocking(probe, region, offset, log.epochs.entries)
+            path = log.segments.folder.rpartition("/")[0]
+            damage = await replicas.run_on_disk(path, probe, region, offset, log.epochs.entries)
             if damage is None or partition.failed:
                 return
-            path = log.segments.folder.rpartition("/")[0]
             if not log.cutting.prepare(damage.offset):
                 await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
             error = condemn(log, damage.offset, damage.position, damage.why)

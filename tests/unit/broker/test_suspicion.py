@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.testkit.replica_site import BROKER, T0, ReplicaSite, batch
@@ -82,3 +84,10 @@ async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(leadin
 async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(leading: ReplicaSite) -> None:
     await ask(leading, 40, offset=10)
     assert leading.partition().leadership.followers[2].stalled_fetches == 0  # type: ignore[union-attr]
+
+
+async def test_a_look_takes_no_thread_of_another_disk(leading: ReplicaSite, autojump_clock: MockClock) -> None:
+    leading.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    with trio.move_on_after(10) as waiting:
+        await ask(leading, 5)
+    assert waiting.cancelled_caught and not leading.partition().failed
