@@ -51,6 +51,10 @@ NEVER_MS = 2**63 - 1
 NO_LIMIT = 2**63 - 1
 FULL_PAUSE_S = 300.0
 """Between two cleanings in a directory whose disk was full: each takes what is left of it for a moment."""
+LEARN_WAIT_S = 10.0
+"""For the times of the next few segments of a log: some reads."""
+STUCK_PAUSE_S = 60.0
+"""A directory whose disk did not answer within that is left out for so long."""
 ATTEMPTS_MAX = 3
 """Workers that may die over one log before it is left alone."""
 
@@ -93,8 +97,8 @@ class Cleaning:
         self._random = environment.random("cleaner")
         self._busy: dict[TopicPartition, Log] = {}
         self._troubles: dict[TopicPartition, Trouble] = {}
-        self._full_until_s: dict[str, float] = {}
-        """Log directory → when it is tried again."""
+        self._rests_until_s: dict[str, float] = {}
+        """Log directory that was full or did not answer → when it is tried again."""
 
     async def run(self) -> None:
         if self._config.log_cleaner_enable:
@@ -131,19 +135,18 @@ class Cleaning:
                 await trio.lowlevel.checkpoint()
             if self._may_clean(partition):
                 try:
-                    await self._learn_times(partition)
+                    await self._learn_times_in_time(partition)
                 except LogStorageError as error:
                     self._replicas.partition_failed(partition, error)
                 if self._may_clean(partition):
                     candidate = self._examine(partition, now_ms)
                     if candidate.is_worthwhile(_lag(partition)):
                         found[str(partition.topic_partition)] = partition, candidate
-        name = dirtiest((name, candidate) for name, (_, candidate) in found.items())
+        # Some may have gone while the others were looked at.
+        name = dirtiest((name, candidate) for name, (each, candidate) in found.items() if self._may_clean(each))
         if name is None:
             return None
         partition = found[name][0]
-        if not self._may_clean(partition):  # it went while the others were looked at
-            return None
         if claim:
             self._busy[partition.topic_partition] = partition.log
         return partition, self._examine(partition, now_ms)
@@ -153,7 +156,7 @@ class Cleaning:
             return False
         if partition.topic_partition in self._busy:
             return False
-        if self._full_until_s.get(_directory(partition), 0.0) > trio.current_time():
+        if self._rests_until_s.get(_directory(partition), 0.0) > trio.current_time():
             return False
         trouble = self._trouble(partition)
         return trouble is None or trouble.not_before_s <= trio.current_time()
@@ -176,6 +179,15 @@ class Cleaning:
         uncleanable = log.log_end_offset if trouble is None else trouble.offset
         return Bounds(log.log_start_offset, log.log_end_offset, partition.high_watermark, uncleanable)
 
+    async def _learn_times_in_time(self, partition: Partition) -> None:
+        """As `_learn_times`, but a disk that does not answer keeps the logs of the others from nothing."""
+        with trio.move_on_after(LEARN_WAIT_S) as waiting:
+            await self._learn_times(partition)
+        if waiting.cancelled_caught:
+            path = _directory(partition)
+            self._rests_until_s[path] = trio.current_time() + STUCK_PAUSE_S
+            self._log.warning("nothing is compacted where the disk does not answer", path=path, pause_s=STUCK_PAUSE_S)
+
     async def _learn_times(self, partition: Partition) -> None:
         """What the lags rest on, of segments of an earlier life; LogStorageError."""
         log, lag = partition.log, _lag(partition)
@@ -183,7 +195,7 @@ class Cleaning:
         try:
             while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
                 times = await self._replicas.run_on_disk(
-                    _directory(partition), head.read_times, self._environment.disk, wanted
+                    _directory(partition), head.read_times, self._environment.disk, wanted, abandon=True
                 )
                 if not self._is_hosted(partition):
                     return
@@ -191,7 +203,7 @@ class Cleaning:
             while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
                 cuts = log.segments.cuts
                 read = await self._replicas.run_on_disk(
-                    _directory(partition), facts.read_first_times, self._environment.disk, firsts
+                    _directory(partition), facts.read_first_times, self._environment.disk, firsts, abandon=True
                 )
                 if not self._is_hosted(partition) or log.segments.cuts != cuts:
                     return
@@ -272,7 +284,7 @@ class Cleaning:
                 _directory(partition), self._environment.disk.fsync_dir, log.segments.folder
             )
             lent.cleaned(done.end_offset)
-            await self._replicas.run_on_disk(_directory(partition), self._logs.checkpoint_compacted, name)
+            await self._replicas.write_checkpoints(_directory(partition), self._logs.checkpoint_compacted, name)
         except OSError as error:
             self._not_for_a_while(partition)  # it is as dirty as before; without a descriptor it does not fail
             if self._is_hosted(partition):
@@ -312,7 +324,7 @@ class Cleaning:
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
             return
         if is_about_space(error.errno):
-            self._full_until_s[_directory(partition)] = trio.current_time() + FULL_PAUSE_S
+            self._rests_until_s[_directory(partition)] = trio.current_time() + FULL_PAUSE_S
             self._log.warning(
                 "no space to compact a log; it stays as it is for now, free or add some",
                 partition=str(partition.topic_partition),

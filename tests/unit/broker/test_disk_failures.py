@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.cleaning import Cleaning
 from strandline.broker.disk_failures import DiskFailures
 from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
@@ -167,3 +168,29 @@ async def test_retention_goes_on_where_another_disk_does_not_answer(autojump_clo
     with trio.move_on_after(1000):
         await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
     assert site.partition(T0).log.log_start_offset == 0 and site.partition(T1).log.log_start_offset == 10
+
+
+async def test_compaction_goes_on_where_another_disk_does_not_answer(autojump_clock: MockClock) -> None:
+    settings = {
+        "min.insync.replicas": "1",
+        "segment.bytes": "100",
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": "1000",
+        "max.compaction.lag.ms": "100000",
+    }
+    alone = {"replicas": (1,), "isr": (1,)}
+    site = ReplicaSite(config=TWO, topic=settings)
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    for _ in range(10):
+        site.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
+    site.disk.kill()  # the next life has to read the times of the segments
+    site = ReplicaSite(config=TWO, topic=settings, disk=site.disk)
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    for tp in (T0, T1):
+        site.partition(tp).learn_high_watermark(10)
+    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    with trio.move_on_after(60):
+        await Cleaning(site.config, site.environment, site.logs, site.replicas, site.log).run()
+    compacted = [site.partition(tp).log.segments.compacted_below for tp in (T0, T1)]
+    assert compacted[0] == 0 and compacted[1] > 0
+    assert site.event_names().count("nothing is compacted where the disk does not answer") == 1
