@@ -7,16 +7,21 @@ Rules:
 * Some megabytes of batches are one job: small ones of a request travel together, and a request of 100 MiB neither holds
   the loop while it is packed nor a worker for long.
 * What a request decodes to is bounded in all, whatever its single batches are allowed: a bomb is refused.
+* What all requests hold at once of converted batches is bounded, too: a request waits in line for as much as may come
+  back to it, holds what did until that is written, and is alone where it is larger than the whole. Workers decode one
+  batch at a time each, so what they hold is bounded by their number.
 * Nothing here looks at roles. Whoever awaits `convert` checks anew whether this broker still leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
+from strandline.broker.limits import ByteBudget
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_batch import InvalidBatch
 from strandline.protocol.record_conversion import convert_all, stamp, take_over
@@ -32,6 +37,8 @@ JOB_BYTES = 4 * 2**20
 """Of batches in one job, as they were sent or may come back; a larger batch is a job of its own."""
 MAX_DECODED_BYTES = 256 * 2**20
 """Of all batches of one request."""
+CONVERTED_BYTES = 256 * 2**20
+"""Of all requests at once."""
 
 
 class RuledBatches:
@@ -75,6 +82,22 @@ class Converter:
         self._computing = computing
         self._max_decompressed_bytes = max_decompressed_bytes
         self._log = log
+        self.budget = ByteBudget(CONVERTED_BYTES)
+        """What may come back, until it did; then what came back, until it is written."""
+
+    @asynccontextmanager
+    async def converted(self, parts: Sequence[RuledBatches], wall_ms: Callable[[], int]) -> AsyncIterator[None]:
+        """`convert`, once there is room for its results, which are to be used within."""
+        held_bytes = min(_bytes_at_most(parts), MAX_DECODED_BYTES)
+        await self.budget.reserve(held_bytes)
+        try:
+            await self.convert(parts, wall_ms())
+            came_bytes = min(sum(batch.size_bytes for part in parts for batch in part.batches), held_bytes)
+            self.budget.release(held_bytes - came_bytes)
+            held_bytes = came_bytes
+            yield
+        finally:
+            self.budget.release(held_bytes)
 
     async def convert(self, parts: Sequence[RuledBatches], now_ms: int) -> None:
         """Convert what needs it; a part that breaks its rules gets its `refusal`, the others go on."""
@@ -110,6 +133,20 @@ class Converter:
             part.refusal = InvalidBatch(code, f"the broker could not convert the batch, nothing was appended: {error}")
 
 
+def _bytes_at_most(parts: Sequence[RuledBatches]) -> int:
+    """What the batches that need a worker may come back as."""
+    return sum(
+        batch.size_bytes if part.rules.codec is None else _batch_bytes_at_most(part, batch)
+        for part in parts
+        for batch in part.batches
+        if part.rules.needs_worker(batch.attributes)
+    )
+
+
+def _batch_bytes_at_most(part: RuledBatches, batch: ProducedBatch) -> int:
+    return max(batch.size_bytes, part.partition.config.max_message_bytes)
+
+
 def _jobs(parts: Sequence[RuledBatches]) -> Iterator[list[tuple[RuledBatches, ProducedBatch]]]:
     """Batches that need a worker, some megabytes at a time."""
     job: list[tuple[RuledBatches, ProducedBatch]] = []
@@ -119,7 +156,7 @@ def _jobs(parts: Sequence[RuledBatches]) -> Iterator[list[tuple[RuledBatches, Pr
             if part.rules.needs_worker(batch.attributes):
                 batch_bytes = batch.size_bytes
                 if part.rules.codec == 0:  # a few KB of them might come back as 256 MB, and hold the loop for 0.3 s
-                    batch_bytes = max(batch_bytes, part.partition.config.max_message_bytes)
+                    batch_bytes = _batch_bytes_at_most(part, batch)
                 if job and size_bytes + batch_bytes > JOB_BYTES:
                     yield job
                     job, size_bytes = [], 0

@@ -134,7 +134,11 @@ class ProduceHandler:
         views = split_attachments(sizes, request.attachments)
         for part in parts:
             part.move_to(views[part.position])
-        await replicas.converter.convert(parts, replicas.wall_ms())
+        async with replicas.converter.converted(parts, replicas.wall_ms):
+            await self._append_converted(operation, parts)
+
+    async def _append_converted(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
+        replicas, request = self._replicas, operation.request
         gathered_bytes = 0
         for part in parts:
             if gathered_bytes > APPEND_BYTES:  # whether this broker still leads is asked of each part, after the wait

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 import trio
@@ -247,6 +247,54 @@ async def test_an_idempotent_batch_is_stamped_once_and_its_repetition_answered_w
     header = read_header(stored(site))
     assert (header.producer_id, header.base_sequence, header.max_timestamp_ms) == (7, 0, EPOCH_MS)
     assert len(decode_records(stored(site))) == 3
+
+
+async def test_what_all_requests_hold_at_once_is_bounded_and_a_giant_goes_alone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may come back as 500 KB: two at a time have room, and the one of three batches has none beside it."""
+    monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1_000_000)
+    site = site_with({"compression.type": "uncompressed", "max.message.bytes": "500000"})
+    await site.lead(replicas=(1,), isr=(1,))
+    computing, budget = site.environment.computing, site.replicas.converter.budget
+    computing._delay_s = 1.0  # type: ignore[attr-defined]
+    hands = [produce_hand((T0, good("gzip") * count), acks=1) for count in (1, 1, 1, 3, 1)]
+    site.burst(*hands)
+    answered_at: list[float] = []
+    used: list[int] = []
+
+    async def handle(work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+        answered_at.append(trio.current_time())
+        used.append(budget.used_bytes)
+
+    before = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for work in site.submitted:
+            nursery.start_soon(handle, work)
+            await trio.testing.wait_all_tasks_blocked()
+        assert budget.used_bytes == 1_000_000
+    assert [round(at - before) for at in answered_at] == [1, 1, 2, 3, 4]
+    assert budget.used_bytes == 0 and max(used) <= 1_500_000
+    assert all(hand.outcomes[0].error_code == 0 for hand in hands)
+
+
+async def test_who_goes_while_it_waits_for_room_leaves_it_to_others(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1000)
+    site = site_with({"compression.type": "uncompressed"})
+    await site.lead(replicas=(1,), isr=(1,))
+    site.environment.computing._delay_s = 1.0  # type: ignore[attr-defined]
+    site.burst(produce_hand((T0, good("gzip")), acks=1), produce_hand((T0, good("gzip")), acks=1))
+    with trio.move_on_after(0.5):
+        async with trio.open_nursery() as nursery:
+            for work in site.submitted:
+                nursery.start_soon(work)
+    site.submitted.clear()
+    assert site.replicas.converter.budget.used_bytes == 0
+    hand = await answered(site, produce_hand((T0, good("gzip")), acks=1))
+    assert hand.outcomes[0].error_code == 0
 
 
 # --- meanwhile ---------------------------------------------------------------------------------------------------
