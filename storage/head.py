@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from strandline.runtime.disk import Disk
+from strandline.protocol.record_batch import BatchHeader
+from strandline.runtime.disk import Disk, File
 from strandline.storage import offset_index, time_index
 from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.log import Log
@@ -139,7 +140,8 @@ def note_times(log: Log, wanted: Sequence[WantedTime], times: Sequence[int | Non
 
 
 def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
-    """From the last entry of each index, and the headers that follow (there are few)."""
+    """From the last entry of each index, and the headers that follow (there are few); that of the time index is proven
+    by its batch, which is one of them unless the times fell towards the end."""
     try:
         entry = _last_entry(disk, wanted.path + TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES)
         times = TimeIndex.decode(wanted.base_offset, entry)
@@ -149,10 +151,40 @@ def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
     except (FileNotFoundError, CorruptIndex):
         return None
     try:
-        headers = walk_headers(file, offsets.last_position, wanted.size_bytes)
-        return max([times.last_timestamp_ms, *(header.max_timestamp_ms for _, header in headers)])
+        first = None
+        latest_ms = times.last_timestamp_ms
+        is_proven = not len(times)
+        for _, header in walk_headers(file, offsets.last_position, wanted.size_bytes):
+            first = header if first is None else first
+            latest_ms = max(latest_ms, header.max_timestamp_ms)
+            is_proven |= _is_of(times, header)
+        if not is_proven and first is not None and times.last_offset < first.base_offset:
+            is_proven = _is_true(disk, wanted, file, times)
+        return latest_ms if is_proven else None
     finally:
         file.close()
+
+
+def _is_of(times: TimeIndex, header: BatchHeader) -> bool:
+    """Whether the batch is the one of the last entry."""
+    return header.base_offset <= times.last_offset <= header.last_offset and (
+        header.max_timestamp_ms == times.last_timestamp_ms
+    )
+
+
+def _is_true(disk: Disk, wanted: WantedTime, log: File, times: TimeIndex) -> bool:
+    """Whether the last entry of the time index is, found by means of the whole offset index. CorruptIndex."""
+    index = disk.open(wanted.path + INDEX_SUFFIX, read_only=True)
+    try:
+        offsets = OffsetIndex.decode(wanted.base_offset, index.pread(index.size(), 0), wanted.size_bytes)
+    except CorruptIndex:
+        return False
+    finally:
+        index.close()
+    for _, header in walk_headers(log, offsets.position_for_offset(times.last_offset), wanted.size_bytes):
+        if header.last_offset >= times.last_offset:
+            return _is_of(times, header)
+    return False
 
 
 def _last_entry(disk: Disk, path: str, entry_bytes: int) -> bytes:

@@ -9,6 +9,10 @@ Rules: both columns rise strictly; relative offset and position are ≥ 0 and th
 sanity check), which holds because the first batch of a segment never gets an entry. Every position is a batch boundary,
 so the index also answers "where may a read end". Entries live in two arrays (8 bytes each in memory as on disk); the
 file is only an image of them.
+
+Loading checks only that the entries rise. Whether one is true shows at the batch that stands at its position
+(`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first, so an entry
+may say a higher offset than its batch has. (A search that takes such an entry begins no later than it may.)
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
+from strandline.protocol.record_batch import MAGIC, BatchHeader
 from strandline.storage.errors import CorruptIndex
 
 ENTRY_BYTES = 8
@@ -42,15 +47,32 @@ class OffsetIndex:
         self.relative_offsets.append(last_offset - self.base_offset)
         self.positions.append(position)
 
+    def entry_for_offset(self, offset: int) -> int:
+        """The last entry of a batch that ends at or before `offset`; −1 where none does."""
+        return bisect_right(self.relative_offsets, offset - self.base_offset) - 1
+
+    def entry_at_position(self, position: int) -> int:
+        """The last entry of a batch at or before `position`; −1 where there is none."""
+        return bisect_right(self.positions, position) - 1
+
     def position_for_offset(self, offset: int) -> int:
         """The position of a batch that begins at or before `offset`, as near as the index knows; 0 at least."""
-        entry = bisect_right(self.relative_offsets, offset - self.base_offset) - 1
+        entry = self.entry_for_offset(offset)
         return self.positions[entry] if entry >= 0 else 0
 
-    def floor_position(self, position: int) -> int:
-        """The largest known batch boundary ≤ `position`; 0 when none is known."""
-        entry = bisect_right(self.positions, position) - 1
-        return self.positions[entry] if entry >= 0 else 0
+    def refutes(self, entry: int, header: BatchHeader) -> str:
+        """Why an entry is wrong, by the header at its position: a batch behind the entry before that ends at or before
+        the offset noted; empty where it is right."""
+        noted = self.base_offset + self.relative_offsets[entry]
+        before = self.base_offset + self.relative_offsets[entry - 1] if entry else self.base_offset - 1
+        if header.magic == MAGIC and before < header.base_offset <= header.last_offset <= noted:
+            return ""
+        return f"the batch that ends at offset {noted} does not stand at byte {self.positions[entry]}"
+
+    @property
+    def widest_gap_bytes(self) -> int:
+        """Between two entries, or the beginning and the first: so sparse it may go on."""
+        return max(map(operator.sub, self.positions, [0, *self.positions[:-1]]), default=0)
 
     @property
     def last_position(self) -> int:

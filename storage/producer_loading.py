@@ -57,7 +57,9 @@ def load_states(
     states.take(rows)
     if rows:
         recent = ProducerStates()
-        _note_all(recent, _headers(context, segments, *_before(segments, offset), end_offset=offset), segments.folder)
+        _note_all(
+            recent, _headers(context, segments, *_before(context, segments, offset), end_offset=offset), segments.folder
+        )
         if not states.complete_from(recent, lambda last: _is_compacted(context, segments, last)):
             snapshots.remove_damaged(offset, "the batches before its offset go on where it ends", context.report)
             load_states(context, segments, snapshots, states, log_end_offset, trusted_end)
@@ -111,7 +113,7 @@ def _headers(
         segment, position = segments.after(segment), 0
 
 
-def _before(segments: SegmentList, offset: int) -> tuple[Segment, int]:
+def _before(context: StorageContext, segments: SegmentList, offset: int) -> tuple[Segment, int]:
     """A batch boundary about `RECENT_BYTES` before `offset`; at most `RECENT_SEGMENTS` back, where they are tiny."""
     segment = segments.holding(offset)
     wanted = RECENT_BYTES
@@ -122,7 +124,11 @@ def _before(segments: SegmentList, offset: int) -> tuple[Segment, int]:
         wanted -= end
         segment = segments.holding(segment.base_offset - 1)
         end = segment.size_bytes
-    return segment, segment.indexes.offset.floor_position(max(0, end - wanted))
+    try:
+        return segment, reading.boundary_before(segment, max(0, end - wanted))
+    except CorruptLog as error:
+        context.report("producers-incomplete", log=segment.path, why=str(error))
+        return segment, 0
 
 
 def _position(context: StorageContext, segment: Segment, offset: int) -> int:

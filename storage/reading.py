@@ -3,19 +3,24 @@
 A fetch at the tail is answered from memory (`read_tail`). Elsewhere the offset index gives both ends: a batch at or
 before the offset, and the last boundary within `max_bytes`; then a few headers are read at most. Nothing is changed but
 what `Boundaries` remembers. OSError from the disk passes through.
+
+An index is checked only in part when it is loaded, and one wrong entry would make records vanish. So an entry that is
+used is proven by the header of the batch that stands there, which is read anyway; a search that meets no such batch, or
+bytes that are none, has the index built anew from the .log and begins again (`by_index`). Only where that does not help
+is the log damaged.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader
 from strandline.runtime.disk import Buffer, File, FileRegion
 from strandline.storage.boundaries import Boundaries
-from strandline.storage.errors import CorruptLog
+from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.scan import walk_headers
 from strandline.storage.segment import Segment
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from strandline.storage.segment_list import SegmentList
 
 _BASE_OFFSET = struct.Struct(">q")
+_Found = TypeVar("_Found")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 def read_tail(
@@ -63,10 +70,11 @@ def read_anywhere(
         end = segment.size_bytes
     if end <= start:
         return None
+    next_offset: int | None = None
     if end - start > max_bytes:
-        end = _cut(segment, start, start + max_bytes)
+        end, next_offset = by_index(segment, _cut, start, start + max_bytes)
     if end < segment.size_bytes:
-        next_offset = base_offset_at(segment, end)
+        next_offset = base_offset_at(segment, end) if next_offset is None else next_offset
         if next_offset is not None:
             boundaries.visit(next_offset, segment, end)
     return FileRegion(segment.log.get(), start, end - start)
@@ -83,11 +91,25 @@ def _find_start(segments: SegmentList, offset: int) -> tuple[Segment, int]:
     return segments.active, segments.active.size_bytes
 
 
-def _cut(segment: Segment, start: int, limit: int) -> int:
-    """The last batch boundary in (start, limit]; the end of the first batch where that is larger."""
-    end = segment.indexes.offset.floor_position(limit)
-    if end > start:
-        return end
+def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found], *arguments: *_Arguments) -> _Found:
+    """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
+    raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help.
+    """
+    try:
+        return search(segment, *arguments)
+    except (CorruptIndex, CorruptLog) as error:
+        segment.indexes.rebuild(error)
+        return search(segment, *arguments)
+
+
+def _cut(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
+    """The last batch boundary in (start, limit], the end of the first batch where that is larger; and the base offset
+    of the batch that begins there, if it was looked at. A search for `by_index`."""
+    index = segment.indexes.offset
+    entry = index.entry_at_position(limit)
+    if entry >= 0 and index.positions[entry] > start:
+        for position, header in _from_entry(segment, entry):
+            return position, header.base_offset
     end = start
     for position, header in headers_from(segment, start):
         following = position + header.size_bytes
@@ -96,16 +118,62 @@ def _cut(segment: Segment, start: int, limit: int) -> int:
         end = following
         if end >= limit:
             break
-    return end
+    return end, None
 
 
 def position_of(segment: Segment, offset: int) -> int:
     """Where the first batch begins that does not end before `offset`; the segment's size where all do."""
-    known = segment.indexes.offset.position_for_offset(offset)
-    for position, header in headers_from(segment, known):
+    return by_index(segment, _position_of, offset)
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    for position, header in headers_before(segment, offset):
         if header.base_offset + header.last_offset_delta >= offset:
             return position
     return segment.size_bytes
+
+
+def boundary_before(segment: Segment, position: int) -> int:
+    """A batch boundary at or before `position`, as near as the index knows."""
+    return by_index(segment, _boundary_before, position)
+
+
+def _boundary_before(segment: Segment, position: int) -> int:
+    entry = segment.indexes.offset.entry_at_position(position)
+    if entry >= 0:
+        for boundary, _ in _from_entry(segment, entry):
+            return boundary
+    return 0
+
+
+def headers_before(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches from one on that begins at or before `offset` (or is the first), as near as the
+    index knows. Part of a search for `by_index`: CorruptIndex, and as `headers_from`."""
+    entry = segment.indexes.offset.entry_for_offset(offset)
+    return _from_entry(segment, entry) if entry >= 0 else headers_from(segment, 0)
+
+
+def _from_entry(segment: Segment, entry: int) -> Iterator[tuple[int, BatchHeader]]:
+    """From the batch of an entry of the offset index on, which is proven by it. CorruptIndex; as `headers_from`."""
+    indexes = segment.indexes
+    headers = headers_from(segment, indexes.offset.positions[entry])
+    for first in headers:
+        fault = "" if indexes.are_built else indexes.offset.refutes(entry, first[1])
+        if fault:
+            raise CorruptIndex(fault)
+        yield first
+        yield from headers
+
+
+def prove_time(segment: Segment, entry: int) -> None:
+    """CorruptIndex unless an entry of the time index is true, or it and the one before are wrong. Part of a search for
+    `by_index`; reads the headers between the two, as many as a search by time that lies between their times."""
+    if not segment.indexes.are_built:
+        time = segment.indexes.time
+        between = headers_before(segment, time.offset_of(entry - 1))
+        fault = time.refutes(entry, (header for _, header in between))
+        if fault:
+            raise CorruptIndex(fault)
 
 
 def base_offset_at(segment: Segment, position: int) -> int | None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from strandline.storage import offset_index, time_index
 from strandline.storage.context import PooledFile, StorageContext
-from strandline.storage.errors import CorruptIndex
+from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.scan import build_indexes, walk_headers
+from strandline.storage.scan import build_indexes, walk_headers, walk_segment
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG_SUFFIX = ".log"
@@ -24,8 +24,11 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 """Kafka's index of aborted transactions: goes with its segment, and is not touched otherwise."""
 COMPANION_SUFFIXES = (TRANSACTION_INDEX_SUFFIX,)
 """Files that a segment may have besides. (Producer snapshots are the log's: `producer_log`.)"""
-_LACKING_INTERVALS = 8
-"""So many index intervals without an entry behind the last one, and the index counts as cut short."""
+_LACKING_GAPS = 8
+"""So many times the widest gap of an index behind its last entry, and it counts as cut short."""
+_LACKING_BYTES = 4 * 2**20
+"""But so much may always follow the last entry: the topic may have a larger interval than is known when its log is
+loaded, and going through the headers of so much takes some 5 ms."""
 MAX_INDEX_BYTES_READ = 2**30
 """An index file above this is damaged, whatever it contains."""
 
@@ -42,6 +45,7 @@ class SegmentIndexes:
         "_segment",
         "_time",
         "_time_written",
+        "are_built",
         "used",
     )
 
@@ -56,6 +60,8 @@ class SegmentIndexes:
         self._time_written = 0
         self._pinned = False
         self.used = False
+        self.are_built = False
+        """Those in memory were made by this process, from the .log: no entry has to be proven."""
 
     @property
     def offset(self) -> OffsetIndex:
@@ -75,6 +81,7 @@ class SegmentIndexes:
             offset, time = self.offset, self.time
         else:
             self._offset_written = self._time_written = 0
+            self.are_built = True
         self._offset, self._time = offset, time
         self._context.loaded_indexes.remove(self)
         self._pinned = True
@@ -88,6 +95,7 @@ class SegmentIndexes:
         """The files may be missing or wrong: take these, and write the ones that differ from their file (a file that is
         emptied and written again costs milliseconds when it is closed: ext4 then writes it out at once)."""
         self._offset, self._time = offset, time
+        self.are_built = True
         same_offset = self._has(INDEX_SUFFIX, offset.encode())
         same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
         self._offset_written = len(offset) if same_offset else 0
@@ -104,9 +112,7 @@ class SegmentIndexes:
             self._rebuild(FileNotFoundError("there is no such file"))
         elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
             self._rebuild(CorruptIndex("its length is no whole number of entries"))
-        elif not offset_index_bytes and self._segment.size_bytes > _LACKING_INTERVALS * (
-            self._segment.index_interval_bytes + 1
-        ):
+        elif not offset_index_bytes and self._segment.size_bytes > self._tolerated_bytes(0):
             self._load()
 
     def flush(self) -> None:
@@ -132,6 +138,7 @@ class SegmentIndexes:
     def evict(self) -> None:
         if not self._pinned:
             self._offset = self._time = None
+            self.are_built = False
 
     def release(self) -> None:
         """The segment is gone."""
@@ -167,14 +174,15 @@ class SegmentIndexes:
     def _check_end(self, offset: OffsetIndex, time: TimeIndex) -> None:
         """CorruptIndex unless the last entry names a batch that stands there, few bytes follow without an entry (a file
         that was cut at an entry would be right, but slow), none of them is younger than the time index knows, and the
-        last entry of that one is true."""
+        last entry of that one is true. All other entries are proven when they are used (`reading`)."""
         segment = self._segment
         unindexed = 0
+        tolerated = self._tolerated_bytes(offset.widest_gap_bytes)
         position = offset.last_position
         for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
             if found == position and len(offset) and header.last_offset != offset.last_offset:
                 raise CorruptIndex(f"the batch at byte {position} is not the one of the last entry")
-            if unindexed > _LACKING_INTERVALS * segment.index_interval_bytes:
+            if unindexed > tolerated:
                 raise CorruptIndex(f"{unindexed} bytes and more follow the last entry")
             if header.max_timestamp_ms > time.last_timestamp_ms:
                 raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
@@ -188,6 +196,24 @@ class SegmentIndexes:
                     break
             raise CorruptIndex(f"no batch at offset {time.last_offset} brought timestamp {time.last_timestamp_ms}")
 
+    def _tolerated_bytes(self, widest_gap_bytes: int) -> int:
+        """So many may follow the last entry of a sound index."""
+        gap_bytes = max(self._segment.index_interval_bytes, widest_gap_bytes)
+        return max(_LACKING_GAPS * gap_bytes, _LACKING_BYTES)
+
+    def rebuild(self, why: Exception) -> None:
+        """A search was led astray: build the indexes anew from the .log, if that is whole. CorruptLog where it is not,
+        or where the indexes were built from it already; OSError from the disk."""
+        segment = self._segment
+        end = 0
+        for position, header in walk_segment(segment.log.get(), segment.base_offset, 0, segment.size_bytes):
+            end = position + header.size_bytes
+        if self.are_built or end != segment.size_bytes:
+            raise why if isinstance(why, CorruptLog) else CorruptLog(segment.path, end, str(why))
+        _, time = self._rebuild(why)
+        if segment.sealed_timestamp_ms is not None:
+            segment.sealed_timestamp_ms = time.last_timestamp_ms
+
     def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
         self._context.report("index-rebuilt", segment=self._path, why=str(why))
@@ -195,6 +221,7 @@ class SegmentIndexes:
             segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=True
         )
         self.replace(builder.offset_index, builder.time_index)
+        segment.unindexed_bytes = builder.unindexed_bytes
         return builder.offset_index, builder.time_index
 
     def _has(self, suffix: str, data: bytes) -> bool:

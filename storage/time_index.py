@@ -6,7 +6,8 @@ Format of `<base offset, 20 digits>.timeindex`, big-endian, 12 bytes per entry:
     int32  last offset of the batch which brought that timestamp, relative to the segment's base offset
 
 Rules: timestamps rise strictly, offsets rise strictly. A segment that takes no more appends ends with the entry of its
-largest timestamp (unless no record has one), so the last entry of an inactive segment is its age.
+largest timestamp (unless no record has one), so the last entry of an inactive segment is its age. Loading checks that
+entries rise and that the last one is true; `refutes` proves another one when it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import operator
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
+from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.errors import CorruptIndex
 
 ENTRY_BYTES = 12
@@ -51,10 +54,30 @@ class TimeIndex:
         """Last offset of the batch with the largest timestamp noted; the base offset when there is none."""
         return self.base_offset + (self.relative_offsets[-1] if self.relative_offsets else 0)
 
-    def offset_before(self, timestamp_ms: int) -> int:
-        """An offset such that every batch that ends before it is older than `timestamp_ms`, as near as known."""
-        entry = bisect_right(self.timestamps_ms, timestamp_ms) - 1
+    def entry_before(self, timestamp_ms: int) -> int:
+        """The last entry such that every batch that ends before its offset is older than `timestamp_ms`; −1 where there
+        is none."""
+        return bisect_right(self.timestamps_ms, timestamp_ms) - 1
+
+    def offset_of(self, entry: int) -> int:
+        """The offset that an entry notes; of entry −1 the base offset."""
         return self.base_offset + (self.relative_offsets[entry] if entry >= 0 else 0)
+
+    def refutes(self, entry: int, headers: Iterable[BatchHeader]) -> str:
+        """Why an entry is wrong, where the one before is right, by the batches from there (or from before there) on;
+        empty where it is right: the batch at its offset has its timestamp, and those between are older."""
+        timestamp_ms, offset = self.timestamps_ms[entry], self.offset_of(entry)
+        before = self.offset_of(entry - 1) if entry else self.base_offset - 1
+        for header in headers:
+            if header.last_offset <= before:
+                continue
+            if header.last_offset >= offset:
+                if header.base_offset <= offset and header.max_timestamp_ms == timestamp_ms:
+                    return ""
+                break
+            if header.max_timestamp_ms >= timestamp_ms:
+                break
+        return f"timestamp {timestamp_ms} does not come up at offset {offset} first"
 
     def truncate_to_offset(self, offset: int) -> None:
         """Forget the batches that end at `offset` or above."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.errors import CorruptLog
 from strandline.storage.log import Log
-from strandline.storage.reading import headers_from
+from strandline.storage.reading import by_index, headers_before, prove_time
 from strandline.storage.scan import read_batch
+from strandline.storage.segment import Segment
 
 
 def batch_for_timestamp(
@@ -31,10 +32,24 @@ def _search(log: Log, timestamp_ms: int, start_offset: int, end_offset: int) -> 
             return None
         if segment.largest_timestamp_ms(segment is segments.active) < timestamp_ms:
             continue
-        start = max(segment.indexes.time.offset_before(timestamp_ms), start_offset)
-        for position, header in headers_from(segment, segment.indexes.offset.position_for_offset(start)):
-            if header.base_offset >= end_offset:
-                return None
-            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
-                return header, read_batch(segment.log.get(), position, header)
+        found = by_index(segment, _search_segment, timestamp_ms, start_offset, end_offset)
+        if found is not None:
+            position, header = found
+            return header, read_batch(segment.log.get(), position, header)
+    return None
+
+
+def _search_segment(
+    segment: Segment, timestamp_ms: int, start_offset: int, end_offset: int
+) -> tuple[int, BatchHeader] | None:
+    time = segment.indexes.time
+    entry = time.entry_before(timestamp_ms)
+    start = time.offset_of(entry)
+    if entry >= 0 and start > start_offset:
+        prove_time(segment, entry)
+    for position, header in headers_before(segment, max(start, start_offset)):
+        if header.base_offset >= end_offset:
+            return None
+        if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
+            return position, header
     return None

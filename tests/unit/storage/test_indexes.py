@@ -36,7 +36,8 @@ def test_an_offset_is_looked_for_from_the_last_batch_known_not_to_end_after_it(o
 
 @pytest.mark.parametrize(("limit", "boundary"), [(0, 0), (3999, 0), (4000, 4000), (7999, 4000), (8001, 8000)])
 def test_a_read_may_end_at_any_position_the_index_knows(limit: int, boundary: int) -> None:
-    assert offset_index((109, 4000), (119, 8000)).floor_position(limit) == boundary
+    index = offset_index((109, 4000), (119, 8000))
+    assert [0, *index.positions][index.entry_at_position(limit) + 1] == boundary
 
 
 def test_the_offset_index_file_has_kafkas_eight_byte_entries() -> None:
@@ -59,7 +60,8 @@ def test_only_a_new_maximum_gets_a_time_entry() -> None:
 
 @pytest.mark.parametrize(("timestamp_ms", "offset"), [(0, 100), (4999, 100), (5000, 103), (5999, 103), (9999, 109)])
 def test_a_timestamp_is_looked_for_behind_the_batches_that_are_older(timestamp_ms: int, offset: int) -> None:
-    assert time_index((5000, 103), (6000, 109)).offset_before(timestamp_ms) == offset
+    index = time_index((5000, 103), (6000, 109))
+    assert index.offset_of(index.entry_before(timestamp_ms)) == offset
 
 
 def test_truncating_forgets_what_lies_behind() -> None:

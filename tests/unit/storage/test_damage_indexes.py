@@ -1,0 +1,112 @@
+"""F22: any flipped bit of an index, of a sealed or the active segment: the same answers by offset and by time.
+
+About 5,500 cases: each bit of four files, after a clean stop, in a log whose times rise, and in one whose times stand
+still and fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from strandline.protocol.record_batch import scan
+from strandline.storage import head
+from strandline.storage.log import Log
+from strandline.storage.timestamps import batch_for_timestamp
+from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw
+
+BATCHES = 50
+TIMES: dict[str, Callable[[int], int]] = {
+    "rising": lambda place: 1000 + 3 * place,
+    "standing still and falling": lambda place: 1000 + 10 * (place // 7 % 4),
+}
+SUFFIXES = (".index", ".timeindex")
+
+
+def answers(log: Log) -> dict[tuple[str, int], object]:
+    """What a consumer is told: which batch holds each offset, whether a read of some ends where one does, which batch
+    is the first of a time."""
+    found: dict[tuple[str, int], object] = {}
+    end = log.log_end_offset
+    for max_bytes in (1, 500):
+        for offset in range(end):
+            region = log.read(offset, max_bytes, end)
+            assert region is not None
+            batches = [header for _, header in scan(region.file.pread(region.length, region.position))]
+            is_whole = sum(header.size_bytes for header in batches) == region.length
+            found[f"{max_bytes} bytes from offset", offset] = (batches[0].base_offset, is_whole)
+    for timestamp_ms in range(995, 1000 + 3 * BATCHES + 5, 2):
+        batch = batch_for_timestamp(log, timestamp_ms, 0, end)
+        found["time", timestamp_ms] = batch and batch[0].base_offset
+    return found
+
+
+def stopped(times: str) -> tuple[StorageSite, dict[tuple[str, int], object]]:
+    site = StorageSite()
+    site.config = replace(site.config, segment_bytes=1600, index_interval_bytes=150)
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, TOPIC_ID)
+    for place in range(BATCHES):
+        log.append_as_leader(produced(2, TIMES[times](place)), 0)
+    told = answers(log)
+    manager.checkpoint_high_watermarks({TP: log.log_end_offset})
+    manager.close(clean=True)
+    return site, told
+
+
+def segment_names(disk: MemoryDisk) -> list[str]:
+    return [name.removesuffix(".log") for name in disk.listdir(FOLDER) if name.endswith(".log")]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("number", [1, -1])
+@pytest.mark.parametrize("times", TIMES)
+def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, suffix: str) -> None:
+    site, told = stopped(times)
+    disk = site.disk
+    path = f"{FOLDER}/{segment_names(disk)[number]}{suffix}"
+    data = disk.read(path)
+    assert len(data) >= 24, "too few entries"
+    for bit in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged = replace(site, disk=disk.copy())
+        damaged.disk.write(path, bytes(flipped))
+        manager = damaged.start()
+        log = manager.logs[TP]
+        if bit % 2:  # the ages of segments are known before their indexes are used
+            wanted = head.times_wanted(log, 0)
+            head.note_times(log, wanted, head.read_times(damaged.disk, wanted))
+        found = answers(log)
+        wrong = {question: (found[question], told[question]) for question in told if found[question] != told[question]}
+        assert not wrong, f"bit {bit}"
+        if damaged.reports.names():  # what was mended stays mended
+            manager.close(clean=True)
+            assert answers(damaged.start().logs[TP]) == told, f"bit {bit}"
+
+
+def test_an_index_that_is_sparse_by_configuration_is_not_built_anew() -> None:
+    site = StorageSite()
+    default = site.config
+    site.config = replace(site.config, segment_bytes=2_000_000, index_interval_bytes=300_000)
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 90, size=60_000)
+    before = raw(log, max_bytes=100_000)
+    indexes = {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER) if "index" in name}
+    manager.checkpoint_high_watermarks({TP: log.log_end_offset})
+    manager.close(clean=True)
+    site.config = default
+    manager = site.start()
+    log = manager.logs[TP]
+    assert raw(log, max_bytes=100_000) == before
+    assert site.reports.of("index-rebuilt") == []
+    manager.close(clean=True)
+    assert {name: site.disk.read(f"{FOLDER}/{name}") for name in indexes if name.endswith(".index")} == {
+        name: data for name, data in indexes.items() if name.endswith(".index") and data
+    } | {name: b"" for name, data in indexes.items() if name.endswith(".index") and not data}
