@@ -18,7 +18,7 @@ the service of a disk that has room without it. They go at once, and nothing in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -27,6 +27,7 @@ import trio
 from strandline.broker.partition import Partition
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.throttle import ByteRate
+from strandline.broker.trusted_clock import TrustedClock
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.environment import NO_WORKER, ComputingFailed, ComputingSession, Environment
@@ -70,6 +71,13 @@ class Trouble:
     not_before_s: float = 0.0
 
 
+class Chosen(NamedTuple):
+    partition: Partition
+    candidate: Candidate
+    now_ms: int
+    """When it was chosen, by a clock that was believed then."""
+
+
 @dataclass(slots=True)
 class Figures:
     """Of one cleaning."""
@@ -94,6 +102,7 @@ class Cleaning:
         self._replicas = replicas
         self._log = log
         self._rate = ByteRate(config.log_cleaner_io_max_bytes_per_second)
+        self._clock = TrustedClock(environment.wall_clock, log, "compaction")
         self._random = environment.random("cleaner")
         self._busy: dict[TopicPartition, Log] = {}
         self._troubles: dict[TopicPartition, Trouble] = {}
@@ -102,6 +111,7 @@ class Cleaning:
 
     async def run(self) -> None:
         if self._config.log_cleaner_enable:
+            self._clock.now_ms()
             async with trio.open_nursery() as nursery:
                 for _ in range(self._config.log_cleaner_threads):
                     nursery.start_soon(self._run_cleaner)
@@ -121,14 +131,17 @@ class Cleaning:
                         try:
                             await self._clean(session, *chosen)
                         finally:
-                            del self._busy[chosen[0].topic_partition]
+                            del self._busy[chosen.partition.topic_partition]
                         busy_s = trio.current_time()
 
     # --- choice ------------------------------------------------------------------------------------------------------
 
-    async def _choose(self, *, claim: bool = True) -> tuple[Partition, Candidate] | None:
-        """The dirtiest log; nobody else gets it while it is claimed."""
-        now_ms = self._environment.wall_clock.now_ms()
+    async def _choose(self, *, claim: bool = True) -> Chosen | None:
+        """The dirtiest log; nobody else gets it while it is claimed. None while there is none, or the clock that
+        tombstones and lags are judged by jumped."""
+        now_ms = self._clock.now_ms()
+        if now_ms is None:
+            return None
         found: dict[str, tuple[Partition, Candidate]] = {}
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
             if count % LOGS_PER_STEP == 0:
@@ -149,7 +162,7 @@ class Cleaning:
         partition = found[name][0]
         if claim:
             self._busy[partition.topic_partition] = partition.log
-        return partition, self._examine(partition, now_ms)
+        return Chosen(partition, self._examine(partition, now_ms), now_ms)
 
     def _may_clean(self, partition: Partition) -> bool:
         if not partition.config.is_compacted or not self._is_hosted(partition):
@@ -215,11 +228,11 @@ class Cleaning:
 
     # --- one cleaning ------------------------------------------------------------------------------------------------
 
-    async def _clean(self, session: ComputingSession, partition: Partition, candidate: Candidate) -> None:
+    async def _clean(self, session: ComputingSession, partition: Partition, candidate: Candidate, now_ms: int) -> None:
         lent = Lent(partition.log, candidate.end_offset)
         figures = Figures(trio.current_time())
         try:
-            await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent)))
+            await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent, now_ms)))
             done = await self._advance(session, partition, lent, figures)
             if done is not None:
                 await self._finish(partition, candidate, lent, done, figures)
@@ -233,13 +246,13 @@ class Cleaning:
                 self._replicas.partition_failed(partition, error)
         await self._tidy(partition)
 
-    def _plan(self, partition: Partition, candidate: Candidate, lent: Lent) -> Plan:
+    def _plan(self, partition: Partition, candidate: Candidate, lent: Lent, now_ms: int) -> Plan:
         config, log, cleaners = partition.config, partition.log, max(1, self._config.log_cleaner_threads)
         return Plan(
             folder=log.segments.folder,
             sources=lent.sources,
             first_dirty_offset=candidate.first_dirty_offset,
-            now_ms=self._environment.wall_clock.now_ms(),
+            now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
@@ -263,7 +276,7 @@ class Cleaning:
             figures.read += step["bytes_read"]
             figures.written += step["bytes_written"]
             if "failure" in step:
-                lent.check_rest()
+                self._require_unchanged(partition, lent)
                 offset, why = step["failure"]
                 self._leave_alone(partition, 0, f"at offset {offset}: {why}")
                 return None
@@ -278,6 +291,7 @@ class Cleaning:
     ) -> None:
         log, name = partition.log, partition.topic_partition
         if done.unreadable_offset >= 0:
+            self._require_unchanged(partition, lent)
             self._leave_alone(partition, done.unreadable_offset, f"at offset {done.unreadable_offset}: {done.why}")
         try:
             await self._replicas.run_on_disk(
@@ -308,6 +322,13 @@ class Cleaning:
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
+    def _require_unchanged(self, partition: Partition, lent: Lent) -> None:
+        """Superseded where the log was deleted, perhaps created anew, or changed under the cleaning: what went wrong
+        says nothing about it then."""
+        if not self._is_hosted(partition):
+            raise Superseded(f"{partition.log} was taken out of service while it was cleaned")
+        lent.check_rest()
+
     def _leave_alone(self, partition: Partition, offset: int, why: str) -> None:
         self._troubles[partition.topic_partition] = Trouble(partition.log, offset)
         self._log.error(
@@ -319,7 +340,7 @@ class Cleaning:
 
     def _job_failed(self, partition: Partition, lent: Lent, error: ComputingFailed) -> None:
         try:
-            lent.check_rest()
+            self._require_unchanged(partition, lent)
         except Superseded as superseded:  # then no wonder
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
             return

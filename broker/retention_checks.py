@@ -16,12 +16,13 @@ import trio
 
 from strandline.broker.partition import Partition
 from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.trusted_clock import TrustedClock
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage import head
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log_manager import LogManager
-from strandline.storage.retention import ClockGuard, Decision
+from strandline.storage.retention import Decision
 
 LOGS_PER_STEP = 100
 
@@ -37,15 +38,14 @@ class RetentionChecks:
     ) -> None:
         self._config = config
         self._disk = environment.disk
-        self._wall_clock = environment.wall_clock
+        self._clock = TrustedClock(environment.wall_clock, log, "retention by time")
         self._logs = logs
         self._replicas = replicas
         self._log = log
-        self._guard = ClockGuard()
         self._told_of_future: dict[Partition, int] = {}
 
     async def run(self) -> None:
-        self._trusted_now_ms()
+        self._clock.now_ms()
         async with trio.open_nursery() as nursery:
             for directory in self._logs.directories:
                 nursery.start_soon(self._run_in, directory.path)
@@ -57,7 +57,7 @@ class RetentionChecks:
 
     async def check_all(self, only: str | None = None) -> None:
         """One round over all partitions (only: of this log directory)."""
-        now_ms = self._trusted_now_ms()
+        now_ms = self._clock.now_ms()
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
             if not partition.failed and only in (None, _directory(partition)):
                 await self._check(partition, now_ms)
@@ -70,18 +70,6 @@ class RetentionChecks:
     def _is_hosted(self, partition: Partition) -> bool:
         """Still this broker's, and not failed: true before an await says nothing afterwards."""
         return self._replicas.partitions.get(partition.topic_partition) is partition and not partition.failed
-
-    def _trusted_now_ms(self) -> int | None:
-        wall_ms = self._wall_clock.now_ms()
-        was_holding = self._guard.is_holding
-        believed = self._guard.believe(wall_ms, int(trio.current_time() * 1000))
-        if believed is None and not was_holding:
-            self._log.error(
-                "wall clock jumped ahead: retention by time is suspended for an hour; set the clock right, or nothing "
-                "if it is right now",
-                wall_clock_ms=wall_ms,
-            )
-        return believed
 
     async def _check(self, partition: Partition, now_ms: int | None) -> None:
         try:

@@ -11,6 +11,7 @@ import trio
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.storage.checkpoints import COMPACTED_OFFSETS, read_offsets
+from strandline.storage.cleaning import jobs
 from strandline.testkit.cleaning import batches, records_of
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.environment import InlineSession
@@ -204,3 +205,65 @@ async def test_a_cleaning_that_lacks_a_descriptor_at_its_end_is_tried_again_afte
         await cluster.until(lambda: any('"t-0"' in line for line in cleaned(cluster)), "cleaned", within_s=3600)
         assert fault.hits == 20 and trio.current_time() - before > 19 * 60
         assert cluster.partition(1, T0).log.failure is None
+
+
+async def test_a_wall_clock_that_jumps_ahead_takes_no_young_tombstone(autojump_clock: Any) -> None:
+    config = {**CONFIG, "log.cleaner.min.cleanable.ratio": "0.1"}
+    async with MemoryCluster(brokers=1, config=config).running() as cluster:
+        clock = cluster.nodes[1].broker.environment.wall_clock
+        async with cluster.admin() as admin:
+            await admin.create_topic("t", 1, 1)
+
+        async def fill() -> None:
+            async with cluster.producer() as producer:
+                for number in range(80):
+                    await producer.send("t", b"v" * 60, key=b"k%d" % (number % 9), partition=0, timestamp_ms=right_ms)
+                    await producer.flush()
+
+        def tombstones() -> int:
+            return sum(record.key == b"gone" for record in records_of(batches(cluster.partition(1, T0).log)))
+
+        right_ms = clock.now_ms()
+        async with cluster.producer() as producer:
+            await producer.send("t", None, key=b"gone", partition=0)
+        await fill()
+        await cluster.until(lambda: bool(cleaned(cluster)), "cleaned once")
+        clock.skew_ms = 10 * 365 * 86_400_000
+        await trio.sleep(5)
+        told = [line for line in cluster.history if "compaction is suspended" in line]
+        before = len(cleaned(cluster))
+        await fill()
+        await trio.sleep(60)
+        assert len(told) == 1 and len(cleaned(cluster)) == before and tombstones() == 1
+        clock.skew_ms = 0
+        await cluster.until(lambda: len(cleaned(cluster)) > before, "cleaned by the right clock")
+        await trio.sleep(10)
+        assert tombstones() == 1
+
+
+async def test_a_topic_that_is_created_anew_while_it_is_cleaned_is_not_to_blame_for_what_the_worker_met(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemoryCluster(brokers=1, config=CONFIG).running() as cluster, cluster.admin() as admin:
+        await admin.create_topic("t", 1, 1)
+        run, old = InlineSession.run, cluster.partition(1, T0)
+        recreated = False
+
+        async def recreate_meanwhile(session: InlineSession, job: Any, *arguments: object) -> Any:
+            nonlocal recreated
+            if job is not jobs.advance or recreated:
+                return await run(session, job, *arguments)
+            recreated = True
+            await admin.delete_topic("t")
+            await cluster.until(lambda: T0 not in cluster.nodes[1].broker.replicas.partitions, "deleted")
+            await admin.create_topic("t", 1, 1)
+            await cluster.until(lambda: cluster.partition(1, T0) is not old, "created anew")
+            return {"bytes_read": 0, "bytes_written": 0, "failure": [276, "the file is shorter than it was"]}
+
+        monkeypatch.setattr(InlineSession, "run", recreate_meanwhile)
+        await produce(cluster, "t", 300, 7)
+        await cluster.until(lambda: any("cleaning given up" in line for line in cluster.history), "given up")
+        assert not [line for line in cluster.history if "cannot be compacted" in line]
+        newest = await produce(cluster, "t", 300, 7)
+        await cluster.until(lambda: bool(cleaned(cluster)), "the new one is cleaned")
+        assert await consume(cluster, T0, 300) == newest
