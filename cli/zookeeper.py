@@ -64,7 +64,7 @@ class EmbeddedZooKeeper:
         """Use this port or fail: its clients know it."""
         self.port, self._port_is_given = port, True
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = 60.0) -> None:
         """Start and wait until it serves. ProcessFailed, JavaNotFound, ZooKeeperJarsMissing."""
         class_path = _class_path()
         java = find_java()
