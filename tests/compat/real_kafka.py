@@ -37,7 +37,7 @@ from strandline.runtime.loopback import LOOPBACK, free_port
 BROKER_ID = 1
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
-SESSION_TIMEOUT_MS = 4000
+SESSION_TIMEOUT_MS = 10_000
 """A killed broker's registration stands this long in ZooKeeper, and keeps the next one out."""
 _POLL_S = 0.02
 _FETCH_BYTES = 2**20
