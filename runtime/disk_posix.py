@@ -2,6 +2,7 @@
 
 Rules: descriptors are opened with O_CLOEXEC and O_NOFOLLOW, files have mode 0600 and folders 0700; a descriptor is
 released when the last reference to its file object goes, so that a region being sent pins a file that was unlinked.
+What is no regular file is not opened: a FIFO would keep its reader waiting for ever (O_NONBLOCK lets the open return).
 """
 
 from __future__ import annotations
@@ -126,12 +127,18 @@ class PosixDisk:
     """The machine's file system."""
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> PosixFile:
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDONLY if read_only else os.O_RDWR)
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_RDONLY if read_only else os.O_RDWR)
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return PosixFile(path, os.open(path, flags, 0o600))
+        descriptor = os.open(path, flags, 0o600)
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(descriptor)
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            raise OSError(number, "it is no regular file; move it away", path)
+        return PosixFile(path, descriptor)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import crc32c
 
-from strandline.protocol.record_batch import CRC_START, LOG_APPEND_TIME, BatchHeader, InvalidBatch
+from strandline.protocol.record_batch import CRC_START, LOG_APPEND_TIME, MAGIC, BatchHeader, InvalidBatch
 from strandline.protocol.records import Record, decode_batch
 from strandline.runtime.disk import Disk, File
 from strandline.storage import offset_index, time_index
@@ -242,14 +242,21 @@ def _dump_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Ite
         header = next((header for _, header in walk_headers(log.file, max(0, position), log.size_bytes)), None)
         if header is None or header.last_offset != offset:
             found = "none" if header is None else str(header.last_offset)
-            yield damage(f"Mismatches in :{path}: Index offset: {offset}, log offset: {found}", path=path)
+            yield damage(
+                f"Mismatches in :{path}: Index offset: {offset}, log offset: {found}",
+                path=path,
+                misleads=header is None or header.magic != MAGIC or header.last_offset > offset,
+            )
     yield from _odd_length(path, data, offset_index.ENTRY_BYTES)
 
 
 def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Iterator[DumpEntry]:
-    largest_ms = {
-        header.last_offset: header.max_timestamp_ms for _, header in walk_headers(log.file, 0, log.size_bytes)
-    }
+    largest_ms: dict[int, int] = {}
+    maximum_ms = {time_index.NO_TIMESTAMP: log.base_offset}  # and the batch that brought it
+    for _, header in walk_headers(log.file, 0, log.size_bytes):
+        largest_ms[header.last_offset] = header.max_timestamp_ms
+        if header.max_timestamp_ms > next(reversed(maximum_ms)):
+            maximum_ms[header.max_timestamp_ms] = header.last_offset
     previous_ms = time_index.NO_TIMESTAMP
     for timestamp_ms, relative_offset in _entries(_TIME_ENTRY, data):
         offset = log.base_offset + relative_offset
@@ -267,6 +274,8 @@ def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -
                 f"Found timestamp mismatch in :{path}: Index timestamp: {timestamp_ms}, log timestamp: {found_ms}",
                 path=path,
             )
+        elif maximum_ms.get(timestamp_ms) != offset:
+            yield damage(f"Indexed offset: {offset} of {path} is not where {timestamp_ms} came up first", path=path)
         if timestamp_ms <= previous_ms:
             yield damage(
                 f"Found out of order timestamp in :{path}: Index timestamp: {timestamp_ms}, "

@@ -1,8 +1,8 @@
 """What a start would do with a stopped broker's data folders, without doing it, and what it would not even see.
 
 The real loading runs over an `OverlayDisk`, so it says by itself what it would repair, cut or refuse; what storage
-reports becomes a finding. Then, unless told not to, every batch of every log is checked: damage below the recovery
-point, which a start takes on trust, shows only so.
+reports becomes a finding. Then, unless told not to, every batch of every log is checked, and every index entry by them
+(as `dump-log --verify-index-only` does): damage below the recovery point, which a start takes on trust, shows only so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.runtime.disk import Disk, read_file
 from strandline.runtime.environment import WallClock
 from strandline.storage.context import LogConfig
+from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import LogDirLocked, StorageError
 from strandline.storage.loading import finish, scan_groups
 from strandline.storage.log import Log
@@ -22,7 +23,7 @@ from strandline.storage.log_manager import LogManager
 from strandline.storage.overlay_disk import OverlayDisk
 from strandline.storage.properties import parse_properties
 from strandline.storage.scan import ScanTask, scan_segment, scan_segments
-from strandline.storage.segment import LOG_SUFFIX
+from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 
 if TYPE_CHECKING:
     import random
@@ -33,6 +34,7 @@ would be done."""
 
 _SEVERITIES = {
     "log-refused": REFUSE,
+    "log-dir-offline": REFUSE,
     "log-shortened": LOSE,
     "log-segment-shorter": LOSE,
     "log-missing": LOSE,
@@ -54,6 +56,7 @@ _TEXTS = {
     "log-missing": "stood here when the broker stopped and is gone" + _FETCHED_AGAIN,
     "log-bounds-unknown": "a checkpoint is damaged or missing: nobody knows how far {logs} logs went" + _FETCHED_AGAIN,
     "log-refused": "would not be loaded: {why}",
+    "log-dir-offline": "no log of it would be served: {why}",
     "log-shortened": "ends at {end_offset}, but everything below {protected_below} was durable or committed",
     "log-restarted": "ends at {end_offset}, below its start: it would begin anew, empty, at {log_start_offset}",
     "log-segment-damaged": "would be checked batch by batch: {why}",
@@ -229,8 +232,31 @@ def _check_log(
             )
             fields = {"offset": found.next_offset, "position": found.end_position, "why": found.fault}
             yield Finding(LOSE, path, what, "batch-damaged", fields)
+        yield from _check_indexes(disk, segment)
         progress.bytes_checked += segment.size_bytes
         on_progress(progress)
+
+
+def _check_indexes(disk: Disk, segment: Segment) -> Iterator[Finding]:
+    """Every entry, by the batches: a start proves only the last one, and the use of another one that one."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        path = segment.path + suffix
+        try:
+            disk.open(path, read_only=True).close()  # of a folder the dump would show the files in it
+            wrong = [each for each in dump_file(disk, path, DumpOptions(verify_index_only=True)) if each.is_damage]
+        except OSError as error:
+            what = f"cannot be read, and the log would go offline when it is used: {error}"
+            yield Finding(REFUSE, path, what, "index-unreadable", {"why": str(error)})
+            continue
+        misleading = [each for each in wrong if each.fields.get("misleads", True)]
+        if misleading:
+            what = (
+                f"index would be rebuilt when one of its {len(misleading)} wrong entries is used: {misleading[0].line}"
+            )
+            yield Finding(REPAIR, path, what, "index-wrong", {"entries": len(misleading), "why": misleading[0].line})
+        elif wrong:
+            what = f"{len(wrong)} entries say a higher offset than their batch has: searches begin a little earlier"
+            yield Finding(NOTE, path, what, "index-imprecise", {"entries": len(wrong), "why": wrong[0].line})
 
 
 def _leftovers(disk: OverlayDisk, findings: Sequence[Finding]) -> Iterator[Finding]:

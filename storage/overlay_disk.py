@@ -129,6 +129,8 @@ class OverlayDisk:
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> OverlayFile:
         node = self._node(path)
         if node is None:
+            if self.is_dir(path):
+                raise OSError(errno.EISDIR, "it is no regular file; move it away", path)
             if not (create or exclusive):
                 raise OSError(errno.ENOENT, "no such file", path)
             node = self._files[path] = _Node(None, 0, 0, None if path.endswith(DAMAGED_SUFFIX) else bytearray())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -200,3 +202,65 @@ def test_an_overlay_shows_its_changes_and_the_disk_below_has_none() -> None:
     with pytest.raises(OSError):
         disk.open("/a/f", read_only=True).truncate(0)
     assert ("cut", "/a/f") in disk.changes and ("remove", "/a/g") in disk.changes
+
+
+@pytest.mark.parametrize(
+    ("suffix", "byte", "bit", "event"),
+    [(".index", 11, 1, "index-wrong"), (".index", 14, 8, "index-wrong"), (".timeindex", 19, 2, "index-wrong")],
+)
+def test_an_entry_in_the_middle_of_an_index_that_is_wrong_is_told_unless_it_is_quick(
+    suffix: str, byte: int, bit: int, event: str
+) -> None:
+    site = DamageSite(config=type(DamageSite().config)(index_interval_bytes=100))
+    site.stop(site.build(flushed=True), "clean")
+    path = site.path(1, suffix)
+    data = bytearray(site.disk.read(path))
+    data[byte] ^= bit
+    site.disk.write(path, bytes(data))
+    assert checked(site, quick=True) == []
+    (found,) = checked(site)
+    assert (found.severity, found.event, found.where) == ("repair", event, path)
+    assert "would be rebuilt" in found.what and "\n" not in found.what
+
+
+def test_an_entry_that_only_begins_a_search_earlier_is_no_repair() -> None:
+    """As older Kafkas' followers write them, too."""
+    site = DamageSite(config=type(DamageSite().config)(index_interval_bytes=100))
+    site.stop(site.build(flushed=True), "clean")
+    path = site.path(1, ".index")
+    data = bytearray(site.disk.read(path))
+    relative_offset = int.from_bytes(data[8:12], "big")
+    data[8:12] = (relative_offset + 1).to_bytes(4, "big")
+    site.disk.write(path, bytes(data))
+    (found,) = checked(site)
+    assert (found.severity, found.event, found.fields["entries"]) == ("note", "index-imprecise", 1)
+
+
+@pytest.mark.parametrize("number", [1, -1])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_folder_in_place_of_a_file_is_refused(suffix: str, number: int) -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), "clean")
+    path = site.path(number, suffix)
+    site.disk.unlink(path)
+    site.disk.makedirs(path)
+    assert "refuse" in {finding.severity for finding in checked(site)}
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", f"{TP}/leader-epoch-checkpoint"])
+def test_a_folder_in_place_of_a_small_file_is_refused(name: str) -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), "clean")
+    site.disk.unlink(f"{site.root}/{name}")
+    site.disk.makedirs(f"{site.root}/{name}")
+    assert "refuse" in {finding.severity for finding in checked(site)}
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    site = DamageSite.on_real_files(f"{tmp_path}/data")
+    site.stop(site.build(), "clean")
+    path = site.path(1, suffix)
+    os.unlink(path)
+    os.mkfifo(path)
+    assert "refuse" in {finding.severity for finding in checked(site)}

@@ -110,3 +110,25 @@ def test_an_index_that_is_sparse_by_configuration_is_not_built_anew() -> None:
     assert {name: site.disk.read(f"{FOLDER}/{name}") for name in indexes if name.endswith(".index")} == {
         name: data for name, data in indexes.items() if name.endswith(".index") and data
     } | {name: b"" for name, data in indexes.items() if name.endswith(".index") and not data}
+
+
+def test_the_age_of_a_segment_is_never_a_flipped_one() -> None:
+    """Retention would remove it too early, or never: times are read from the ends of the files."""
+    for times in ([1000, 1500, 2000, *[1100] * 20], [1000 + 3 * place for place in range(23)]):
+        site = StorageSite()
+        log = site.log(segment_bytes=2500, index_interval_bytes=150)
+        for place in times:
+            log.append_as_leader(produced(2, place), 0)
+        true_ms = log.segments.holding(0).largest_timestamp_ms(is_active=False)
+        log.roll()
+        log.segments.holding(0).sealed_timestamp_ms = None
+        wanted = head.times_wanted(log, 0)
+        path = f"{FOLDER}/{0:020d}.timeindex"
+        data = site.disk.read(path)
+        for bit in range(len(data) * 8 - 96, len(data) * 8):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            site.disk.write(path, bytes(flipped))
+            assert head.read_times(site.disk, wanted) in ([true_ms], [None]), f"bit {bit}"
+        site.disk.write(path, data)
+        assert head.read_times(site.disk, wanted) == [true_ms]
