@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader
+from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
 from strandline.runtime.disk import Buffer, File, FileRegion
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.errors import CorruptIndex, CorruptLog
@@ -99,7 +99,10 @@ def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found],
         return search(segment, *arguments)
     except (CorruptIndex, CorruptLog) as error:
         segment.indexes.rebuild(error)
+    try:
         return search(segment, *arguments)
+    except CorruptIndex as error:
+        raise CorruptLog(segment.path, 0, f"its index is wrong again after it was built anew: {error}") from error
 
 
 def _cut(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
@@ -108,8 +111,7 @@ def _cut(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
     index = segment.indexes.offset
     entry = index.entry_at_position(limit)
     if entry >= 0 and index.positions[entry] > start:
-        for position, header in _from_entry(segment, entry):
-            return position, header.base_offset
+        return _boundary(segment, entry)
     end = start
     for position, header in headers_from(segment, start):
         following = position + header.size_bytes
@@ -140,10 +142,24 @@ def boundary_before(segment: Segment, position: int) -> int:
 
 def _boundary_before(segment: Segment, position: int) -> int:
     entry = segment.indexes.offset.entry_at_position(position)
-    if entry >= 0:
-        for boundary, _ in _from_entry(segment, entry):
-            return boundary
-    return 0
+    return _boundary(segment, entry)[0] if entry >= 0 else 0
+
+
+def _boundary(segment: Segment, entry: int) -> tuple[int, int | None]:
+    """(position, base offset) of the batch of an entry of the offset index, which is proven by its header: where no
+    batch begins nothing may end. No base offset where nothing had to be read for that. CorruptIndex."""
+    indexes = segment.indexes
+    position = indexes.offset.positions[entry]
+    if indexes.are_built:
+        return position, None
+    data = segment.log.get().pread(HEADER_BYTES, position)
+    if len(data) < HEADER_BYTES:
+        raise CorruptIndex(f"no batch begins at byte {position}")
+    header = read_header(data, 0)
+    fault = indexes.offset.refutes(entry, header)
+    if fault or not HEADER_BYTES <= header.size_bytes <= segment.size_bytes - position:
+        raise CorruptIndex(fault or f"no whole batch stands at byte {position}")
+    return position, header.base_offset
 
 
 def headers_before(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -13,9 +13,11 @@ import pytest
 
 from strandline.protocol.record_batch import scan
 from strandline.storage import head
+from strandline.storage.errors import LogStorageError
 from strandline.storage.log import Log
 from strandline.storage.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.log_audit import check_indexes
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw
 
 BATCHES = 50
@@ -110,6 +112,38 @@ def test_an_index_that_is_sparse_by_configuration_is_not_built_anew() -> None:
     assert {name: site.disk.read(f"{FOLDER}/{name}") for name in indexes if name.endswith(".index")} == {
         name: data for name, data in indexes.items() if name.endswith(".index") and data
     } | {name: b"" for name, data in indexes.items() if name.endswith(".index") and not data}
+
+
+def test_an_active_segment_whose_index_was_built_anew_goes_on_as_if_nothing_had_been() -> None:
+    site, told = stopped("rising")
+    name = segment_names(site.disk)[-1]
+    data = bytearray(site.disk.read(f"{FOLDER}/{name}.index"))
+    data[11] ^= 1
+    site.disk.write(f"{FOLDER}/{name}.index", bytes(data))
+    log = site.start().logs[TP]
+    assert answers(log) == told
+    (report,) = site.reports.of("index-rebuilt")
+    assert report["segment"].endswith(name) and "does not stand at byte" in report["why"]
+    for place in range(60):
+        log.append_as_leader(produced(2, 2000 + place), 0)
+    for segment in log.segments:
+        check_indexes(segment, 150, segment is log.segments.active)
+
+
+def test_where_the_log_itself_is_damaged_its_index_stays_and_the_log_goes_offline() -> None:
+    site, _ = stopped("rising")
+    name = segment_names(site.disk)[1]
+    index = site.disk.read(f"{FOLDER}/{name}.index")
+    position = int.from_bytes(index[12:16], "big")
+    data = bytearray(site.disk.read(f"{FOLDER}/{name}.log"))
+    data[position + 8] ^= 0x40  # the length
+    site.disk.write(f"{FOLDER}/{name}.log", bytes(data))
+    log = site.start().logs[TP]
+    with pytest.raises(LogStorageError, match=f"damaged at byte {position}"):
+        for offset in range(log.log_end_offset):
+            log.read(offset, 1, log.log_end_offset)
+    assert log.failure is not None
+    assert site.disk.read(f"{FOLDER}/{name}.index") == index
 
 
 def test_the_age_of_a_segment_is_never_a_flipped_one() -> None:
