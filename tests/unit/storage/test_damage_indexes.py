@@ -1,6 +1,6 @@
 """F22: any flipped bit of an index, of a sealed or the active segment: the same answers by offset and by time.
 
-About 5,500 cases: each bit of four files, after a clean stop, in a log whose times rise, and in one whose times stand
+2,944 cases: each bit of four files, after a clean stop, in a log whose times rise, and in one whose times stand
 still and fall.
 """
 
