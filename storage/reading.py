@@ -192,6 +192,21 @@ def prove_time(segment: Segment, entry: int) -> None:
             raise CorruptIndex(fault)
 
 
+def cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    """Where the first batch begins that does not end before `offset` (the segment's size where all do), and where the
+    one before ends: well below `offset` where compaction left a gap."""
+    return by_index(segment, _cut_at, offset)
+
+
+def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    end_offset = segment.base_offset
+    for position, header in headers_before(segment, offset - 1):
+        if header.last_offset >= offset:
+            return position, end_offset
+        end_offset = header.next_offset
+    return segment.size_bytes, end_offset
+
+
 def base_offset_at(segment: Segment, position: int) -> int | None:
     """Base offset of the batch at a boundary; None at the segment's end."""
     if segment.size_bytes - position < HEADER_BYTES:

@@ -120,19 +120,19 @@ class SegmentList:
 
     def will_be_cut(self, offset: int) -> bool:
         """What stands from `offset` on is about to be dropped. Returns whether some of it was compacted, so that what
-        the disk says is wrong now: no cleaning would know the keys that come next, but their tombstones would go."""
+        the disk says is wrong now: no cleaning would know the keys that come next, but their tombstones would go. The
+        segment that will be the active one counts as not compacted at all: so that a start can tell (`claims`)."""
         self.cuts += 1
         was_compacted = offset < self.compacted_below
-        self.compacted_below = min(offset, self.compacted_below)
+        if was_compacted:
+            self.compacted_below = self.holding(offset).base_offset
         return was_compacted
 
     def locate_cut(self, offset: int) -> tuple[Segment, int, int]:
         """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch
         that holds it included."""
         segment = self.holding(offset)
-        position = reading.position_of(segment, offset)
-        base_offset = reading.base_offset_at(segment, position)
-        return segment, position, offset if base_offset is None else min(base_offset, offset)
+        return segment, *reading.cut_at(segment, offset)
 
     def cut(self, segment: Segment, position: int, end_offset: int) -> int:
         """Drop what `locate_cut` said. Returns the new log end offset."""

@@ -4,8 +4,8 @@
   log start      first dirty                    first uncleanable
      |   clean      |     dirty, cleanable             |   not yet     | active segment
 ```
-* The first dirty offset is where the last cleaning ended (`cleaner-offset-checkpoint`), or where the log was cut since.
-  Outside of the log it says nothing: then all of the log counts as dirty.
+* The first dirty offset is where the last cleaning ended (`cleaner-offset-checkpoint`), or the segment begins that
+  was cut since. Outside of the log, or of its sealed segments at a start, it says nothing: all of the log is dirty.
 * Cleanable are whole sealed segments below the high watermark, the first offset that no cleaning could read, and the
   first dirty segment with a record younger than `min.compaction.lag.ms`.
 * Dirty ratio: dirty cleanable bytes by clean and dirty cleanable bytes. A log is chosen at `min.cleanable.dirty.ratio`,

