@@ -12,8 +12,9 @@ A crash after 1 or 2 leaves the log as it was, with more to be checked than need
 log start that is to come down (a log that begins anew below) is only written as such (`log_start_floor`): in memory it
 stays until the cut, and on the disk it may always come back lower, down to the first segment (`head`).
 
-Where a log begins anew, nothing of it is vouched for any more, since a kill may come between two of its segments. (What
-the high watermark's checkpoint protects would then count as lost, which costs a replication and no record.)
+Where a log begins anew, nothing of it is vouched for any more, since a kill may come between two of its segments, down
+to the first one, which may lie below the log start. (What the high watermark's checkpoint protects would then count as
+lost, which costs a replication and no record.)
 
 `Log.truncate_to` and `truncate_fully_and_start_at` go through all of this by themselves and wait for the disk, where
 nobody asked `may_truncate_to` or `may_start_at` before.
@@ -65,7 +66,7 @@ class Cutting:
         if offset < min(log_start_offset, self.log_start_floor):
             self.log_start_floor = offset
             self.lowered += 1
-        return self.prepare(min(offset, log_start_offset))
+        return self.prepare(min(offset, self._segments.holding(0).base_offset))
 
     def end(self) -> None:
         """The log was cut, or it is sure that it will not be."""

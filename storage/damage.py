@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog
 from strandline.storage.segment import LOG_SUFFIX, Segment
 
+if TYPE_CHECKING:
+    from strandline.storage.segment_list import SegmentList
+
+EVERYTHING = 2**63 - 1
 DAMAGED_SUFFIX = ".damaged"
 _CHUNK_BYTES = 2**20
 
@@ -97,6 +102,30 @@ def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut
             kept_aside=cut.keeps,
             is_loss=cut.is_loss,
         )
-        if cut.keeps:
+        if cut.keeps and segment.size_bytes:
             context.disk.rename(segment.path + LOG_SUFFIX, segment.path + LOG_SUFFIX + DAMAGED_SUFFIX)
         segment.delete(stale=not cut.keeps)
+
+
+def drop_all(
+    context: StorageContext,
+    segments: SegmentList,
+    log_start_offset: int,
+    log_end_offset: int,
+    on_loss: Callable[[], None],
+    *,
+    was_cut: bool,
+) -> None:
+    """The log ends below its start: it begins anew there, and what it had is kept aside. was_cut: something was cut off
+    before. The caller makes the first segment. OSError from the disk."""
+    why = f"the log started at {log_start_offset} and ended at {log_end_offset}"
+    is_loss = segments.size_bytes > 0 or was_cut
+    context.report(
+        "log-restarted",
+        log=segments.folder,
+        log_start_offset=log_start_offset,
+        end_offset=log_end_offset,
+        is_loss=is_loss,
+    )
+    cut = Cut(segments.folder, log_start_offset, EVERYTHING if is_loss else 0, on_loss, why)
+    drop_segments(context, list(segments), cut)

@@ -59,6 +59,10 @@ _TEXTS = {
     "log-dir-offline": "no log of it would be served: {why}",
     "log-shortened": "ends at {end_offset}, but everything below {protected_below} was durable or committed",
     "log-restarted": "ends at {end_offset}, below its start: it would begin anew, empty, at {log_start_offset}",
+    "log-start-disbelieved": "its checkpoint lets it begin at {log_start_offset}, behind its end at {end_offset}: "
+    "{taken} would be taken",
+    "compacted-offset-disbelieved": "its checkpoint says that it is compacted up to {compacted_below}, but its sealed "
+    "segments end at {sealed_below}: it would count as not compacted",
     "log-segment-damaged": "would be checked batch by batch: {why}",
     "log-swap-finished": "a compaction that was interrupted would be finished",
     "index-rebuilt": "index would be rebuilt: {why}",
@@ -214,16 +218,17 @@ def _check_all(
     progress.bytes_checked = 0
     progress.bytes_total = sum(log.size_bytes for log in manager.logs.values())
     for log in manager.logs.values():
-        yield from _check_log(disk, log, progress, on_progress)
+        yield from _check_log(disk, log, manager.high_watermarks.get(log.topic_partition, 0), progress, on_progress)
 
 
 def _check_log(
-    disk: Disk, log: Log, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
+    disk: Disk, log: Log, high_watermark: int, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
 ) -> Iterator[Finding]:
     for segment in log.segments:
         path = segment.path + LOG_SUFFIX
         is_last = segment is log.segments.active
-        task = ScanTask(path, segment.base_offset, segment.size_bytes, segment.index_interval_bytes, is_last)
+        ends = (log.recovery_point, high_watermark)
+        task = ScanTask(path, segment.base_offset, segment.size_bytes, segment.index_interval_bytes, is_last, ends)
         found = scan_segment(disk, task)
         if found.fault:
             what = (

@@ -41,6 +41,9 @@ def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) ->
                 protected_below=vouched_below,
             )
             directory.note_loss()
+    # A log start that was not believed would be, once enough is appended; then it would hide records.
+    if any(log.log_start_offset < directory.log_start_offsets.get(log.topic_partition, 0) for log in logs):
+        directory.write_log_start_offsets(logs)
     unproven = [] if directory.bounds_known else [log for log in logs if log.topic_partition not in directory.segments]
     if unproven:
         report("log-bounds-unknown", path=directory.path, logs=len(unproven))

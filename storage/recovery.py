@@ -10,9 +10,11 @@ Steps (001, LogManager; the numbers are in the code):
 4. after an unclean stop every batch from the recovery point's segment on is checked (length, magic, CRC, offsets and
    epochs that do not fall). At the first that fails the log is cut: that segment there, younger segments entirely.
    Indexes and epochs of what was checked are built anew;
-5. of the last segment the end is looked at, by headers (after a clean stop that is all that is read);
-6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start;
-7. the epochs have to agree with the batches (`epoch_check`), or are built anew from all headers;
+5. of the last segment the end is looked at, by headers (after a clean stop little more is read, in step 7);
+6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
+   Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`claims`);
+7. the epochs have to agree with the batches on both sides of each boundary (`epoch_check`; after a clean stop the
+   latest ones are looked at), or are built anew from all headers;
 8. a folder that another program may have written (`KnownState.is_foreign`) is refused where it holds batches of
    transactions: they need read_committed. That takes a look at every header, so only such folders are searched.
    Otherwise the walks below would see one: producers of our own cannot write it;
@@ -20,7 +22,8 @@ Steps (001, LogManager; the numbers are in the code):
 
 What is cut below `protected_below` is kept beside the log as `<name>.damaged`, and this replica has lost data
 (`on_loss`): below recovery point and high watermark, what was durable or committed. After a clean stop that is all
-there was, and so it is where a checkpoint is damaged: nobody knows the bound then.
+there was, and so it is where a checkpoint is damaged: nobody knows the bound then. A last batch that is whole but jumps
+(`scan`) is cut in the same way wherever it stands.
 
 Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut
 or built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
@@ -44,8 +47,9 @@ from strandline.storage.checkpoints import (
     read_epochs,
     read_partition_metadata,
 )
+from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.damage import Cut, cut_file, drop_segments
+from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
 from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.log import Log
@@ -66,8 +70,6 @@ if TYPE_CHECKING:
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap)?")
 _LEFTOVER = re.compile(r".*(\.deleted|\.cleaned|\.tmp)")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
-
-EVERYTHING = 2**63 - 1
 
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
 
@@ -139,6 +141,7 @@ def load_steps(
     """As `load_log`, but yields the segments to be checked, at most once, and is sent what `scan_segment` found."""
     entries = _tidy(context, folder)
     segments, orphans = _find_segments(context, folder, config, entries)
+    size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
     if not (known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)):
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
@@ -146,7 +149,7 @@ def load_steps(
         _mend_indexes(context, segments, orphans, entries)
     epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
     if first_unsafe < len(segments):
-        scanned = yield _scan_tasks(segments, first_unsafe)
+        scanned = yield _scan_tasks(segments, first_unsafe, known)
         safe = segments[:first_unsafe]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)
         _mend_indexes(context, safe, orphans, entries)
@@ -156,10 +159,12 @@ def load_steps(
         epochs.clear()
     listed = SegmentList(context, folder, segments, random)
     log_end_offset = _open_end(context, folder, listed.active, known)
-    log_start_offset = max(known.log_start_offset, segments[0].base_offset)
+    was_cut = listed.size_bytes < size_bytes
+    log_start_offset = believed_log_start(context, listed, known, log_end_offset, was_cut=was_cut)
     if log_end_offset < log_start_offset:  # 6. everything was deleted up to a point that the crash took
-        context.report("log-restarted", log=folder, log_start_offset=log_start_offset, end_offset=log_end_offset)
-        listed.start_at(log_start_offset, config)
+        drop_all(context, listed, log_start_offset, log_end_offset, known.on_loss, was_cut=was_cut)
+        segments = [create_segment(context, folder, log_start_offset, config, random)]
+        listed = SegmentList(context, folder, segments, random)
         log_end_offset = log_start_offset
         is_new = True
     epochs.truncate_to(log_end_offset)
@@ -173,7 +178,7 @@ def load_steps(
     producers = LogProducers(context, listed, snapshots)
     if is_new:
         producers.clear()
-    listed.compacted_below = min(known.compacted_below, log_end_offset)
+    listed.compacted_below = believed_compacted(context, listed, known.compacted_below)
     producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point)
     return Log(
         context,
@@ -288,7 +293,7 @@ def _holding(segments: list[Segment], offset: int) -> int:
 # --- 4. after an unclean stop -----------------------------------------------------------------------------------------
 
 
-def _scan_tasks(segments: Sequence[Segment], first: int) -> list[ScanTask]:
+def _scan_tasks(segments: Sequence[Segment], first: int, known: KnownState) -> list[ScanTask]:
     return [
         ScanTask(
             segment.path + LOG_SUFFIX,
@@ -296,6 +301,7 @@ def _scan_tasks(segments: Sequence[Segment], first: int) -> list[ScanTask]:
             segment.size_bytes,
             segment.index_interval_bytes,
             segment is segments[-1],
+            (known.recovery_point, known.high_watermark),
         )
         for segment in segments[first:]
     ]
@@ -333,6 +339,8 @@ def _take_scans(
         if found.fault:
             _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
             cut.offset, cut.why = found.next_offset, found.fault
+            if found.is_doubt:  # the batch is whole: it may have counted, so this replica is not the one to be elected
+                cut.protected_below = EVERYTHING
             # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
             # before younger ones that are still there would be a log with a hole.
             drop_segments(context, segments[place + 1 :], cut)

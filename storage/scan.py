@@ -201,6 +201,8 @@ class ScanTask(NamedTuple):
     index_interval_bytes: int
     is_last: bool
     """Of its log."""
+    vouched_ends: Sequence[int] = ()
+    """Log end offsets that the checkpoints tell of: recovery point, high watermark."""
 
 
 class ScannedSegment(NamedTuple):
@@ -221,6 +223,8 @@ class ScannedSegment(NamedTuple):
     """Of the last sound batch, −1 where there is none."""
     has_gaps: bool
     """Offsets are missing in the sound part: the cleaner was here."""
+    is_doubt: bool = False
+    """The fault is no more than a doubt: a whole batch at the end, which may be what it says."""
 
 
 class _SoundPart:
@@ -247,15 +251,25 @@ class _SoundPart:
     def leaves_gap(self, header: BatchHeader) -> bool:
         return header.base_offset != self.next_offset
 
-    def doubts(self, last: BatchHeader, prefix: CheckedPrefix, is_last_segment: bool) -> str:
-        """Why the last batch that passed its checks is not to be believed; empty where it is."""
+    def contradiction(self, last: BatchHeader, prefix: CheckedPrefix) -> str:
+        """Why the last batch that passed its checks is as doubtful as the one behind; empty where it is not."""
         jumps = self.leaves_gap(last)
         if prefix.fell and (jumps or (self.epochs and last.partition_leader_epoch != self.last_epoch)):
             jump = f"offset {last.base_offset}" if jumps else f"epoch {last.partition_leader_epoch}"
             return f"{prefix.fault}; the batch before jumps to {jump}"
-        if jumps and is_last_segment and not prefix.fault and not self.has_gaps:
-            return f"the last batch jumps from offset {self.next_offset} to {last.base_offset}"
         return ""
+
+    def doubt(self, last: BatchHeader, vouched_ends: Sequence[int]) -> str:
+        """Whether the last batch of a log may have a wrong base offset; empty where that is not so.
+
+        A follower of a compacted log has such jumps, and with the first one nothing tells it from damage, unless a
+        checkpoint knows an end within this batch. (One in the gap is no witness: it may be the end that the batch had
+        before its offset was damaged.)"""
+        if not self.leaves_gap(last) or self.has_gaps:
+            return ""
+        if any(last.base_offset < end <= last.next_offset for end in vouched_ends):
+            return ""
+        return f"the last batch jumps from offset {self.next_offset} to {last.base_offset}"
 
 
 def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
@@ -271,12 +285,13 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
             held = found
     finally:
         file.close()
-    fault = prefix.fault
+    fault, doubt = prefix.fault, ""
     if held is not None:
-        doubts = sound.doubts(held[1], prefix, task.is_last)
-        if doubts:
-            fault = doubts
-        else:
+        contradiction = sound.contradiction(held[1], prefix)
+        if task.is_last and not fault:
+            doubt = sound.doubt(held[1], task.vouched_ends)
+        fault = contradiction or doubt or fault
+        if not (contradiction or doubt):
             sound.add(*held)
     sound.builder.finish()
     return ScannedSegment(
@@ -288,6 +303,7 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
         sound.epochs,
         sound.last_epoch,
         sound.has_gaps,
+        bool(doubt),
     )
 
 
