@@ -48,6 +48,8 @@ async def load_logs(
                     nursery.start_soon(loader.run)
         telling.cancel_scope.cancel()
     await environment.blocking.run(logs.end_load)
+    for tp, why in logs.refused.items():
+        log.error("log refused", partition=str(tp), why=str(why))
     if progress.logs_total:
         log.info(
             "logs loaded",

@@ -32,7 +32,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
-from strandline.storage.errors import LogStorageError, OutOfDescriptors
+from strandline.storage.errors import LogStorageError, OutOfDescriptors, StrayLog
 from strandline.storage.flush import write_epochs
 from strandline.storage.log import Log
 
@@ -155,7 +155,10 @@ class RoleChanges:
         try:
             if partition is None:
                 config = topic_configs(topic.topic_name)
-                partition = self._host(topic_partition, topic.topic_id, config, is_new=state.is_new)
+                is_credited = self._replicas.broker_id in state.isr and not state.is_new
+                partition = self._host(
+                    topic_partition, topic.topic_id, config, is_new=state.is_new, is_credited=is_credited
+                )
             was_leading = partition.leadership is not None
             if state.leader == self._replicas.broker_id:
                 partition.become_leader(state, self._replicas.now())
@@ -189,17 +192,29 @@ class RoleChanges:
         return ErrorCode.NONE, partition
 
     def _host(
-        self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig, *, is_new: bool
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        *,
+        is_new: bool,
+        is_credited: bool,
     ) -> Partition:
-        """Open or create the replica's log. A log of an earlier topic of the same name is put aside and removed. One
-        that is not known may lie in a directory that could not be read: then only a new partition gets a log."""
+        """Open or create the replica's log. One that is not known may lie in a directory that could not be read: then
+        only a new partition gets a log.
+
+        A log of another topic id is put aside and kept, for the operator: its topic is gone, or a bit of the id is. The
+        replica begins anew, unless the in-sync set has this broker (is_credited): leading, it would have the others cut
+        their logs down to nothing."""
         log = self._logs.get(topic_partition)
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
-            self._state_change_log.warning(
-                "log of deleted topic", partition=str(topic_partition), old_topic_id=(log.topic_id or b"").hex()
+            stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
+            self._state_change_log.error(
+                "log of another topic id put aside", partition=str(topic_partition), why=str(stray)
             )
-            self._logs.delete(topic_partition)
             log = None
+        if isinstance(self._logs.refused.get(topic_partition), StrayLog) and not is_credited:
+            del self._logs.refused[topic_partition]  # others are in sync by now: it may fetch from them
         if log is None:
             if self._logs.directories.has_unread and not is_new:
                 raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")

@@ -156,11 +156,33 @@ class InconsistentTopicId(StorageError):
         self.expected = expected
 
 
-class DuplicateLog(StorageError):
-    """The same partition in two log directories."""
+class DuplicateLog(LogStorageError):
+    """The same partition in several log directories: nobody here can tell which copy is the outdated one."""
 
-    def __init__(self, log: str, first: str, second: str) -> None:
-        super().__init__(f"{log} lies in {first} and in {second}; move the outdated copy away")
+    def __init__(self, log: str, directories: Sequence[str]) -> None:
+        Exception.__init__(
+            self, f"{log} lies in {' and in '.join(directories)}; move the outdated copy away and restart the broker"
+        )
+        self.log = log
+
+
+class StrayLog(LogStorageError):
+    """A log whose topic id is not its topic's was put aside: of a deleted topic, or its `partition.metadata` is
+    damaged."""
+
+    def __init__(self, folder: str, found: str, expected: str, kept_in: str, *, is_credited: bool) -> None:
+        """found, expected: topic ids as in `partition.metadata`. is_credited: this broker is in the in-sync set."""
+        hold = (
+            "; this broker counts as having its records, so it does not host the partition now: the next start without "
+            "them takes them as lost, and fetches from other replicas or begins empty where there is none"
+        )
+        Exception.__init__(
+            self,
+            f"{folder} has topic id {found}, its topic {expected}: it was put aside as {kept_in} and stays there"
+            f"{hold if is_credited else ''}; if its topic was deleted while this broker was away, delete it; if not, "
+            f"stop the broker, put it back as {folder} and write topic_id: {expected} into its partition.metadata",
+        )
+        self.log = folder
 
 
 class LogExists(StorageError):

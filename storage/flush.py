@@ -15,6 +15,7 @@ from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, write_atomically
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.directory_health import is_about_process
+from strandline.storage.errors import LogStorageError
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from strandline.storage.producer_log import LogProducers
@@ -218,3 +219,14 @@ class Flushes:
             raise self._health.fail("naming a producer snapshot failed", error) from error
         durable = min(offset, max(plan.offset for plan in done), log_end_offset)
         self.recovery_point = max(self.recovery_point, durable)
+
+
+def flush_quietly(log: Log, final: bool) -> bool:
+    """Flush it where it stands. Whether all of it is durable; a log that is not has reported why. Blocking."""
+    if log.failure is not None:
+        return False
+    try:
+        log.flushed(log.flush_plan(final=final)())
+    except LogStorageError:
+        return False
+    return True

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report
 from strandline.storage.directory_health import is_about_process
@@ -135,6 +136,15 @@ class LogDirectories:
 
     def _have_it_named(self, directory_id: str) -> None:
         self.each_online(META_FAILED, lambda other: other.name_suspect(directory_id))
+
+
+def owners_of(found: Mapping[LogDirectory, Iterable[TopicPartition]]) -> dict[TopicPartition, list[LogDirectory]]:
+    """In which directories each partition lies: in one, unless something is wrong."""
+    owners: dict[TopicPartition, list[LogDirectory]] = {}
+    for directory, partitions in found.items():
+        for tp in partitions:
+            owners.setdefault(tp, []).append(directory)
+    return owners
 
 
 def _checked(path: str) -> str:

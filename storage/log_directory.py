@@ -8,6 +8,7 @@
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint
           <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
           <topic>-<partition>.<id>-delete/   about to be removed
+          <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
 (22 characters), and our own `strandline.boot.id`, `strandline.adopted` and `strandline.suspect.directories`; Kafka
@@ -52,6 +53,7 @@ from strandline.storage.directory_health import DirectoryHealth
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
 from strandline.storage.properties import dash_out, parse_properties
 from strandline.storage.recovery import KnownState
+from strandline.storage.removal import DELETE_SUFFIX
 from strandline.storage.segment_manifest import (
     MANIFEST,
     SegmentSizes,
@@ -70,8 +72,6 @@ META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
 ADOPTED_KEY = "strandline.adopted"
 SUSPECTS_KEY = "strandline.suspect.directories"
-DELETE_SUFFIX = "-delete"
-MAX_NAME_BYTES = 255
 
 LOG_FOLDER = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
 
@@ -106,6 +106,7 @@ class LogDirectory:
         """Of the list that belongs to the marker."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
+        self._is_lossy_next = False
 
     @property
     def directory_id(self) -> str:
@@ -210,6 +211,8 @@ class LogDirectory:
 
     def mark_loss_handled(self) -> None:
         """The broker has left the in-sync sets that it might betray: from now on this boot counts."""
+        if self._is_lossy_next:
+            return
         if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects:
             self._meta[BOOT_ID_KEY] = self._disk.boot_id()
             self._meta.pop(SUSPECTS_KEY, None)
@@ -230,6 +233,12 @@ class LogDirectory:
                 self._meta = {key: value for key, value in self._meta.items() if key != BOOT_ID_KEY}
             self._write_meta()
             self.may_have_lost_data = True
+
+    def note_late_loss(self) -> None:
+        """As `note_loss`, found after the start: this life leaves no in-sync set any more, the next one will."""
+        self._is_lossy_next = True
+        self._meta.pop(BOOT_ID_KEY, None)
+        self._write_meta()
 
     def known_state(self, tp: TopicPartition) -> KnownState:
         """What the checkpoints say of a log here."""
@@ -289,7 +298,7 @@ class LogDirectory:
                 doomed.append(path)
             elif parts is not None and _is_legal(parts[1]) and _is_partition(parts[2]):
                 partitions.append(TopicPartition(parts[1], int(parts[2])))
-            else:  # lost+found, a backup by hand: not ours, so left alone
+            else:  # lost+found, a backup by hand, a stray log: not ours, so left alone
                 self._report("log-dir-unknown-folder", path=path)
         return partitions, doomed
 
@@ -349,7 +358,7 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Leave the marker where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
         try:
-            if clean:
+            if clean and not self._is_lossy_next:  # the marker would say that nothing is lost
                 write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", encode_marker(self._segments_crc))
         finally:
             self.unlock()
@@ -376,10 +385,3 @@ def _is_legal(topic: str) -> bool:
 
 def _is_partition(digits: str) -> bool:
     return str(int(digits)) == digits and int(digits) < 2**31
-
-
-def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
-    """What a log's folder is called until it is removed: `<topic>-<partition>.<unique>-delete`, the topic's name cut so
-    that the whole stays within a file system's 255 bytes."""
-    ending = f"-{tp.partition}.{unique_hex}{DELETE_SUFFIX}"
-    return tp.topic[: MAX_NAME_BYTES - len(ending)] + ending

@@ -23,18 +23,14 @@ from strandline.storage.checkpoints import (
     write_partition_metadata,
 )
 from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
-from strandline.storage.errors import (
-    DuplicateLog,
-    InconsistentTopicId,
-    LogExists,
-    LogStorageError,
-)
-from strandline.storage.health import LogHealth
+from strandline.storage.errors import DuplicateLog, InconsistentTopicId, LogExists, LogStorageError, StrayLog
+from strandline.storage.flush import flush_quietly
 from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
-from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories
-from strandline.storage.log_directory import LogDirectory, delete_folder_name
+from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
+from strandline.storage.log_directory import LogDirectory
 from strandline.storage.losses import note_losses, note_missing
+from strandline.storage.partition_folders import PartitionFolders
 from strandline.storage.recovery import KnownState, load_log
 from strandline.storage.removal import Doomed, Removals, remove
 
@@ -63,13 +59,14 @@ class LogManager:
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As loaded, one for each log, within [log start, log end]."""
         self.refused: dict[TopicPartition, LogStorageError] = {}
-        """Logs that are damaged in a way that only an operator can mend, and why. Their files stay as they are."""
+        """Logs that only an operator can mend, and why: damaged, or there twice. Their files stay as they are."""
         self.removals = Removals()
         """Files and folders that were put aside; see `remove`."""
         self._disk = disk
         self._random = random
         report = self._report = log.warning if log is not None else no_report
         self._topic_config_for = topic_config_for
+        self._folders = PartitionFolders(disk, self.removals, random, report)
         context = StorageContext(
             disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
         )
@@ -107,14 +104,14 @@ class LogManager:
         """Open the directories and load every log in them. One whose disk cannot be read is offline, the others serve.
         Blocking; `loading` does the same with several threads.
 
-        LogDirLocked, InconsistentMetaProperties, DuplicateLog; LogDirUnusable, NoLogDirLeft where no directory can be
-        used; OSError for want of descriptors: the broker cannot start."""
+        LogDirLocked, InconsistentMetaProperties; LogDirUnusable, NoLogDirLeft where no directory can be used; OSError
+        for want of descriptors: the broker cannot start."""
         load_inline(self)
 
     def begin_load(self) -> list[DirectoryLoading]:
         """Open the directories and find the logs in them. Blocking. Raises as `load`."""
         self._directories.open(lambda: encode_topic_id(self._random.randbytes(16)))
-        found = []
+        found: dict[LogDirectory, list[TopicPartition]] = {}
         for directory in self._directories.online():
             try:
                 partitions, doomed = directory.log_folders()
@@ -123,13 +120,23 @@ class LogManager:
                 continue
             for path in doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
-            for tp in partitions:
-                if tp in self._directory_of:
-                    raise DuplicateLog(str(tp), self._directory_of[tp].path, directory.path)
-                self._directory_of[tp] = directory
-            found.append(DirectoryLoading(directory.path, [self._loading(directory, tp) for tp in partitions]))
+            found[directory] = partitions
+        for tp, owners in owners_of(found).items():
+            self._directory_of[tp] = owners[0]
+            if len(owners) > 1:  # a disk came back that could not be read when the partition was created anew elsewhere
+                self._refuse(tp, DuplicateLog(str(tp), [owner.path for owner in owners]), owners)
+        loadings = [
+            DirectoryLoading(each.path, [self._loading(each, tp) for tp in partitions if tp not in self.refused])
+            for each, partitions in found.items()
+        ]
         self._directories.each_online(META_FAILED, lambda each: note_missing(each, self._directory_of, self._report))
-        return found
+        return loadings
+
+    def _refuse(self, tp: TopicPartition, why: LogStorageError, owners: Iterable[LogDirectory]) -> None:
+        self._report("log-refused", log=str(tp), why=str(why))
+        self.refused[tp] = why
+        for directory in owners:
+            directory.refused.add(tp)
 
     def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
         shared, config = self._contexts[directory.path], self._topic_config_for(tp.topic)
@@ -144,9 +151,7 @@ class LogManager:
                 if not isinstance(loading.failure, LogStorageError):
                     self._directories.cannot_be_read(directory, loading.failure)
                     continue
-                self._report("log-refused", log=str(tp), why=str(loading.failure))
-                self.refused[tp] = loading.failure
-                directory.refused.add(tp)
+                self._refuse(tp, loading.failure, [directory])
                 continue
             loading.join_others()
             self.logs[tp] = log
@@ -203,13 +208,13 @@ class LogManager:
             or self._directory_of.get(tp)
             or self._directories.least_used(self._directory_of.values())
         )
-        self._begun[tp] = directory
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
         folder = directory.folder_of(tp)
         try:
-            if self._disk.is_dir(folder):  # not one of ours any more: its records must not become the new topic's
-                self._put_aside(directory, tp, self._topic_config_for(tp.topic).file_delete_delay_ms)
+            delay_ms = self._topic_config_for(tp.topic).file_delete_delay_ms
+            self._folders.make_way(directory, tp, delay_ms, was_begun=tp in self._begun)
+            self._begun[tp] = directory
             self._forget_former_life(tp)
             self._disk.makedirs(folder)
             if topic_id != NO_TOPIC_ID:
@@ -224,14 +229,10 @@ class LogManager:
                 checkpoint_now=self._checkpoint_now,
             )
         except OSError as error:
-            raise self._failed(directory, tp, "creating its folder failed", error) from error
+            raise self._folders.failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log
         self._directory_of[tp] = self._begun.pop(tp)
         return log
-
-    def _failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:
-        """Outside any log the disk failed: the error to raise."""
-        return LogHealth(str(tp), self._report, directory.health).fail(what, error)
 
     def _forget_former_life(self, tp: TopicPartition) -> None:
         """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
@@ -260,22 +261,35 @@ class LogManager:
     def delete(self, tp: TopicPartition) -> None:
         """Take a log out of service: it is closed and its folder renamed, so a new one of that name may be created at
         once. Its files go `file.delete.delay.ms` later. KeyError: no such log; LogStorageError."""
+        log, directory = self._in_service(tp)
+        log.close()
+        # First the folder: a log that is forgotten while its folder stands would come back.
+        self._folders.doom(directory, tp, log.config.file_delete_delay_ms)
+        self._forget(tp)
+
+    def set_aside(self, tp: TopicPartition, topic_id: TopicId, *, is_credited: bool) -> StrayLog:
+        """Take a log that is not of this topic out of service, and keep it: its folder is renamed and never removed.
+        Returns what to tell the operator. KeyError: no such log; LogStorageError from the disk.
+
+        is_credited: the in-sync set has this broker, so others believe that it has the partition's records. Then they
+        count as lost: that is noted durably for the next start, and the log is refused until this broker is not in sync
+        any more."""
+        log, directory = self._in_service(tp)
+        stray = self._folders.keep_stray(directory, log, topic_id, is_credited=is_credited)
+        self._forget(tp)
+        if is_credited:
+            self.refused[tp] = stray
+        return stray
+
+    def _in_service(self, tp: TopicPartition) -> tuple[Log, LogDirectory]:
         log, directory = self.logs[tp], self._directory_of[tp]
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
-        log.close()
-        # First the folder: a log that is forgotten while its folder stands would come back.
-        self._put_aside(directory, tp, log.config.file_delete_delay_ms)
+        return log, directory
+
+    def _forget(self, tp: TopicPartition) -> None:
         del self.logs[tp], self._directory_of[tp]
         self.high_watermarks.pop(tp, None)
-
-    def _put_aside(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int) -> None:
-        """Rename a partition's folder to one that is removed in a while, or after the next start."""
-        target = f"{directory.path}/{delete_folder_name(tp, self._random.randbytes(16).hex())}"
-        try:
-            self.removals.put_aside_folder(self._disk, directory.folder_of(tp), target, delay_ms)
-        except OSError as error:
-            raise self._failed(directory, tp, "renaming its folder for deletion failed", error) from error
 
     def remove(self, doomed: Sequence[Doomed]) -> None:
         """Unlink what `removals.due` gave. Blocking."""
@@ -363,24 +377,14 @@ class LogManager:
         """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is
         offline from then on; the others are flushed all the same."""
         for log in list(self.logs.values()):
-            self._flush(log, final=False)
-
-    def _flush(self, log: Log, final: bool) -> bool:
-        """Whether all of it is durable. A log that is not has reported why."""
-        if log.failure is not None:
-            return False
-        try:
-            log.flushed(log.flush_plan(final=final)())
-        except LogStorageError:
-            return False
-        return True
+            flush_quietly(log, final=False)
 
     def close(self, clean: bool) -> None:
         """Close every log. clean: sync them, write the checkpoints and leave the marker in each directory whose logs
         are all good. Blocking; high watermarks are checkpointed by the broker before."""
         broken: set[str] = set()
         for tp, log in self.logs.items():
-            if clean and not self._flush(log, final=True):
+            if clean and not flush_quietly(log, final=True):
                 broken.add(self._directory_of[tp].path)
         if clean:
             self._directories.each_online(CHECKPOINT_FAILED, self._write_last_words)

@@ -2,6 +2,7 @@
 
     put_aside(files of a segment)  ──rename──>  <name>.deleted           ┐ due(now_ms): the delay is over ──> remove
     put_aside_folder(partition)    ──rename──>  <partition>.<id>-delete  ┘
+    (a log of another topic)       ──rename──>  <partition>.<id>-stray   an operator's: never removed, nor read again
 
 From the rename on, what was put aside counts for nothing: a start removes `.deleted` files without looking
 (`recovery`), and `-delete` folders are queued again. Who still sends from an open file may finish. The delay leaves an
@@ -21,10 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report, no_report
 
 DELETED_SUFFIX = ".deleted"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+MAX_NAME_BYTES = 255
 
 
 @dataclass(slots=True)
@@ -95,3 +100,19 @@ def _remove_folder(disk: Disk, path: str) -> None:
     for name in disk.listdir(path):
         disk.unlink(f"{path}/{name}")
     disk.rmdir(path)
+
+
+def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
+    """What a log's folder is called until it is removed: `<topic>-<partition>.<unique>-delete`."""
+    return _folder_name(tp, unique_hex, DELETE_SUFFIX)
+
+
+def stray_folder_name(tp: TopicPartition, unique_hex: str) -> str:
+    """What a folder is called that is kept aside: `<topic>-<partition>.<unique>-stray`, as newer Kafka does."""
+    return _folder_name(tp, unique_hex, STRAY_SUFFIX)
+
+
+def _folder_name(tp: TopicPartition, unique_hex: str, suffix: str) -> str:
+    """The topic's name is cut so that the whole stays within a file system's 255 bytes."""
+    ending = f"-{tp.partition}.{unique_hex}{suffix}"
+    return tp.topic[: MAX_NAME_BYTES - len(ending)] + ending

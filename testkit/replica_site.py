@@ -221,9 +221,10 @@ class ReplicaSite:
         replicas: Sequence[int] = REPLICAS,
         zk_version: int = 0,
         controller_epoch: int = 1,
+        is_new: bool = False,
     ) -> LeaderAndIsrPartitionState:
         return LeaderAndIsrPartitionState(
-            tp.partition, controller_epoch, leader, epoch, list(isr), zk_version, list(replicas)
+            tp.partition, controller_epoch, leader, epoch, list(isr), zk_version, list(replicas), is_new=is_new
         )
 
     async def order(

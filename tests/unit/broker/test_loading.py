@@ -28,7 +28,7 @@ class Told:
     def info(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
-    warning = info
+    warning = error = info
 
 
 PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(45)]

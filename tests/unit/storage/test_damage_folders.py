@@ -6,6 +6,7 @@ are loaded. 43 cases.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import DamagedLog, DuplicateLog, InconsistentMetaProperties
+from strandline.storage.log_check import REFUSE, check_directories
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from strandline.testkit.storage_site import TOPIC_ID, TP, offsets, records
 
@@ -158,15 +160,21 @@ def test_stray_files_and_folders_are_left_alone_and_told(tmp_path: Path) -> None
         site.disk.kill()
 
 
-def test_the_same_log_in_two_directories_is_refused_before_anything_is_loaded() -> None:
+def test_the_same_log_in_two_directories_is_refused_and_log_check_says_so() -> None:
     site = DamageSite(dirs=("/logs", "/more"))
     site.stop(site.build(), "clean")
     here, there = ("/logs", "/more") if site.disk.exists(f"/logs/{TP}") else ("/more", "/logs")
     site.disk.makedirs(f"{there}/{TP}")
     for name in site.disk.listdir(f"{here}/{TP}"):
         site.disk.write(f"{there}/{TP}/{name}", site.disk.read(f"{here}/{TP}/{name}"))
-    with pytest.raises(DuplicateLog, match=r"lies in /logs and in /more; move the outdated copy away"):
-        site.start()
+    before = site.everything()
+    findings = check_directories(site.disk, site.dirs, site.config, site.clock, random.Random(1))
+    why = "t-0 lies in /logs and in /more; move the outdated copy away and restart the broker"
+    assert [(f.where, f.what) for f in findings if f.severity == REFUSE] == [("t-0", f"would not be loaded: {why}")]
+    assert site.everything() == before
+    manager = site.start()
+    assert isinstance(manager.refused[TP], DuplicateLog) and str(manager.refused[TP]) == why
+    assert [str(tp) for tp in manager.logs] == ["other-0"]
 
 
 @pytest.mark.parametrize(

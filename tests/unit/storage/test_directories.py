@@ -10,7 +10,6 @@ import pytest
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import (
-    DuplicateLog,
     InconsistentMetaProperties,
     LogDirLocked,
     LogDirUnusable,
@@ -205,14 +204,6 @@ def test_what_no_disk_is_to_blame_for_still_keeps_the_broker_from_starting(site:
     site.broker_id = 7
     site.disk.write("/more/meta.properties", b"\xff\xfe nonsense")
     with pytest.raises(LogDirUnusable, match="/more"):
-        site.start()
-
-
-def test_a_log_that_lies_in_two_directories_keeps_the_broker_from_starting(site: StorageSite) -> None:
-    manager, *_ = serving(site)
-    manager.close(clean=True)
-    site.disk.makedirs("/more/t-0")
-    with pytest.raises(DuplicateLog, match="t-0 lies in /logs and in /more"):
         site.start()
 
 

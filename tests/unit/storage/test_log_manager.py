@@ -19,8 +19,8 @@ from strandline.storage.errors import (
     LogStorageError,
 )
 from strandline.storage.flush import write_epochs
-from strandline.storage.log_directory import delete_folder_name
 from strandline.storage.log_manager import LogManager
+from strandline.storage.removal import delete_folder_name
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 
 OTHER = TopicPartition("other", 3)
@@ -347,13 +347,46 @@ def test_a_mark_taken_of_a_log_is_not_written_for_a_new_one_of_its_name(site: St
     assert site.start().high_watermarks == {TP: 0, OTHER: 5}
 
 
-def test_one_partition_in_two_directories_is_refused(site: StorageSite) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_partition_in_two_directories_is_refused_with_its_checkpoints_and_all_others_serve(
+    site: StorageSite, clean: bool
+) -> None:
+    """Directory /a could not be read at a start, the topic was created anew in /b, and the disk of /a was mended."""
     site.dirs = ("/a", "/b")
-    site.start().close(clean=True)
-    site.disk.makedirs("/a/t-0")
-    site.disk.makedirs("/b/t-0")
-    with pytest.raises(DuplicateLog, match=r"^t-0 lies in /a and in /b; move the outdated copy away"):
-        site.start()
+    manager = site.start()
+    manager.mark_loss_handled()
+    for tp in (TP, OTHER):
+        fill(manager.create(tp, TOPIC_ID), 5)
+    manager.flush_all()
+    manager.checkpoint_high_watermarks({TP: 4, OTHER: 5})
+    manager.close(clean=True)
+    there = "/b" if site.disk.exists("/a/t-0") else "/a"
+    site.disk.makedirs(f"{there}/t-0")
+    site.disk.write(f"{there}/t-0/00000000000000000000.log", b"")
+    for _ in range(2):
+        before = files_below(site, "/a/t-0", "/b/t-0")
+        manager = site.start()
+        assert (
+            str(manager.refused[TP]) == "t-0 lies in /a and in /b; move the outdated copy away and restart the broker"
+        )
+        assert [fields["log"] for fields in site.reports.of("log-refused")] == ["t-0"]
+        assert list(manager.logs) == [OTHER] and offsets(manager.logs[OTHER]) == [0, 1, 2, 3, 4]
+        assert not manager.directories.offline_paths and not manager.may_have_lost_data
+        with pytest.raises(DuplicateLog):
+            manager.create(TP, TOPIC_ID)
+        manager.checkpoint_high_watermarks({OTHER: 5})
+        manager.checkpoint_recovery_points()
+        manager.close(clean=True) if clean else site.disk.kill()
+        assert files_below(site, "/a/t-0", "/b/t-0") == before
+    site.disk.rename(f"{there}/t-0", f"{there}/outdated")
+    manager = site.start()
+    assert not manager.refused and offsets(manager.logs[TP]) == [0, 1, 2, 3, 4]
+    assert (manager.high_watermarks[TP], manager.logs[TP].recovery_point) == (4, 5)
+
+
+def files_below(site: StorageSite, *folders: str) -> dict[str, bytes]:
+    paths = [f"{folder}/{name}" for folder in folders for name in site.disk.listdir(folder)]
+    return {path: site.disk.read(path) for path in paths}
 
 
 def test_folders_that_are_no_logs_are_left_alone(site: StorageSite) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.log_directory import delete_folder_name
+from strandline.storage.removal import delete_folder_name
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.log_audit import states_of
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, Reports, file_names, fill

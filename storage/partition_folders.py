@@ -1,0 +1,82 @@
+"""Folders of partitions that get out of a log's way: to be removed in a while (`removal`), or kept for an operator.
+
+Kept is what nobody asked to delete. A log whose topic id is not its topic's may be of a topic that was deleted while
+this broker was away, or a bit of its `partition.metadata` flipped: that cannot be told from here, and it may be the
+last copy. So its folder becomes `<topic>-<partition>.<unique>-stray`, which no start loads or removes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.disk import Disk
+from strandline.storage.checkpoints import Report, encode_topic_id
+from strandline.storage.errors import LogStorageError, StrayLog
+from strandline.storage.health import LogHealth
+from strandline.storage.log import Log
+from strandline.storage.log_directories import META_FAILED
+from strandline.storage.log_directory import LogDirectory
+from strandline.storage.removal import Removals, delete_folder_name, stray_folder_name
+
+if TYPE_CHECKING:
+    import random
+
+
+class PartitionFolders:
+    """Of all directories of a broker. Used on the event loop; LogStorageError from the disk."""
+
+    def __init__(self, disk: Disk, removals: Removals, stream: random.Random, report: Report) -> None:
+        self._disk = disk
+        self._removals = removals
+        self._random = stream
+        self._report = report
+
+    def doom(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int) -> None:
+        """Rename a partition's folder to one that is removed in a while, or after the next start."""
+        target = f"{directory.path}/{delete_folder_name(tp, self._unique())}"
+        try:
+            self._removals.put_aside_folder(self._disk, directory.folder_of(tp), target, delay_ms)
+        except OSError as error:
+            raise self.failed(directory, tp, "renaming its folder for deletion failed", error) from error
+
+    def keep(self, directory: LogDirectory, tp: TopicPartition) -> str:
+        """Rename a partition's folder, durably, to one that is left alone; returns its path."""
+        kept_in = f"{directory.path}/{stray_folder_name(tp, self._unique())}"
+        try:
+            self._disk.rename(directory.folder_of(tp), kept_in)
+            self._disk.fsync_dir(directory.path)
+        except OSError as error:
+            raise self.failed(directory, tp, "renaming its folder failed", error) from error
+        return kept_in
+
+    def keep_stray(self, directory: LogDirectory, log: Log, topic_id: TopicId, *, is_credited: bool) -> StrayLog:
+        """Close a log that is not of this topic, and keep it; see `LogManager.set_aside`."""
+        tp = log.topic_partition
+        if is_credited:  # first: once the folder has another name nothing else tells of the loss
+            try:
+                directory.note_late_loss()
+            except OSError as error:
+                raise self.failed(directory, tp, META_FAILED, error) from error
+        log.close()
+        kept_in = self.keep(directory, tp)
+        found, expected = encode_topic_id(log.topic_id or NO_TOPIC_ID), encode_topic_id(topic_id)
+        return StrayLog(directory.folder_of(tp), found, expected, kept_in, is_credited=is_credited)
+
+    def make_way(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int, *, was_begun: bool) -> None:
+        """A log is to be created where a folder may stand that is none of ours any more: its records must not become
+        the new topic's. was_begun: an attempt to create it left the folder, so there is nothing in it."""
+        folder = directory.folder_of(tp)
+        if not self._disk.is_dir(folder):
+            return
+        if was_begun:
+            self.doom(directory, tp, delay_ms)
+        else:  # somebody put it there
+            self._report("log-stray", log=folder, kept_in=self.keep(directory, tp))
+
+    def failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:
+        """Outside any log the disk failed: the error to raise."""
+        return LogHealth(str(tp), self._report, directory.health).fail(what, error)
+
+    def _unique(self) -> str:
+        return self._random.randbytes(16).hex()

@@ -1,0 +1,68 @@
+"""F23: a bit of a replica's topic id flips while its broker is down. Its log is kept, and nothing acked is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.storage.checkpoints import decode_topic_id, encode_topic_id
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+
+VICTIM = 1
+ORDER_OF_STOPS = {"first": (1, 2, 3), "last": (2, 3, 1)}
+
+
+def flip_a_bit_of_the_topic_id(cluster: MemoryCluster) -> None:
+    disk, path = cluster.nodes[VICTIM].disk, f"/data/{T0}/partition.metadata"
+    head, _, text = disk.read(path).decode().partition("topic_id: ")
+    topic_id = bytearray(decode_topic_id(text.strip()))
+    topic_id[3] ^= 0x10
+    disk.write(path, f"{head}topic_id: {encode_topic_id(bytes(topic_id))}\n".encode())
+
+
+def stray_records(cluster: MemoryCluster) -> int:
+    """Bytes of the log that was put aside."""
+    disk = cluster.nodes[VICTIM].disk
+    (stray,) = [name for name in disk.listdir("/data") if name.endswith("-stray")]
+    return len(disk.read(f"/data/{stray}/{0:020d}.log"))
+
+
+async def test_a_replica_that_was_away_begins_anew_and_fetches(autojump_clock) -> None:
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        for record in numbered("before", 20):
+            await ledger.produce(producer, T0, [record])
+        cluster.crash(VICTIM)
+        cluster.expire_session(VICTIM)
+        await cluster.until(lambda: VICTIM not in cluster.isr(T0), "it has left the ISR")
+        flip_a_bit_of_the_topic_id(cluster)
+        await cluster.start_broker(VICTIM)
+        for record in numbered("after", 20):
+            await ledger.produce(producer, T0, [record])
+        await check_at_the_end(cluster, ledger)
+        assert stray_records(cluster) > 0
+
+
+@pytest.mark.parametrize("stopped", ["first", "last"])
+async def test_after_a_stop_of_the_whole_cluster_it_does_not_lead_the_others_into_emptiness(
+    autojump_clock, stopped: str
+) -> None:
+    """Stopped last it is the only one in the ISR."""
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        for record in numbered("before", 20):
+            await ledger.produce(producer, T0, [record])
+        for broker_id in ORDER_OF_STOPS[stopped]:
+            await cluster.stop(broker_id)
+        flip_a_bit_of_the_topic_id(cluster)
+        for broker_id in (1, 2, 3):
+            await cluster.start_broker(broker_id)
+        if stopped == "last":
+            await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+            assert cluster.isr(T0) == [VICTIM] and not cluster.leads(VICTIM, T0)
+            assert all(log.log_end_offset == 20 for number, log in cluster.logs(T0).items() if number != VICTIM)
+            await cluster.stop(VICTIM)
+            await cluster.start_broker(VICTIM)
+        await cluster.until(lambda: any(cluster.leads(number, T0) for number in (2, 3)), "one of the others leads")
+        for record in numbered("after", 20):
+            await ledger.produce(producer, T0, [record])
+        await check_at_the_end(cluster, ledger)
+        assert stray_records(cluster) > 0
