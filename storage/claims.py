@@ -12,8 +12,9 @@ wrong only by what cannot be:
 
 What cannot be told from the truth: a log start that is too high but within the log hides records (and retention takes
 them), one that is too low shows deleted ones again, and a compacted offset that is too high but below the active
-segment lets a cleaning forget deletions of keys that stand below it. A cleaning may end anywhere, since its map may be
-full at any record: nothing marks the place.
+segment leaves old values of keys below it where they are until the key is written again. No deletion is forgotten for
+it, though: the cleaner drops a tombstone only where a cleaning that mapped its key gave it a horizon (of this log or of
+the leader's: `cleaning.rewrite`). A cleaning may end anywhere, since its map may be full: nothing marks the place.
 """
 
 from __future__ import annotations

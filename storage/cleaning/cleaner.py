@@ -137,6 +137,7 @@ class Cleaner:
             plan.now_ms,
             plan.delete_retention_ms,
             plan.last_of_producer,
+            plan.first_dirty_offset,
         )
         is_changed = len(sources) > 1
         mtime_ms = 0

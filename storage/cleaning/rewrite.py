@@ -10,6 +10,9 @@ unless it has to hold an offset or a producer's last sequence: then it stays as 
 
 Delete horizon: the first time that a batch with tombstones is seen, it gets `now + delete.retention.ms` as its base
 timestamp (attribute bit 6 says so), and all timestamp deltas count from there. Once that time is over, tombstones go.
+A batch that is clean has its horizon; where it has none, no cleaning saw it (the checkpoint that calls it clean is
+wrong) or another program did: it gets none any more, for its keys are not in the map, and without its tombstones older
+values would come back.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ class Rules:
     delete_retention_ms: int
     last_of_producer: dict[int, int]
     """Producer id → last offset of the batch with its last committed sequence, or `EVERY_BATCH`."""
+    first_dirty_offset: int
+    """The map does not know what stands below: an earlier cleaning did."""
 
 
 @dataclass(slots=True)
@@ -114,7 +119,8 @@ def rewrite(columns: Columns, rules: Rules, held: int = NO_BATCH) -> Rewritten:
                 result.is_changed = True
                 result.batches.append(_empty(header))
         else:
-            sets_horizon = tombstones_before[end] > tombstones_before[first] and not has_horizon(header)
+            is_dirty = header.last_offset >= rules.first_dirty_offset
+            sets_horizon = is_dirty and tombstones_before[end] > tombstones_before[first] and not has_horizon(header)
             if kept == end - first and not sets_horizon:
                 _copy(result, batch)
             else:

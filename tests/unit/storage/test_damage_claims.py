@@ -255,6 +255,22 @@ def test_a_compacted_offset_behind_the_sealed_segments_is_not_believed_and_no_de
     assert [record for record in records_of(batches(log)) if record.key == b"gone"] == []
 
 
+@pytest.mark.parametrize("wrong", range(6, 36))
+def test_a_compacted_offset_that_is_too_high_forgets_no_deletion(site: StorageSite, wrong: int) -> None:
+    log = site.log(segment_bytes=500)
+    for place in range(6):
+        log.append_as_leader(keyed(b"x%d" % place), 0)
+    clean(log, site.disk)
+    for key, value in [(b"gone", b"v"), *[(b"x%d" % (place % 6), b"v") for place in range(20)], (b"gone", None)]:
+        log.append_as_leader(keyed(key, value), 0)
+    for now_ms in (0, 10_000, 20_000):
+        for place in range(12):
+            log.append_as_leader(keyed(b"x%d" % (place % 6)), 0)
+        wrong = clean(log, site.disk, first_dirty_offset=wrong, now_ms=now_ms).end_offset
+    left = [record.value for record in records_of(batches(log)) if record.key == b"gone"]
+    assert not left or left[-1] is None
+
+
 def test_what_is_compacted_after_a_cut_is_still_believed_at_the_next_start(site: StorageSite) -> None:
     log = site.log(segment_bytes=400, index_interval_bytes=100)
     fill(log, 40)
