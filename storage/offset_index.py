@@ -11,8 +11,8 @@ so the index also answers "where may a read end". Entries live in two arrays (8 
 file is only an image of them.
 
 Loading checks only that the entries rise. Whether one is true shows at the batch that stands at its position
-(`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first, so an entry
-may say a higher offset than its batch has. (A search that takes such an entry begins no later than it may.)
+(`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first,
+so an entry may say a higher offset than its batch has. (A search that takes such an entry begins no later than it may.)
 """
 
 from __future__ import annotations
