@@ -139,6 +139,8 @@ class RoleChanges:
         if self._replicas.broker_id not in state.replicas:
             self._state_change_log.warning("not a replica", partition=str(topic_partition), replicas=state.replicas)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        # What hosted another topic until now has none of this one's records, and nothing was committed without it.
+        is_credited = partition is None and self._replicas.broker_id in state.isr and not state.is_new
         if partition is not None and topic.topic_id not in (partition.topic_id, NO_TOPIC_ID):
             if not self._replicas.metadata.has_topic(topic.topic_name, topic.topic_id):
                 return ErrorCode.INCONSISTENT_TOPIC_ID, None  # which of the two is the older one is not known yet
@@ -155,7 +157,6 @@ class RoleChanges:
         try:
             if partition is None:
                 config = topic_configs(topic.topic_name)
-                is_credited = self._replicas.broker_id in state.isr and not state.is_new
                 partition = self._host(
                     topic_partition, topic.topic_id, config, is_new=state.is_new, is_credited=is_credited
                 )
@@ -204,8 +205,8 @@ class RoleChanges:
         only a new partition gets a log.
 
         A log of another topic id is put aside and kept, for the operator: its topic is gone, or a bit of the id is. The
-        replica begins anew, unless the in-sync set has this broker (is_credited): leading, it would have the others cut
-        their logs down to nothing."""
+        replica begins anew, unless others believe that it has the records, being in sync (is_credited): leading, it
+        would have them cut their logs down to nothing."""
         log = self._logs.get(topic_partition)
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)

@@ -72,7 +72,7 @@ async def test_another_topic_of_that_name_is_refused_until_the_metadata_have_it(
     assert codes(await site.order(site.state(epoch=9), topic_id=NEW_ID)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     assert site.partition().topic_id == TOPIC_ID and not waiting.is_answered
     site.update_metadata(UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic_id=NEW_ID)
-    assert codes(await site.order(site.state(epoch=0, is_new=True), topic_id=NEW_ID)) == [0]
+    assert codes(await site.order(site.state(epoch=0), topic_id=NEW_ID)) == [0]
     assert [outcome.error_code for outcome in waiting.outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert (site.partition().topic_id, site.partition().log.log_end_offset) == (NEW_ID, 0)
     assert codes(await site.order(site.state(epoch=9))) == [ErrorCode.INCONSISTENT_TOPIC_ID], "the old one, late"
