@@ -51,7 +51,7 @@ class InlineComputing:
 
     def __init__(self, disk: Disk, delay_s: float | Callable[[], float] = 0.0) -> None:
         self._disk = disk
-        self._delay_s = delay_s
+        self.delay_s = delay_s
         self.calls = 0
 
     async def run(self, job: Callable[..., T], *args: object) -> T:
@@ -64,7 +64,7 @@ class InlineComputing:
     async def _run(self, job: Callable[..., T], before: tuple[object, ...], args: tuple[object, ...]) -> T:
         name = job_name(job)
         arguments = unpack(pack(args))
-        await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
+        await trio.sleep(self.delay_s if isinstance(self.delay_s, int | float) else self.delay_s())
         self.calls += 1
         try:
             result: T = unpack(pack(job(self._disk, *before, *arguments)))

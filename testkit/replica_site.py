@@ -57,7 +57,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.runtime.network import Address
 from strandline.storage.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.environment import simulated_environment
+from strandline.testkit.environment import InlineBlocking, InlineComputing, simulated_environment
 from strandline.testkit.network import MemoryNetwork
 
 BROKER = 1
@@ -205,6 +205,16 @@ class ReplicaSite:
 
     def partition(self, tp: TopicPartition = T0) -> Partition:
         return self.replicas.partitions[tp]
+
+    def hang_disk(self, directory: str) -> None:
+        """What waits for this log directory in a thread waits for ever."""
+        assert isinstance(self.environment.blocking, InlineBlocking)
+        self.environment.blocking.stuck_lanes.add(directory)
+
+    def slow_computing(self, delay_s: float) -> None:
+        """So long takes each job of a worker."""
+        assert isinstance(self.environment.computing, InlineComputing)
+        self.environment.computing.delay_s = delay_s
 
     def event_names(self) -> list[str]:
         return [entry["event"] for entry in self.events.entries]

@@ -256,8 +256,8 @@ async def test_what_all_requests_hold_at_once_is_bounded_and_a_giant_goes_alone(
     monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1_000_000)
     site = site_with({"compression.type": "uncompressed", "max.message.bytes": "500000"})
     await site.lead(replicas=(1,), isr=(1,))
-    computing, budget = site.environment.computing, site.replicas.converter.budget
-    computing._delay_s = 1.0  # type: ignore[attr-defined]
+    budget = site.replicas.converter.budget
+    site.slow_computing(1.0)
     hands = [produce_hand((T0, good("gzip") * count), acks=1) for count in (1, 1, 1, 3, 1)]
     site.burst(*hands)
     answered_at: list[float] = []
@@ -285,7 +285,7 @@ async def test_who_goes_while_it_waits_for_room_leaves_it_to_others(
     monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1000)
     site = site_with({"compression.type": "uncompressed"})
     await site.lead(replicas=(1,), isr=(1,))
-    site.environment.computing._delay_s = 1.0  # type: ignore[attr-defined]
+    site.slow_computing(1.0)
     site.burst(produce_hand((T0, good("gzip")), acks=1), produce_hand((T0, good("gzip")), acks=1))
     with trio.move_on_after(0.5):
         async with trio.open_nursery() as nursery:

@@ -15,6 +15,7 @@ from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replica_site import BROKER, T0, T1, ReplicaSite, batch
 from strandline.testkit.scripted_brokers import create_persistent_paths
@@ -139,7 +140,7 @@ async def test_without_any_descriptor_left_requests_fail_and_no_replica_does(
 
 async def test_a_disk_that_does_not_answer_holds_up_its_own_logs_only(autojump_clock: MockClock) -> None:
     site = ReplicaSite(config=TWO, topic={"flush.messages": "1", "min.insync.replicas": "1"})
-    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    site.hang_disk("/logs")
     with trio.fail_after(10):
         response = await site.order(site.state(T0), site.state(T1))
     assert [error.error_code for error in response.partition_errors] == [0, 0]
@@ -154,41 +155,37 @@ async def test_a_disk_that_does_not_answer_holds_up_its_own_logs_only(autojump_c
     assert site.disk.exists("/more/replication-offset-checkpoint")
 
 
-async def test_retention_goes_on_where_another_disk_does_not_answer(autojump_clock: MockClock) -> None:
-    settings = {"min.insync.replicas": "1", "segment.bytes": "100", "retention.ms": "1000"}
-    alone = {"replicas": (1,), "isr": (1,)}
-    site = ReplicaSite(config=TWO, topic=settings)
-    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+async def with_segments_of_an_earlier_life(settings: dict[str, str]) -> ReplicaSite:
+    """This broker leads T0 and T1 alone; the times of their ten segments each it has to read from the disk."""
+
+    async def begin(disk: MemoryDisk | None = None) -> ReplicaSite:
+        topic = {"min.insync.replicas": "1", "segment.bytes": "100", **settings}
+        site = ReplicaSite(config=TWO, topic=topic, disk=disk)
+        await site.order(*(site.state(tp, replicas=(1,), isr=(1,)) for tp in (T0, T1)))
+        return site
+
+    earlier = await begin()
     for _ in range(10):
-        site.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
-    site.disk.kill()  # the next life has to read the times of the segments
-    site = ReplicaSite(config=TWO, topic=settings, disk=site.disk)
-    await site.order(site.state(T0, **alone), site.state(T1, **alone))
-    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+        earlier.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
+    earlier.disk.kill()
+    return await begin(earlier.disk)
+
+
+async def test_retention_goes_on_where_another_disk_does_not_answer(autojump_clock: MockClock) -> None:
+    site = await with_segments_of_an_earlier_life({"retention.ms": "1000"})
+    site.hang_disk("/logs")
     with trio.move_on_after(1000):
         await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
     assert site.partition(T0).log.log_start_offset == 0 and site.partition(T1).log.log_start_offset == 10
 
 
 async def test_compaction_goes_on_where_another_disk_does_not_answer(autojump_clock: MockClock) -> None:
-    settings = {
-        "min.insync.replicas": "1",
-        "segment.bytes": "100",
-        "cleanup.policy": "compact",
-        "min.compaction.lag.ms": "1000",
-        "max.compaction.lag.ms": "100000",
-    }
-    alone = {"replicas": (1,), "isr": (1,)}
-    site = ReplicaSite(config=TWO, topic=settings)
-    await site.order(site.state(T0, **alone), site.state(T1, **alone))
-    for _ in range(10):
-        site.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
-    site.disk.kill()  # the next life has to read the times of the segments
-    site = ReplicaSite(config=TWO, topic=settings, disk=site.disk)
-    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    site = await with_segments_of_an_earlier_life(
+        {"cleanup.policy": "compact", "min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "100000"}
+    )
     for tp in (T0, T1):
         site.partition(tp).learn_high_watermark(10)
-    site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    site.hang_disk("/logs")
     with trio.move_on_after(60):
         await Cleaning(site.config, site.environment, site.logs, site.replicas, site.log).run()
     compacted = [site.partition(tp).log.segments.compacted_below for tp in (T0, T1)]

@@ -176,7 +176,7 @@ async def test_a_cut_waits_for_its_own_disk_and_nobody_else_does(autojump_clock:
         await site.follow_leader(T1, epoch=EPOCH)
         while len(leader.reads(request := await leader.next())) < 2:
             pass
-        site.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+        site.hang_disk("/logs")
         synced: list[str] = []
         site.disk.on_operation = lambda operation, path: synced.append(path) if "fsync" in operation else None
         leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, 2)})

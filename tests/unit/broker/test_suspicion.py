@@ -87,7 +87,7 @@ async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(leading: Rep
 
 
 async def test_a_look_takes_no_thread_of_another_disk(leading: ReplicaSite, autojump_clock: MockClock) -> None:
-    leading.environment.blocking.stuck_lanes.add("/logs")  # type: ignore[attr-defined]
+    leading.hang_disk("/logs")
     with trio.move_on_after(10) as waiting:
         await ask(leading, 5)
     assert waiting.cancelled_caught and not leading.partition().failed
