@@ -3,7 +3,7 @@
 A broker is *ready* when (1) it is registered in ZooKeeper, (2) a controller told it who lives and who leads, itself
 among the living, (3) every partition that it is to lead is served by it, and (4) it was in sync with all its partitions
 once since its start. (4) is remembered: a broker that falls behind later still serves, and a restart would not help.
-A log that was refused at the start (damaged) cannot catch up by itself; it is named apart, for an operator.
+A log that was refused (damaged, or of another topic id) cannot catch up by itself; it is named apart, for an operator.
 Partitions that have no leader do not count: this broker cannot change that.
 """
 

@@ -134,7 +134,7 @@ def _is_expired(segment: SegmentFacts, rule: Rule, now_ms: int | None, decision:
 
 
 class ClockGuard:
-    """Says which wall clock readings retention may act on; see the module."""
+    """Says which wall clock readings retention and compaction may act on; see the module."""
 
     __slots__ = ("_ahead_ms", "_held_until_ms")
 
