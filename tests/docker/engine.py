@@ -116,6 +116,12 @@ class Engine:
         done = subprocess.run(command, capture_output=True, text=True, env=self.environment, check=True, timeout=60)
         return done.stdout + done.stderr
 
+    def starts_s(self, container: str, since_s: int) -> list[float]:
+        """When it was started, first and again, in seconds since the epoch."""
+        of_it = ("--filter", f"container={container}", "--filter", "event=start", "--format", "{{.TimeNano}}")
+        events = self.docker("events", "--since", str(since_s), "--until", f"{time.time():.9f}", *of_it)
+        return [int(line) / 1e9 for line in events.split()]
+
     def has_image(self, name: str) -> bool:
         return bool(self.docker("images", "-q", name).strip())
 
