@@ -19,6 +19,11 @@ from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
 _IOV_MAX = 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _SYNC_FILE_RANGE_WRITE = 2
+_FALLOC_FL_KEEP_SIZE = 1
+_NOT_OFFERED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_BLOCK_BYTES = 512
+"""What st_blocks counts, on every file system."""
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -34,6 +39,21 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _find_sync_file_range()
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The C library's fallocate, which only Linux has (Python wraps posix_fallocate, which makes the file longer)."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        function = getattr(library, "fallocate64", None) or library.fallocate
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    function.restype = ctypes.c_int
+    return function
+
+
+_fallocate = _find_fallocate()
 
 
 class PosixFile:
@@ -89,6 +109,19 @@ class PosixFile:
         if size < self.size():
             self.truncations += 1
         os.ftruncate(self._descriptor, size)
+
+    def reserve(self, size_bytes: int) -> bool:
+        if _fallocate is None:
+            return False
+        while _fallocate(self._descriptor, _FALLOC_FL_KEEP_SIZE, 0, size_bytes):
+            number = ctypes.get_errno()
+            if number in _NOT_OFFERED:
+                return False
+            if number != errno.EINTR:
+                if number in _NO_SPACE:  # ext4 keeps the part that it found
+                    os.ftruncate(self._descriptor, self.size())
+                raise OSError(number, os.strerror(number), self.path)
+        return True
 
     def fsync(self) -> None:
         if self._descriptor < 0:  # Python would say ValueError
@@ -158,7 +191,9 @@ class PosixDisk:
                 except FileNotFoundError:  # removed since the folder was read
                     continue
                 is_dir = stat.S_ISDIR(said.st_mode)
-                found.append(FolderEntry(entry.name, is_dir, said.st_size, said.st_mtime_ns // 1_000_000))
+                reserved_bytes = 0 if is_dir else max(0, said.st_blocks * _BLOCK_BYTES - said.st_size)
+                mtime_ms = said.st_mtime_ns // 1_000_000
+                found.append(FolderEntry(entry.name, is_dir, said.st_size, mtime_ms, reserved_bytes))
         return sorted(found)
 
     def makedirs(self, path: str) -> None:

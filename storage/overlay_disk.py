@@ -82,6 +82,9 @@ class OverlayFile:
             data.extend(bytes(size - len(data)))
         node.length = size
 
+    def reserve(self, size_bytes: int) -> bool:
+        return True
+
     def fsync(self) -> None:
         pass
 

@@ -30,6 +30,7 @@ from strandline.testkit.disk_model import (
     contents,
     folders,
     lose_everything,
+    used_bytes,
 )
 
 UNLIMITED_BYTES = 2**40
@@ -52,7 +53,7 @@ class MemoryFile:
             raise _error(errno.EBADF, self.path)
         if self._life != self._disk.life:
             raise _error(errno.ESTALE, self.path)
-        if self._read_only and operation in ("pwritev", "truncate"):
+        if self._read_only and operation in ("pwritev", "truncate", "reserve"):
             raise _error(errno.EBADF, self.path)
         self._disk.enter(operation, self.path)
         return self._inode
@@ -60,7 +61,7 @@ class MemoryFile:
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         inode = self._enter("pwritev")
         data = b"".join(buffers)
-        data = data[: self._disk.bytes_accepted(self.path, len(data), position + len(data) - len(inode.data))]
+        data = data[: self._disk.bytes_accepted(self.path, len(data), position + len(data) - inode.space_bytes)]
         if data:
             inode.apply(Change(position, data))
         inode.mtime_ms = self._disk.now_ms
@@ -86,6 +87,14 @@ class MemoryFile:
             self.truncations += 1
         inode.apply(Change(size, None))
         inode.mtime_ms = self._disk.now_ms
+
+    def reserve(self, size_bytes: int) -> bool:
+        inode = self._enter("reserve")
+        if self._disk.offers_reserving:
+            if size_bytes - inode.space_bytes > self._disk.free_bytes:
+                raise _error(errno.ENOSPC, self.path)
+            inode.reserve(size_bytes)
+        return self._disk.offers_reserving
 
     def fsync(self) -> None:
         try:
@@ -124,6 +133,8 @@ class MemoryDisk:
         """What files get as their modification time."""
         self.cold_patterns: list[str] = []
         """Paths (with wildcards) whose content is not in the page cache."""
+        self.offers_reserving = True
+        """Whether files can have space kept for them."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called with (operation, path) before each operation; may raise to stop a program right there."""
         self._boot = 1
@@ -186,11 +197,21 @@ class MemoryDisk:
         twin = MemoryDisk(capacity_bytes=self.capacity_bytes)
         twin._root, twin._journal = copy.deepcopy((self._root, self._journal))  # together: they share their entries
         twin._boot, twin.life, twin.now_ms = self._boot, self.life, self.now_ms
+        twin.offers_reserving = self.offers_reserving
         return twin
 
     def content(self) -> dict[str, bytes | None]:
         """Path → content of every file, path → None of every folder, past all faults."""
         return dict(contents(self._root))
+
+    def reserved(self, path: str) -> int:
+        """How many bytes are kept for a file behind its end."""
+        inode = self._inode(path)
+        return inode.space_bytes - len(inode.data)
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - used_bytes(self._root))
 
     def last_write(self, path: str) -> tuple[int, bytes] | None:
         """(position, data) of the last change to a file, if that was a write and is not synced."""
@@ -220,7 +241,7 @@ class MemoryDisk:
                 return min(length, self._short.pop(pattern))
         if self.capacity_bytes == UNLIMITED_BYTES:  # summing up the files costs time
             return length
-        lacking = self._used() + max(0, growth) - self.capacity_bytes
+        lacking = used_bytes(self._root) + max(0, growth) - self.capacity_bytes
         if growth > 0 and lacking > 0:
             if lacking >= length:
                 raise _error(errno.ENOSPC, path)
@@ -263,7 +284,7 @@ class MemoryDisk:
     def scandir(self, path: str) -> list[FolderEntry]:
         self.enter("scandir", path)
         return [
-            FolderEntry(name, False, len(node.data), node.mtime_ms)
+            FolderEntry(name, False, len(node.data), node.mtime_ms, node.space_bytes - len(node.data))
             if isinstance(node, Inode)
             else FolderEntry(name, True, 0, 0)
             for name, node in sorted(self._folder(path).names.items())
@@ -323,7 +344,7 @@ class MemoryDisk:
 
     def space(self, path: str) -> DiskSpace:
         self._folder(path)
-        return DiskSpace(self.capacity_bytes, max(0, self.capacity_bytes - self._used()))
+        return DiskSpace(self.capacity_bytes, self.free_bytes)
 
     def lock(self, path: str) -> MemoryLock:
         self.open(path, create=True)
@@ -364,14 +385,6 @@ class MemoryDisk:
     def _parent(self, path: str) -> tuple[Folder, str]:
         parent, _, name = path.rstrip("/").rpartition("/")
         return self._folder(parent), name
-
-    def _used(self) -> int:
-        return sum(
-            len(node.data)
-            for folder in folders(self._root)
-            for node in folder.names.values()
-            if isinstance(node, Inode)
-        )
 
 
 def _parts(path: str) -> list[str]:

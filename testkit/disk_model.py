@@ -67,9 +67,24 @@ class Inode:
         self.synced = b""
         self.changes: list[Change] = []
         self.mtime_ms = 0
+        self.reserved_bytes = 0
+        """Space is kept for the file up to here. After a crash that is the most that it ever was since the last sync:
+        what was given back and not synced comes back, the worst that a journal may do."""
+        self._most_reserved_bytes = 0
         self._journal = journal
 
+    @property
+    def space_bytes(self) -> int:
+        """What it takes of the disk."""
+        return max(len(self.data), self.reserved_bytes)
+
+    def reserve(self, size_bytes: int) -> None:
+        self.reserved_bytes = max(self.reserved_bytes, size_bytes)
+        self._most_reserved_bytes = max(self._most_reserved_bytes, size_bytes)
+
     def apply(self, change: Change) -> None:
+        if change.data is None and change.position <= len(self.data):
+            self.reserved_bytes = 0
         _apply(self.data, change.position, change.data)
         self.changes.append(change)
         if change.data is None:
@@ -81,6 +96,7 @@ class Inode:
         if all(change.is_durable for change in self.changes):
             self.synced = bytes(self.data)
             self.changes.clear()
+            self._most_reserved_bytes = self.reserved_bytes
 
     def abandon(self) -> None:
         for change in self.changes:
@@ -101,6 +117,7 @@ class Inode:
                 elif fate == KEEP_ZEROS:
                     data = bytes(len(data))
             _apply(content, change.position, data)
+        self.reserved_bytes = self._most_reserved_bytes
         self.replace(bytes(content))
 
     def replace(self, content: bytes) -> None:
@@ -108,6 +125,7 @@ class Inode:
         self.data = bytearray(content)
         self.synced = content
         self.changes.clear()
+        self._most_reserved_bytes = self.reserved_bytes
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -165,6 +183,13 @@ def folders(root: Folder) -> Iterator[Folder]:
     for node in root.names.values():
         if isinstance(node, Folder):
             yield from folders(node)
+
+
+def used_bytes(root: Folder) -> int:
+    """What all files below `root` take of the disk."""
+    return sum(
+        node.space_bytes for folder in folders(root) for node in folder.names.values() if isinstance(node, Inode)
+    )
 
 
 def contents(root: Folder, path: str = "") -> Iterator[tuple[str, bytes | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from strandline.runtime.disk import Disk, FileRegion, read_file
+from strandline.runtime import disk_posix
+from strandline.runtime.disk import Disk, File, FileRegion, read_file
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import DROP, KEEP, KEEP_PREFIX, KEEP_ZEROS
+
+MIB = 2**20
+BLOCK_BYTES = 2**16
+"""File systems count whole blocks, and some of their own."""
 
 
 class Place:
@@ -31,6 +37,14 @@ class Place:
         assert file.pwritev([content], 0) == len(content)
         file.close()
         return self.path(name)
+
+    def reserve(self, file: File, size_bytes: int) -> None:
+        if not file.reserve(size_bytes):
+            pytest.skip("this file system does not offer it")
+
+    def reserved(self, name: str) -> int:
+        (reserved_bytes,) = [entry.reserved_bytes for entry in self.disk.scandir(self.root) if entry.name == name]
+        return reserved_bytes
 
 
 @pytest.fixture(params=["posix", "memory"])
@@ -137,6 +151,44 @@ def test_sync_write_back_and_residency_do_no_harm(place: Place) -> None:
     place.disk.fsync_dir(place.root)
     assert file.is_resident(0, 10_000) in (True, False)
     assert file.pread(10_000, 0) == b"x" * 10_000
+
+
+def test_reserving_keeps_space_and_changes_neither_size_nor_content(place: Place) -> None:
+    file = place.disk.open(place.write("f", b"0123456789"))
+    assert place.reserved("f") < BLOCK_BYTES
+    region = FileRegion(file, 2, 3)
+    place.reserve(file, 4 * MIB)
+    place.reserve(file, MIB)  # less than it has
+    assert abs(place.reserved("f") - 4 * MIB) < BLOCK_BYTES
+    assert file.size() == 10 and file.pread(100, 0) == b"0123456789" and not region.is_stale
+    assert file.pwritev([b"abc"], 10) == 3
+    assert file.size() == 13 and file.pread(100, 8) == b"89abc"
+    assert abs(place.reserved("f") - 4 * MIB) < BLOCK_BYTES, "what is written takes of the same space"
+
+
+def test_reserved_space_outlives_whoever_had_the_file_open(place: Place) -> None:
+    file = place.disk.open(place.write("f", b"abc"))
+    place.reserve(file, MIB)
+    file.close()
+    place.disk.rename(place.path("f"), place.path("g"))
+    assert place.reserved("g") > MIB - BLOCK_BYTES
+    assert read_file(place.disk, place.path("g")) == b"abc"
+
+
+@pytest.mark.parametrize("size", [10, 4])
+def test_cutting_a_file_gives_back_what_is_reserved_even_where_its_size_stays(place: Place, size: int) -> None:
+    file = place.disk.open(place.write("f", b"0123456789"))
+    place.reserve(file, MIB)
+    file.truncate(size)
+    assert place.reserved("f") < BLOCK_BYTES
+    assert file.pread(100, 0) == b"0123456789"[:size] and file.truncations == (size < 10)
+
+
+def test_space_is_reserved_for_files_that_may_be_written_only(place: Place) -> None:
+    file = place.disk.open(place.write("f", b"abc"), read_only=True)
+    with pytest.raises(OSError) as info:
+        file.reserve(MIB)
+    assert errno_of(info) == errno.EBADF
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
@@ -270,6 +322,54 @@ def test_descriptors_do_not_reach_child_processes(tmp_path: Path) -> None:
     assert not os.get_inheritable(file.fileno())
 
 
+class FakeSystemCall:
+    """fallocate that says these errnos one after another, then what the real one says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+        self.numbers = list(numbers)
+        self._real = disk_posix._fallocate
+        monkeypatch.setattr(disk_posix, "_fallocate", self)
+
+    def __call__(self, descriptor: int, mode: int, offset: int, length: int) -> int:
+        if self.numbers:
+            if self._real is not None:
+                self._real(descriptor, mode, offset, length // 2)  # ext4 keeps what it found before it ran out of it
+            ctypes.set_errno(self.numbers.pop(0))
+            return -1
+        return 0 if self._real is None else self._real(descriptor, mode, offset, length)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_that_cannot_reserve_says_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    FakeSystemCall(monkeypatch, number)
+    assert PosixDisk().open(str(tmp_path / "f"), create=True).reserve(MIB) is False
+
+
+def test_a_system_without_the_call_says_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_posix, "_fallocate", None)
+    assert PosixDisk().open(str(tmp_path / "f"), create=True).reserve(MIB) is False
+
+
+def test_reserving_goes_on_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = FakeSystemCall(monkeypatch, errno.EINTR, errno.EINTR)
+    assert PosixDisk().open(str(tmp_path / "f"), create=True).reserve(MIB) and not call.numbers
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_reserves_nothing_rather_than_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    FakeSystemCall(monkeypatch, number)
+    place = Place(PosixDisk(), str(tmp_path))
+    file = place.disk.open(place.write("f", b"abc"))
+    with pytest.raises(OSError) as info:
+        file.reserve(4 * MIB)
+    assert errno_of(info) == number and info.value.filename == place.path("f")
+    assert place.reserved("f") < BLOCK_BYTES and file.pread(10, 0) == b"abc"
+
+
 # --- only in memory ---------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +482,48 @@ def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
     assert errno_of(info) == errno.ENOSPC
     assert file.pwritev([b"over"], 0) == 4  # writing over what is there needs no space
     assert disk.space("/").free_bytes == 0
+
+
+def test_what_is_reserved_is_taken_from_all_others_until_it_is_given_back() -> None:
+    disk = MemoryDisk(capacity_bytes=100)
+    file, other = disk.open("/f", create=True), disk.open("/g", create=True)
+    assert file.reserve(90) and disk.space("/").free_bytes == 10
+    assert other.pwritev([b"x" * 20], 0) == 10
+    with pytest.raises(OSError) as info:
+        other.pwritev([b"x"], 10)
+    assert errno_of(info) == errno.ENOSPC
+    with pytest.raises(OSError) as info:
+        file.reserve(91)
+    assert errno_of(info) == errno.ENOSPC
+    assert file.pwritev([b"y" * 90], 0) == 90, "its own space is there"
+    file.truncate(30)
+    assert disk.space("/").free_bytes == 60
+    assert file.reserve(90)
+    disk.unlink("/f")
+    assert disk.space("/").free_bytes == 90
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_reserved_space_survives_crashes_and_comes_back_where_giving_it_back_was_not_synced(synced: bool) -> None:
+    disk = MemoryDisk()
+    file = disk.open("/f", create=True)
+    file.reserve(100)
+    disk.sync_everything()
+    disk.kill()
+    assert disk.reserved("/f") == 100
+    file = disk.open("/f")
+    file.truncate(0)
+    if synced:
+        file.fsync()
+    assert disk.reserved("/f") == 0
+    disk.crash()
+    assert disk.reserved("/f") == (0 if synced else 100)
+
+
+def test_a_disk_that_does_not_offer_it_reserves_nothing() -> None:
+    disk = MemoryDisk(capacity_bytes=10)
+    disk.offers_reserving = False
+    assert disk.open("/f", create=True).reserve(100) is False and disk.reserved("/f") == 0
 
 
 def test_a_write_can_be_made_short() -> None:
