@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -115,6 +116,23 @@ class SecondChanceCache:
 
 
 @dataclass(slots=True)
+class RebuildPlace:
+    """Where damaged indexes are built anew, of all logs of one broker."""
+
+    is_elsewhere: bool = False
+    """An event loop serves the logs: nothing is built where it is needed, RebuildFirst is raised (`rebuilding`)."""
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Within, it is done on the spot: for what cannot stop half-way."""
+        was, self.is_elsewhere = self.is_elsewhere, False
+        try:
+            yield
+        finally:
+            self.is_elsewhere = was
+
+
+@dataclass(slots=True)
 class StorageContext:
     """Made by the log manager, one per log directory; clock and caches are the broker's."""
 
@@ -127,6 +145,8 @@ class StorageContext:
     """Files that were put aside, until they are unlinked: the broker's, the log manager's own."""
     directory: DirectoryHealth = field(default_factory=DirectoryHealth)
     """Of the log directory that this context serves."""
+    rebuilds: RebuildPlace = field(default_factory=RebuildPlace)
+    """The broker's, the log manager's own."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file, closing others for it where the process has no descriptor left. For the owner of the logs only,

@@ -70,6 +70,7 @@ class LogManager:
         context = StorageContext(
             disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
         )
+        self.rebuilds = context.rebuilds
         self.directories = self._directories = LogDirectories(disk, log_dirs, broker_id, report)
         self._contexts = {
             directory.path: replace(context, directory=directory.health) for directory in self._directories

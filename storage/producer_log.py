@@ -60,7 +60,8 @@ class LogProducers:
         are loaded anew, from the snapshot before (some headers of one segment). OSError from the disk."""
         self.snapshots.remove_above(end_offset)
         if not self.states.cut(end_offset):
-            self.load(end_offset, end_offset)
+            with self._context.rebuilds.here():
+                self.load(end_offset, end_offset)
 
     def drop_head(self, delay_ms: int) -> None:
         """The log's first segments were put aside: so are the snapshots that only they needed. What producers have

@@ -7,7 +7,7 @@ what `Boundaries` remembers. OSError from the disk passes through.
 An index is checked only in part when it is loaded, and one wrong entry would make records vanish. So an entry that is
 used is proven by the header of the batch that stands there, which is read anyway; a search that meets no such batch, or
 bytes that are none, has the index built anew from the .log and begins again (`by_index`). Only where that does not help
-is the log damaged.
+is the log damaged. Where an event loop serves the log RebuildFirst passes through instead (`rebuilding`).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _find_start(segments: SegmentList, offset: int) -> tuple[Segment, int]:
 
 def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found], *arguments: *_Arguments) -> _Found:
     """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
-    raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help.
-    """
+    raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help;
+    RebuildFirst."""
     try:
         return search(segment, *arguments)
     except (CorruptIndex, CorruptLog) as error:
@@ -194,17 +194,31 @@ def prove_time(segment: Segment, entry: int) -> None:
 
 def cut_at(segment: Segment, offset: int) -> tuple[int, int]:
     """Where the first batch begins that does not end before `offset` (the segment's size where all do), and where the
-    one before ends: well below `offset` where compaction left a gap."""
+    one before ends: well below `offset` where compaction left a gap. The offset index that a cut there leaves is true
+    at its end (`tail`)."""
     return by_index(segment, _cut_at, offset)
 
 
 def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
-    end_offset = segment.base_offset
-    for position, header in headers_before(segment, offset - 1):
+    position, end_offset = segment.size_bytes, segment.base_offset
+    for found, header in headers_before(segment, offset - 1):
         if header.last_offset >= offset:
-            return position, end_offset
+            position = found
+            break
         end_offset = header.next_offset
-    return segment.size_bytes, end_offset
+    _prove_last(segment, segment.indexes.offset.entry_at_position(position - 1))
+    return position, end_offset
+
+
+def _prove_last(segment: Segment, entry: int) -> None:
+    """CorruptIndex unless the batch at an entry's position ends just where it says: it will be the last one."""
+    if entry >= 0 and not segment.indexes.are_built:
+        index = segment.indexes.offset
+        position, noted = index.positions[entry], index.base_offset + index.relative_offsets[entry]
+        for _, header in headers_from(segment, position):
+            if header.last_offset != noted:
+                raise CorruptIndex(f"the batch at byte {position} does not end at offset {noted}")
+            return
 
 
 def base_offset_at(segment: Segment, position: int) -> int | None:

@@ -14,7 +14,8 @@ from strandline.storage import offset_index, time_index
 from strandline.storage.context import PooledFile, StorageContext
 from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.scan import build_indexes, walk_headers, walk_segment
+from strandline.storage.rebuilding import RebuildFirst
+from strandline.storage.scan import IndexBuilder, build_indexes, walk_headers, walk_segment
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG_SUFFIX = ".log"
@@ -65,13 +66,13 @@ class SegmentIndexes:
 
     @property
     def offset(self) -> OffsetIndex:
-        """The offset index, loaded (or rebuilt, where its file is damaged) if need be."""
+        """The offset index, loaded (or rebuilt, where its file is damaged) if need be. RebuildFirst."""
         self.used = True
         return self._offset if self._offset is not None else self._load()[0]
 
     @property
     def time(self) -> TimeIndex:
-        """The time index, loaded (or rebuilt) if need be."""
+        """The time index, loaded (or rebuilt) if need be. RebuildFirst."""
         self.used = True
         return self._time if self._time is not None else self._load()[1]
 
@@ -203,25 +204,37 @@ class SegmentIndexes:
 
     def rebuild(self, why: Exception) -> None:
         """A search was led astray: build the indexes anew from the .log, if that is whole. CorruptLog where it is not,
-        or where the indexes were built from it already; OSError from the disk."""
+        or where the indexes were built from it already; RebuildFirst; OSError from the disk."""
         segment = self._segment
         end = 0
-        for position, header in walk_segment(segment.log.get(), segment.base_offset, 0, segment.size_bytes):
-            end = position + header.size_bytes
+        if not self.are_built:
+            self._leave_it_to_others(why, is_misled=True)
+            for position, header in walk_segment(segment.log.get(), segment.base_offset, 0, segment.size_bytes):
+                end = position + header.size_bytes
         if self.are_built or end != segment.size_bytes:
             raise why if isinstance(why, CorruptLog) else CorruptLog(segment.path, end, str(why))
         _, time = self._rebuild(why)
         if segment.sealed_timestamp_ms is not None:
             segment.sealed_timestamp_ms = time.last_timestamp_ms
 
-    def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
-        segment = self._segment
+    def take(self, builder: IndexBuilder, why: Exception) -> None:
+        """These were built anew, of all batches that the .log has. OSError from the disk."""
         self._context.report("index-rebuilt", segment=self._path, why=str(why))
+        self.replace(builder.offset_index, builder.time_index)
+        self._segment.unindexed_bytes = builder.unindexed_bytes
+
+    def _leave_it_to_others(self, why: Exception, *, is_misled: bool) -> None:
+        """RebuildFirst where an event loop would have to wait."""
+        if self._context.rebuilds.is_elsewhere:
+            raise RebuildFirst(self._segment, why, is_misled=is_misled) from why
+
+    def _rebuild(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        self._leave_it_to_others(why, is_misled=False)
+        segment = self._segment
         builder = build_indexes(
             segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=True
         )
-        self.replace(builder.offset_index, builder.time_index)
-        segment.unindexed_bytes = builder.unindexed_bytes
+        self.take(builder, why)
         return builder.offset_index, builder.time_index
 
     def _has(self, suffix: str, data: bytes) -> bool:

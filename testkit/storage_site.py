@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from strandline.protocol.record_batch import scan
 from strandline.protocol.record_validation import ProducedBatch, validate_produced
@@ -15,8 +16,11 @@ from strandline.protocol.records import Record, build_batch, decode_records, fir
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.rebuilding import Rebuild, RebuildFirst, build
 from strandline.storage.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
+
+T = TypeVar("T")
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -152,6 +156,17 @@ def offsets(log: Log, **bounds: int) -> list[int]:
 
 def epochs(log: Log) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
+
+
+def served(log: Log, ask: Callable[[], T]) -> T:
+    """What `ask` says in the end where an event loop serves the log and what it needs is built elsewhere."""
+    while True:
+        try:
+            return ask()
+        except RebuildFirst as first:
+            rebuild = Rebuild(log, first)
+            wanted = rebuild.wanted()
+            assert rebuild.take_over(wanted, build(log.segments.disk, {}, list(wanted)))
 
 
 def file_names(disk: MemoryDisk, suffix: str = "", folder: str = FOLDER) -> list[str]:

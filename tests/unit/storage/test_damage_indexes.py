@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from strandline.storage.log import Log
 from strandline.storage.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.log_audit import check_indexes
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 
 BATCHES = 50
 TIMES: dict[str, Callable[[int], int]] = {
@@ -28,20 +30,22 @@ TIMES: dict[str, Callable[[int], int]] = {
 SUFFIXES = (".index", ".timeindex")
 
 
-def answers(log: Log) -> dict[tuple[str, int], object]:
+def answers(
+    log: Log, ask: Callable[[Log, Callable[[], Any]], Any] = lambda _, ask: ask()
+) -> dict[tuple[str, int], object]:
     """What a consumer is told: which batch holds each offset, whether a read of some ends where one does, which batch
     is the first of a time."""
     found: dict[tuple[str, int], object] = {}
     end = log.log_end_offset
     for max_bytes in (1, 500):
         for offset in range(end):
-            region = log.read(offset, max_bytes, end)
+            region = ask(log, partial(log.read, offset, max_bytes, end))
             assert region is not None
             batches = [header for _, header in scan(region.file.pread(region.length, region.position))]
             is_whole = sum(header.size_bytes for header in batches) == region.length
             found[f"{max_bytes} bytes from offset", offset] = (batches[0].base_offset, is_whole)
     for timestamp_ms in range(995, 1000 + 3 * BATCHES + 5, 2):
-        batch = batch_for_timestamp(log, timestamp_ms, 0, end)
+        batch = ask(log, partial(batch_for_timestamp, log, timestamp_ms, 0, end))
         found["time", timestamp_ms] = batch and batch[0].base_offset
     return found
 
@@ -89,6 +93,30 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
         if damaged.reports.names():  # what was mended stays mended
             manager.close(clean=True)
             assert answers(damaged.start().logs[TP]) == told, f"bit {bit}"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("number", [1, -1])
+@pytest.mark.parametrize("times", TIMES)
+def test_nor_does_it_where_an_event_loop_serves_the_log(times: str, number: int, suffix: str) -> None:
+    """Every fifth bit."""
+    site, told = stopped(times)
+    disk = site.disk
+    path = f"{FOLDER}/{segment_names(disk)[number]}{suffix}"
+    data = disk.read(path)
+    for bit in range(number % 5, len(data) * 8, 5):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged = replace(site, disk=disk.copy())
+        damaged.disk.write(path, bytes(flipped))
+        manager = damaged.start()
+        reports = damaged.reports.names()
+        manager.rebuilds.is_elsewhere = True
+        assert answers(manager.logs[TP], served) == told, f"bit {bit}"
+        assert len(damaged.reports.names()) <= len(reports) + 1, f"bit {bit}"
+        for segment in manager.logs[TP].segments:
+            if damaged.reports.names():
+                check_indexes(segment, 150, segment is manager.logs[TP].segments.active)
 
 
 def test_an_index_that_is_sparse_by_configuration_is_not_built_anew() -> None:
