@@ -23,6 +23,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import crc32c
+
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, read_file
 from strandline.storage.leader_epochs import EpochEntry
@@ -76,10 +78,17 @@ def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) ->
     return temporary
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace an offset checkpoint. Blocking."""
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of an offset checkpoint."""
     lines = ["0", str(len(offsets)), *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())]
-    write_atomically(disk, path, ("\n".join(lines) + "\n").encode())
+    return ("\n".join(lines) + "\n").encode()
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> int:
+    """Replace an offset checkpoint; returns its CRC-32C. Blocking."""
+    content = encode_offsets(offsets)
+    write_atomically(disk, path, content)
+    return int(crc32c.crc32c(content))
 
 
 def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:
@@ -122,8 +131,17 @@ def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
 
 def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[EpochEntry]:
     """The entries of `leader-epoch-checkpoint`; what cannot be read is reported and left out."""
+    return _epochs(entry_lines(disk, path, report), path, report)
+
+
+def decode_epochs(content: bytes, path: str, report: Report = no_report) -> list[EpochEntry]:
+    """The same from the bytes of the file; path: for reports."""
+    return _epochs(_entries(_decoded(content, path, report), path, report), path, report)
+
+
+def _epochs(lines: Iterable[str], path: str, report: Report) -> list[EpochEntry]:
     entries: list[EpochEntry] = []
-    for line in entry_lines(disk, path, report):
+    for line in lines:
         try:
             epoch, start_offset = map(int, line.split())
         except ValueError:
@@ -173,7 +191,10 @@ def read_partition_metadata(disk: Disk, path: str, report: Report = no_report) -
 
 def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
     """The lines after version and count."""
-    lines = _text_lines(disk, path, report)
+    return _entries(_text_lines(disk, path, report), path, report)
+
+
+def _entries(lines: list[str], path: str, report: Report) -> list[str]:
     if not lines:
         return []
     if lines[0].strip() != "0":
@@ -187,9 +208,17 @@ def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
 
 def _text_lines(disk: Disk, path: str, report: Report) -> list[str]:
     try:
-        return read_file(disk, path).decode("ascii").splitlines()
+        return _decoded(read_file(disk, path), path, report)
     except FileNotFoundError:
         return []
-    except ValueError as error:  # too large, or not text
+    except ValueError as error:  # too large
+        report("checkpoint-unreadable", path=path, why=str(error))
+        return []
+
+
+def _decoded(content: bytes, path: str, report: Report) -> list[str]:
+    try:
+        return content.decode("ascii").splitlines()
+    except ValueError as error:
         report("checkpoint-unreadable", path=path, why=str(error))
         return []

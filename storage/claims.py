@@ -1,7 +1,8 @@
 """What checkpoints claim of a log, held against its segments: a wrong digit must not cost a record.
 
-The text checkpoints carry no checksum (they are Kafka's files), so a damaged number looks like any other. It is proven
-wrong only by what cannot be:
+After an orderly stop of ours the clean-shutdown marker has their checksums, and one that was changed since counts as
+missing (`checkpoint_files`). After any other stop they carry none (they are Kafka's files), so a damaged number looks
+like any other. It is proven wrong only by what cannot be:
 
 * a log start above the log end. It is checkpointed at or below the high watermark, and lowered before a log is cut
   below it (`cutting`). So only a machine that lost the tail, or a fault that was just cut off, leaves that; and a kill
@@ -10,8 +11,8 @@ wrong only by what cannot be:
 * a compacted offset behind the last sealed segment: the cleaner touches sealed ones only, and a cut takes it down to
   the beginning of the segment that is cut. Nothing counts as compacted then, and the next cleaning reads everything.
 
-What cannot be told from the truth: a log start that is too high but within the log hides records (and retention takes
-them), one that is too low shows deleted ones again, and a compacted offset that is too high but below the active
+What cannot be told from the truth then: a log start that is too high but within the log hides records (and retention
+takes them), one that is too low shows deleted ones again, and a compacted offset that is too high but below the active
 segment leaves old values of keys below it where they are until the key is written again. No deletion is forgotten for
 it, though: the cleaner drops a tombstone only where a cleaning that mapped its key gave it a horizon (of this log or of
 the leader's: `cleaning.rewrite`). A cleaning may end anywhere, since its map may be full: nothing marks the place.

@@ -129,9 +129,14 @@ def _dump_offsets(disk: Disk, path: str) -> Iterator[DumpEntry]:
 def _dump_manifest(disk: Disk, path: str) -> Iterator[DumpEntry]:
     def read(report: Report) -> Iterator[DumpEntry]:
         crc = crc32c.crc32c(read_file(disk, path, MAX_BYTES_READ))  # whether the marker vouches for it does not matter
-        for tp, segments in read_manifest(disk, path, crc, report).items():
-            sizes = ", ".join(f"{base} ({size} bytes)" for base, size in segments)
-            fields = {"topic": tp.topic, "partition": tp.partition, "segments": [list(pair) for pair in segments]}
+        for tp, listed in read_manifest(disk, path, crc, report).items():
+            sizes = ", ".join(f"{base} ({size} bytes)" for base, size in listed.segments)
+            fields = {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "segments": [list(pair) for pair in listed.segments],
+                "epochs_crc": listed.epochs_crc,
+            }
             yield DumpEntry("segments", f"topic: {tp.topic} partition: {tp.partition} segments: {sizes}", fields)
 
     return _with_complaints(path, read)

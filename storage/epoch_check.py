@@ -4,7 +4,8 @@ Epochs never fall along a log. So a cache of any size is right where at each bou
 the epochs that it says, and the last batch that of its last entry. A boundary costs a walk over the headers of one
 index interval; the place is found in the index *file*, by bisection, because to load an index of some megabytes per
 epoch would take longer than the whole start. Warm that is 20 µs each, cold some reads; so after a clean stop, where
-only a damaged file can be wrong, it is done for the latest ones: those that followers ask for.
+only a damaged file can be wrong, it is done for the latest ones: those that followers ask for. Where a checksum tells
+that the file is the one of that stop (`stored_epochs`), nothing of it is done.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@
           meta.properties                    whose folder this is, and in which boot of the machine it was last used
           .kafka_cleanshutdown               present between an orderly stop and the next start (`segment_manifest`)
           .strandline_segments               which segments there were at our orderly stop (`segment_manifest`)
-          replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint
+          replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint,
+          cleaner-offset-checkpoint          see `checkpoints`; put aside as `.damaged` where they were changed while no
+                                             broker ran (`checkpoint_files`)
           <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
           <topic>-<partition>.<id>-delete/   about to be removed
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
@@ -14,9 +16,9 @@
 (22 characters), and our own `strandline.boot.id`, `strandline.adopted` and `strandline.suspect.directories`; Kafka
 keeps keys that it does not know, and so do we.
 
-Rules: the marker is removed, durably, before anything is loaded. The boot id is brought up to date only when nothing
-may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a kill in between must not hide
-it.
+Rules: the marker is removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
+to date only when nothing may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a
+kill in between must not hide it.
 
 Kafka may have had the folder before us, or between two lives of ours: then its clean marker is not ours. From then on
 until every log was loaded the folder is foreign (`strandline.adopted` is missing): no list of ours is believed, and
@@ -37,6 +39,7 @@ from typing import TYPE_CHECKING
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, FileLock, read_file
+from strandline.storage.checkpoint_files import CheckpointFiles
 from strandline.storage.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
@@ -47,7 +50,6 @@ from strandline.storage.checkpoints import (
     read_bounds,
     read_offsets,
     write_atomically,
-    write_offsets,
 )
 from strandline.storage.directory_health import DirectoryHealth
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
@@ -56,10 +58,12 @@ from strandline.storage.recovery import KnownState
 from strandline.storage.removal import DELETE_SUFFIX
 from strandline.storage.segment_manifest import (
     MANIFEST,
-    SegmentSizes,
-    decode_marker,
+    ListedLog,
+    OrderlyStop,
     encode_marker,
+    list_logs,
     read_manifest,
+    read_marker,
     write_manifest,
 )
 
@@ -100,10 +104,11 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
-        self.segments: dict[TopicPartition, SegmentSizes] = {}
-        """Of the logs at the orderly stop before this start; empty after any other."""
-        self._segments_crc: int | None = None
-        """Of the list that belongs to the marker."""
+        self.listed: dict[TopicPartition, ListedLog] = {}
+        """The logs at the orderly stop before this start; empty after any other."""
+        self._files = CheckpointFiles(disk, path)
+        self._marker: bytes | None = None
+        """What the marker is to say."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
         self._is_lossy_next = False
@@ -130,17 +135,17 @@ class LogDirectory:
             raise LogDirUnusable(self.path, error) from error
         try:
             self._remove_temporaries()
-            self._read_identity(new_directory_id)
+            stop = self._read_identity(new_directory_id)
+            self._files.open(stop.checkpoints if stop is not None else None, self._report)
             self._take_marker()
             self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
             self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
             self.high_watermarks, marks_whole = read_bounds(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
             self.bounds_known = points_whole and marks_whole
             self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
-            if self._segments_crc is not None:
+            if stop is not None:
                 path = f"{self.path}/{MANIFEST}"
-                self.segments = read_manifest(self._disk, path, self._segments_crc, self._report)
-                self._segments_crc = None
+                self.listed = read_manifest(self._disk, path, stop.segments_crc, self._report)
         except OSError as error:
             self.unlock()
             raise LogDirUnusable(self.path, error) from error
@@ -160,7 +165,8 @@ class LogDirectory:
             if name.endswith(TEMPORARY_SUFFIX) and not self._disk.is_dir(f"{self.path}/{name}"):
                 self._disk.unlink(f"{self.path}/{name}")
 
-    def _read_identity(self, new_directory_id: str) -> None:
+    def _read_identity(self, new_directory_id: str) -> OrderlyStop | None:
+        """Returns what our marker vouches for, where there is one."""
         path = f"{self.path}/{META_PROPERTIES}"
         boot_id = self._disk.boot_id()
         if not self._disk.exists(path):
@@ -168,7 +174,7 @@ class LogDirectory:
             self._meta[ADOPTED_KEY] = "1"
             self.may_have_lost_data = True  # an empty or replaced folder: what this broker acknowledged before is gone
             self._write_meta()
-            return
+            return None
         try:
             self._meta = parse_properties(read_file(self._disk, path, max_bytes=2**20).decode())
         except ValueError as error:
@@ -177,9 +183,10 @@ class LogDirectory:
         if found != str(self._broker_id):
             raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
         self.was_clean = self._disk.exists(f"{self.path}/{CLEAN_MARKER}")
+        stop: OrderlyStop | None = None
         if self.was_clean:
-            self._segments_crc = self._read_marker()
-            if self._segments_crc is None and self._meta.pop(ADOPTED_KEY, None) is not None:
+            stop = read_marker(self._disk, f"{self.path}/{CLEAN_MARKER}")
+            if stop is None and self._meta.pop(ADOPTED_KEY, None) is not None:
                 self._write_meta()
         self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
@@ -189,15 +196,10 @@ class LogDirectory:
             if not self.may_have_lost_data:
                 self._meta[BOOT_ID_KEY] = boot_id
             self._write_meta()
-
-    def _read_marker(self) -> int | None:
-        try:
-            return decode_marker(read_file(self._disk, f"{self.path}/{CLEAN_MARKER}"))
-        except ValueError:  # absurdly large
-            return None
+        return stop
 
     def _take_marker(self) -> None:
-        if self.was_clean:
+        if self._disk.exists(f"{self.path}/{CLEAN_MARKER}"):  # also where nobody knows whose it is
             self._disk.unlink(f"{self.path}/{CLEAN_MARKER}")
             self._disk.fsync_dir(self.path)
 
@@ -242,6 +244,7 @@ class LogDirectory:
 
     def known_state(self, tp: TopicPartition) -> KnownState:
         """What the checkpoints say of a log here."""
+        listed = self.listed.get(tp)
         return KnownState(
             clean=self.was_clean,
             may_have_lost_data=self.may_have_lost_data,
@@ -249,7 +252,8 @@ class LogDirectory:
             high_watermark=self.high_watermarks.get(tp, 0),
             log_start_offset=self.log_start_offsets.get(tp, 0),
             compacted_below=self.compacted_offsets.get(tp, 0),
-            listed=self.segments.get(tp),
+            listed=listed.segments if listed is not None else None,
+            epochs_crc=listed.epochs_crc if listed is not None else None,
             bounds_known=self.bounds_known,
             on_loss=self.note_loss,
             is_foreign=ADOPTED_KEY not in self._meta or tp not in self.recovery_points,
@@ -343,14 +347,18 @@ class LogDirectory:
 
     def write_segments(self, logs: Iterable[Log]) -> None:
         """What the next start shall find, written just before the marker. Blocking."""
-        segments = {
-            log.topic_partition: [(segment.base_offset, segment.size_bytes) for segment in log.segments] for log in logs
+        contents = {
+            RECOVERY_POINTS: self.recovery_points,
+            HIGH_WATERMARKS: self.high_watermarks,
+            LOG_START_OFFSETS: self.log_start_offsets,
+            COMPACTED_OFFSETS: self.compacted_offsets,
         }
-        self._segments_crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", segments)
+        crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", list_logs(logs))
+        self._marker = encode_marker(crc, self._files.settle(contents))
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            write_offsets(self._disk, f"{self.path}/{name}", offsets)
+            self._files.write(name, offsets)
         except OSError as error:
             self.health.fail(f"writing {name} failed", error)
             raise
@@ -359,7 +367,7 @@ class LogDirectory:
         """Leave the marker where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
         try:
             if clean and not self._is_lossy_next:  # the marker would say that nothing is lost
-                write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", encode_marker(self._segments_crc))
+                write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", self._marker or encode_marker(None))
         finally:
             self.unlock()
 

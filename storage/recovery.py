@@ -13,8 +13,8 @@ Steps (001, LogManager; the numbers are in the code):
 5. of the last segment the end is looked at, by headers (after a clean stop little more is read, in step 7);
 6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
    Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`claims`);
-7. the epochs have to agree with the batches on both sides of each boundary (`epoch_check`; after a clean stop the
-   latest ones are looked at), or are built anew from all headers;
+7. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
+   (`stored_epochs`; after a clean stop the latest ones are looked at), or are built anew from all headers;
 8. a folder that another program may have written (`KnownState.is_foreign`) is refused where it holds batches of
    transactions: they need read_committed. That takes a look at every header, so only such folders are searched.
    Otherwise the walks below would see one: producers of our own cannot write it;
@@ -42,15 +42,12 @@ from typing import TYPE_CHECKING
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import FolderEntry
 from strandline.storage.checkpoints import (
-    LEADER_EPOCHS,
     PARTITION_METADATA,
-    read_epochs,
     read_partition_metadata,
 )
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
-from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
@@ -61,6 +58,7 @@ from strandline.storage.scan import ScannedSegment, ScanTask, scan_segment, walk
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
+from strandline.storage.stored_epochs import read_stored, true_epochs
 from strandline.storage.tail import activate
 from strandline.storage.time_index import TimeIndex
 
@@ -89,6 +87,8 @@ class KnownState:
     """What the cleaner went over."""
     listed: Sequence[tuple[int, int]] | None = None
     """(base offset, size) of the segments at the clean stop; None where nobody wrote it down."""
+    epochs_crc: int | None = None
+    """CRC-32C of the epoch file at that stop."""
     bounds_known: bool = True
     """Recovery point and high watermark were read from checkpoints that are whole."""
     on_loss: Callable[[], None] = lambda: None
@@ -143,20 +143,21 @@ def load_steps(
     segments, orphans = _find_segments(context, folder, config, entries)
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
-    if not (known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)):
+    is_as_listed = known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)
+    if not is_as_listed:
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
     if first_unsafe == len(segments):  # else what is checked next may refuse the log, too: then it stays as it is
         _mend_indexes(context, segments, orphans, entries)
-    epochs = LeaderEpochCache(read_epochs(context.disk, f"{folder}/{LEADER_EPOCHS}", context.report))
+    stored_epochs = read_stored(context, folder, known.epochs_crc)
     if first_unsafe < len(segments):
         scanned = yield _scan_tasks(segments, first_unsafe, known)
         safe = segments[:first_unsafe]
-        segments = _take_scans(context, folder, segments, first_unsafe, scanned, epochs, known)
+        segments = _take_scans(context, folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
         _mend_indexes(context, safe, orphans, entries)
     is_new = not segments
     if is_new:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]
-        epochs.clear()
+        stored_epochs.cache.clear()
     listed = SegmentList(context, folder, segments, random)
     log_end_offset = _open_end(context, folder, listed.active, known)
     was_cut = listed.size_bytes < size_bytes
@@ -167,11 +168,8 @@ def load_steps(
         listed = SegmentList(context, folder, segments, random)
         log_end_offset = log_start_offset
         is_new = True
-    epochs.truncate_to(log_end_offset)
-    epochs.start_at(log_start_offset)
-    if not epochs_agree(listed, epochs, log_start_offset, log_end_offset, thorough=not known.clean):
-        context.report("epochs-rebuilt", log=folder)
-        epochs = epochs_from_headers(listed, log_start_offset)
+    bounds = log_start_offset, log_end_offset
+    epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
     if known.is_foreign:
         check_untransactional(context, listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))

@@ -183,6 +183,7 @@ def audit_start(
         assert log.recovery_point <= max(points.get(tp, 0) for points in on_disk)
     check_folders(disk, manager)
     assert may_lose or not [path for path in disk.content() if path.endswith(".damaged")]
+    assert not manager.was_clean or not {"checkpoint-not-as-written", "epochs-rebuilt"} & {*site.reports.names()}
     once = _lasting(disk)
     disk.kill()
     manager = site.start()

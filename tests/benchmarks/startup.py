@@ -1,16 +1,19 @@
 """How long a broker's storage takes to start: after a clean stop and after a kill, cold and warm, by threads.
 
-    python tests/benchmarks/startup.py [--partitions 1000] [--segments 10] [--scan-mb 1024] [--output json] [--keep DIR]
+    python tests/benchmarks/startup.py [--partitions 1000] [--segments 10] [--epochs 20] [--scan-mb 1024]
+                                       [--output json] [--keep DIR]
 
 It builds its own folder: small logs of many segments for the clean start (whose time depends on the number of files,
 not on their size), and some partitions of one large unflushed segment each for the start after a kill, which checks
-every batch. *Warm*: the folder was just written. *Cold*: file contents were dropped from the page cache
-(posix_fadvise), and as root, with --drop-caches, the kernel's names and inodes, too. Nothing is asserted.
+every batch. *Clean, no checksums*: the latest epochs are held against the batches, because nothing tells that their
+file is the one that was written. *Warm*: the folder was just written. *Cold*: file contents were dropped from the page
+cache (posix_fadvise), and as root, with --drop-caches, the kernel's names and inodes, too. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -33,11 +36,11 @@ from strandline.runtime.config import BrokerConfig, load_broker_config, topic_co
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment
-from strandline.storage.checkpoints import RECOVERY_POINTS, write_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, write_offsets
 from strandline.storage.log import Log
 from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.storage.log_manager import LogManager
-from strandline.storage.segment_manifest import MANIFEST, SegmentSizes, encode_marker, write_manifest
+from strandline.storage.segment_manifest import MANIFEST, ListedLog, encode_marker, list_logs, write_manifest
 
 INDEX_INTERVAL = "4096"
 
@@ -74,34 +77,40 @@ def batches(record_bytes: int, batch_bytes: int) -> Iterator[Any]:
         yield validate_produced(memoryview(bytearray(template)), max_batch_bytes=2**30)
 
 
-def fill_log(log: Log, source: Iterator[Any], *, segments: int = 0, size_bytes: int = 0) -> None:
+def fill_log(log: Log, source: Iterator[Any], *, segments: int = 0, size_bytes: int = 0, epochs: int = 1) -> None:
+    """epochs: so many, one batch of each but of the last."""
+    epoch = 0
     while len(log.segments) < segments or log.size_bytes < size_bytes:
-        log.append_as_leader(next(source), 0)
+        log.append_as_leader(next(source), epoch)
+        epoch = min(epoch + 1, epochs - 1)
 
 
 def build_clean(
-    root: str, partitions: int, segments: int
-) -> tuple[BrokerConfig, Mapping[TopicPartition, SegmentSizes]]:
+    root: str, partitions: int, segments: int, epochs: int
+) -> tuple[BrokerConfig, Mapping[TopicPartition, ListedLog]]:
     """Many logs, each a copy of the first: 16 KB per segment."""
     config = config_of(log_segment_bytes="16384")
     manager = manager_of(root, config)
     manager.load()
     log = manager.create(TopicPartition("t", 0), bytes(range(16)))
-    fill_log(log, batches(1000, 1000), segments=segments)
+    fill_log(log, batches(1000, 1000), segments=segments, epochs=epochs)
     manager.mark_loss_handled()
-    sizes = [(segment.base_offset, segment.size_bytes) for segment in log.segments]
+    (listed,) = list_logs([log]).values()
     end_offset = log.log_end_offset
     manager.close(clean=True)
     everywhere = [TopicPartition("t", number) for number in range(partitions)]
     for tp in everywhere[1:]:
         shutil.copytree(f"{root}/t-0", f"{root}/{tp}")
-    write_offsets(PosixDisk(), f"{root}/{RECOVERY_POINTS}", dict.fromkeys(everywhere, end_offset))
-    return config, dict.fromkeys(everywhere, sizes)
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+        write_offsets(PosixDisk(), f"{root}/{name}", dict.fromkeys(everywhere, end_offset))
+    return config, dict.fromkeys(everywhere, listed)
 
 
-def leave_clean(root: str, segments: Mapping[TopicPartition, SegmentSizes]) -> None:
+def leave_clean(root: str, logs: Mapping[TopicPartition, ListedLog], *, with_checksums: bool) -> None:
     """As an orderly stop does."""
-    crc = write_manifest(PosixDisk(), f"{root}/{MANIFEST}", segments)
+    if not with_checksums:
+        logs = {tp: ListedLog(listed.segments) for tp, listed in logs.items()}
+    crc = write_manifest(PosixDisk(), f"{root}/{MANIFEST}", logs)
     Path(root, CLEAN_MARKER).write_bytes(encode_marker(crc))
 
 
@@ -143,14 +152,14 @@ def start(root: str, config: BrokerConfig, threads: int, environment: Environmen
 
 def measure(arguments: argparse.Namespace, root: str) -> Iterator[dict[str, Any]]:
     clean_root, unclean_root = f"{root}/clean", f"{root}/unclean"
-    config, listed = build_clean(clean_root, arguments.partitions, arguments.segments)
-    for cold in (False, True):
-        for threads in (1, 4):
-            leave_clean(clean_root, listed)
-            if cold:
-                chill(clean_root, arguments.drop_caches)
-            seconds, _ = start(clean_root, config, threads, production_environment())
-            yield row("clean", cold, threads, seconds, arguments.partitions, 0)
+    config, listed = build_clean(clean_root, arguments.partitions, arguments.segments, arguments.epochs)
+    for cold, threads, with_checksums in itertools.product((False, True), (1, 4), (True, False)):
+        leave_clean(clean_root, listed, with_checksums=with_checksums)
+        if cold:
+            chill(clean_root, arguments.drop_caches)
+        seconds, _ = start(clean_root, config, threads, production_environment())
+        stop = "clean" if with_checksums else "clean, no checksums"
+        yield row(stop, cold, threads, seconds, arguments.partitions, 0)
     for cold in (False, True):
         if cold:
             chill(clean_root, arguments.drop_caches)
@@ -184,6 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--partitions", type=int, default=1000, help="of the clean start")
     parser.add_argument("--segments", type=int, default=10, help="of each of them")
+    parser.add_argument("--epochs", type=int, default=20, help="of each of them, the batches of one each but the last")
     parser.add_argument("--scan-mb", type=int, default=1024, help="to be checked after a kill, all together")
     parser.add_argument("--scan-partitions", type=int, default=8)
     parser.add_argument("--record", type=int, default=1000, help="bytes of a record")

@@ -33,6 +33,11 @@ def rewrite(site: StorageSite, name: str, old: bytes, new: bytes) -> None:
     site.disk.write(f"/logs/{name}", content.replace(old, new))
 
 
+def forget_checksums(site: StorageSite) -> None:
+    """As if a Kafka had stopped in order."""
+    site.disk.write("/logs/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":-1}')
+
+
 # --- the log start ----------------------------------------------------------------------------------------------------
 
 
@@ -48,6 +53,8 @@ def started_at_45(site: DamageSite) -> LogManager:
 def test_a_log_start_behind_the_log_end_is_not_believed_and_costs_no_record(how: str) -> None:
     site = DamageSite()
     site.stop(started_at_45(site), how)
+    if how == "clean":
+        forget_checksums(site)
     rewrite(site, LOG_START_OFFSETS, b"t 0 45", b"t 0 445")
     before = {name: content for name, content in site.everything().items() if name.endswith(".log")}
     assert findings(site)["log-start-disbelieved"] == "repair"
@@ -173,10 +180,11 @@ def test_an_offset_of_a_last_batch_that_was_damaged_is_not_believed_for_the_end_
 # --- epochs -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize("segment_bytes", [300, 700, 100_000])
 @pytest.mark.parametrize("wrong", [b"3 28", b"3 12", b"3 21", b"3 19", b"4 20", b"1 20", b"2 20", None])
 def test_a_wrong_entry_in_the_middle_of_the_epochs_is_found_after_a_clean_stop(
-    site: StorageSite, wrong: bytes | None, segment_bytes: int
+    site: StorageSite, wrong: bytes | None, segment_bytes: int, has_checksums: bool
 ) -> None:
     site.config = replace(site.config, segment_bytes=segment_bytes, index_interval_bytes=100)
     manager = site.start()
@@ -185,6 +193,8 @@ def test_a_wrong_entry_in_the_middle_of_the_epochs_is_found_after_a_clean_stop(
         fill(log, 20, epoch=epoch)
     manager.flush_all()
     manager.close(clean=True)
+    if not has_checksums:
+        forget_checksums(site)
     name = f"{TP}/leader-epoch-checkpoint"
     if wrong is None:
         rewrite(site, name, b"3 20\n", b"")
@@ -197,10 +207,11 @@ def test_a_wrong_entry_in_the_middle_of_the_epochs_is_found_after_a_clean_stop(
     assert site.reports.names() == ["epochs-rebuilt"]
 
 
+@pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize("index_damage", [None, b"", b"\x7e" * 80, b"xyz"])
 @pytest.mark.parametrize("log_start", [0, 7, 20, 33, 41])
 def test_right_epochs_are_believed_wherever_they_lie(
-    site: StorageSite, log_start: int, index_damage: bytes | None
+    site: StorageSite, log_start: int, index_damage: bytes | None, has_checksums: bool
 ) -> None:
     site.config = replace(site.config, segment_bytes=700, index_interval_bytes=100)
     manager = site.start()
@@ -212,6 +223,8 @@ def test_right_epochs_are_believed_wherever_they_lie(
     manager.flush_all()
     manager.checkpoint_log_starts()
     manager.close(clean=True)
+    if not has_checksums:
+        forget_checksums(site)
     if index_damage is not None:
         for name in file_names(site.disk, ".index"):
             site.disk.write(f"{FOLDER}/{name}", index_damage)
@@ -240,6 +253,7 @@ def test_a_compacted_offset_behind_the_sealed_segments_is_not_believed_and_no_de
     assert compacted_below > 0
     manager.checkpoint_high_watermarks({TP: end_offset})
     manager.close(clean=True)
+    forget_checksums(site)
     rewrite(site, COMPACTED_OFFSETS, b"t 0 %d" % compacted_below, b"t 0 %d" % end_offset)
     assert findings(site)["compacted-offset-disbelieved"] == "repair"
     log = site.start().logs[TP]

@@ -62,11 +62,15 @@ def make_transactional(site: StorageSite, name: str) -> None:
 
 def test_our_marker_is_one_that_kafka_reads(site: StorageSite) -> None:
     marker = json.loads(site.disk.read(MARKER))
-    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 3
-    assert decode_marker(encode_marker(4_000_000_000)) == 4_000_000_000
+    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 4
+    checkpoints = {"one": 4_100_000_000, "none": None}
+    assert decode_marker(encode_marker(4_000_000_000, checkpoints)) == (4_000_000_000, checkpoints)
+    assert decode_marker(encode_marker(17)) == (17, None)
 
 
-@pytest.mark.parametrize("marker", [KAFKAS_MARKER, b"", b"\xff{", b"[]", b'{"strandlineSegments": "x"}'])
+@pytest.mark.parametrize(
+    "marker", [KAFKAS_MARKER, b"", b"\xff{", b"[]", b'{"strandlineSegments": "x"}', encode_marker(None)]
+)
 def test_any_other_marker_is_not_ours(marker: bytes) -> None:
     assert decode_marker(marker) is None
 

@@ -1,0 +1,86 @@
+"""The epoch cache of a log as its file says it, and whether that is believed.
+
+Three cases, by the checksum that an orderly stop leaves in its list (`segment_manifest`):
+
+* it agrees, and the segments are the listed ones: the file says what it said then;
+* it does not: somebody changed the file. Nothing of it is taken, the epochs are built anew from all headers and
+  written at once, since the next start may have no checksum to tell by;
+* there is none (an unclean stop, a folder of Kafka's): the batches have to agree (`epoch_check`), else the same.
+
+A log without epochs has an empty file or none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import crc32c
+
+from strandline.runtime.disk import read_file
+from strandline.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs, write_atomically
+from strandline.storage.context import StorageContext
+from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
+from strandline.storage.leader_epochs import LeaderEpochCache
+from strandline.storage.segment_list import SegmentList
+
+_NO_EPOCHS = encode_epochs(())
+
+
+class StoredEpochs(NamedTuple):
+    cache: LeaderEpochCache
+    is_as_written: bool | None
+    """Whether the file is that of the orderly stop; None where nobody wrote down which that was."""
+
+
+def read_stored(context: StorageContext, folder: str, expected_crc: int | None) -> StoredEpochs:
+    """Of the log in `folder`. Blocking. OSError from the disk."""
+    path = f"{folder}/{LEADER_EPOCHS}"
+    try:
+        content = read_file(context.disk, path)
+    except FileNotFoundError:
+        content = _NO_EPOCHS
+    except ValueError as error:  # absurdly large
+        context.report("checkpoint-unreadable", path=path, why=str(error))
+        content = b""
+    if expected_crc is not None and crc32c.crc32c(content) != expected_crc:
+        return StoredEpochs(LeaderEpochCache(), False)
+    cache = LeaderEpochCache(decode_epochs(content, path, context.report))
+    if encode_epochs(cache.entries) != content:
+        cache.version += 1  # the next flush writes what was understood of it
+    return StoredEpochs(cache, None if expected_crc is None else True)
+
+
+def true_epochs(
+    context: StorageContext,
+    segments: SegmentList,
+    stored: StoredEpochs,
+    bounds: tuple[int, int],
+    *,
+    is_clean: bool,
+    is_as_listed: bool,
+) -> LeaderEpochCache:
+    """The epochs of the log: what was stored, or what the batches say. bounds: log start and end offset. is_clean: the
+    stop was an orderly one. is_as_listed: the segments are those of that stop. Blocking. OSError from the disk."""
+    cache = stored.cache
+    log_start_offset, log_end_offset = bounds
+    cache.truncate_to(log_end_offset)
+    cache.start_at(log_start_offset)
+    if stored.is_as_written and is_clean and is_as_listed and _reaches(cache, log_start_offset, log_end_offset):
+        return cache
+    may_be_true = stored.is_as_written is not False
+    if may_be_true and epochs_agree(segments, cache, log_start_offset, log_end_offset, thorough=not is_clean):
+        return cache
+    path = f"{segments.folder}/{LEADER_EPOCHS}"
+    context.report("epochs-rebuilt", log=segments.folder, path=path)
+    cache = epochs_from_headers(segments, log_start_offset)
+    if stored.is_as_written is False:
+        write_atomically(context.disk, path, encode_epochs(cache.entries))
+    cache.version += 1
+    return cache
+
+
+def _reaches(cache: LeaderEpochCache, log_start_offset: int, log_end_offset: int) -> bool:
+    """Whether every offset has its epoch: the log start may be lower now than it was (`claims`)."""
+    if log_start_offset == log_end_offset:
+        return not cache.entries
+    return bool(cache.entries) and cache.entries[0].start_offset <= log_start_offset
