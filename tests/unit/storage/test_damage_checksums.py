@@ -7,10 +7,14 @@ Each byte of each of five files, every digit in several ways: none of it is beli
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 
+import crc32c
 import pytest
 
+from strandline.protocol.record_validation import validate_produced
+from strandline.protocol.records import build_batch
 from strandline.storage import stored_epochs
 from strandline.storage.checkpoints import (
     COMPACTED_OFFSETS,
@@ -23,9 +27,10 @@ from strandline.storage.head import raise_log_start
 from strandline.storage.log_check import Finding, check_directories
 from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.storage.log_manager import LogManager
-from strandline.storage.segment_manifest import MANIFEST, read_marker
+from strandline.storage.segment_manifest import MANIFEST, encode_marker, read_marker
+from strandline.testkit.cleaning import clean
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
-from strandline.testkit.storage_site import TP, SmallLogConfig, epochs, fill, offsets, records
+from strandline.testkit.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
 
 EPOCHS = 20
 """More than are held against the log where there is no checksum."""
@@ -33,6 +38,7 @@ LOG_START, HIGH_WATERMARK, END = 13, 51, 60
 OFFSET_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 EPOCH_FILE = f"{TP}/{LEADER_EPOCHS}"
 NOT_AS_WRITTEN = "checkpoint-not-as-written"
+KAFKAS_MARKER = b'{"version":0,"brokerEpoch":-1}'
 TOLD = {NOT_AS_WRITTEN, "epochs-rebuilt"}
 
 
@@ -126,6 +132,25 @@ def test_a_checkpoint_that_nobody_wrote_is_not_believed(name: str) -> None:
     assert told(site) == [(NOT_AS_WRITTEN, f"{site.root}/{name}")]
 
 
+def test_an_epoch_that_no_batch_tells_of_is_not_believed_by_the_next_start_either() -> None:
+    """Compaction left nothing of it: a wrong start offset contradicts no batch."""
+    site = DamageSite(config=SmallLogConfig(segment_bytes=100_000))
+    log = site.start().create(TP, TOPIC_ID)
+    for epoch, keys in ((0, (b"a", b"b")), (3, (b"x", b"x", b"x")), (5, (b"x", b"c"))):
+        for key in keys:
+            batch = bytearray(build_batch([(1000, key, b"v")], "none", None))
+            log.append_as_leader(validate_produced(memoryview(batch), max_batch_bytes=2**20), epoch)
+    log.roll()
+    clean(log, site.disk)
+    assert offsets(log) == [0, 1, 5, 6] and epochs(log) == [(0, 0), (3, 2), (5, 5)]
+    site.disk.kill()
+    manager = site.start()
+    manager.close(clean=True)
+    write(site, EPOCH_FILE, b"0\n3\n0 0\n3 4\n5 5\n")
+    for _ in range(2):
+        assert epochs(site.restart().logs[TP]) == [(0, 0), (5, 2)]
+
+
 def test_they_are_noticed_where_the_list_of_segments_is_damaged_too() -> None:
     site, _ = stopped()
     write(site, MANIFEST, b"junk")
@@ -150,12 +175,21 @@ def test_what_is_as_it_was_is_believed_without_a_look_at_the_batches(monkeypatch
     assert len(epochs(log)) == EPOCHS - LOG_START // 3 and manager.high_watermarks[TP] == HIGH_WATERMARK
 
 
-@pytest.mark.parametrize("marker", [b'{"version":0,"brokerEpoch":-1}', b"", None])
+def list_without_checksums(site: DamageSite) -> bytes:
+    """The list of an earlier release; returns its marker."""
+    content = re.sub(rb" epochs:[0-9]+", b"", site.disk.read(f"{site.root}/{MANIFEST}"))
+    write(site, MANIFEST, content)
+    return encode_marker(crc32c.crc32c(content))
+
+
+@pytest.mark.parametrize(
+    "marker", [lambda site: KAFKAS_MARKER, lambda site: b"", lambda site: None, list_without_checksums]
+)
 def test_without_a_checksum_the_epochs_are_held_against_the_batches(
-    marker: bytes | None, monkeypatch: pytest.MonkeyPatch
+    marker: Callable[[DamageSite], bytes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, _ = stopped()
-    write(site, CLEAN_MARKER, marker)
+    write(site, CLEAN_MARKER, marker(site))
     monkeypatch.setattr(stored_epochs, "epochs_agree", no_proof)
     with pytest.raises(AssertionError, match="held against"):
         site.start()
@@ -185,7 +219,7 @@ def cut(manager: LogManager) -> None:
 
 def created(manager: LogManager) -> None:
     manager.delete(TP)
-    manager.create(TP, bytes(range(16)))
+    manager.create(TP, TOPIC_ID)
 
 
 @pytest.mark.parametrize("change", [lambda manager: None, emptied, begun_anew, cut, created])
@@ -204,10 +238,13 @@ def test_stop_after_stop_nothing_is_taken_for_damage(change: Callable[[LogManage
 
 @pytest.mark.parametrize("name", [*OFFSET_FILES, EPOCH_FILE])
 @pytest.mark.parametrize("junk", [b"nonsense\n", b"\xff", b"gone 3 x\n"])
-def test_what_a_start_left_out_of_a_file_is_gone_from_it_at_the_stop(name: str, junk: bytes) -> None:
+@pytest.mark.parametrize("marker", [KAFKAS_MARKER, None])
+def test_what_a_start_left_out_of_a_file_is_gone_from_it_at_the_stop(
+    marker: bytes | None, name: str, junk: bytes
+) -> None:
     """Not vouched for, and not taken for new damage either."""
     site, _ = stopped()
-    site.disk.unlink(f"{site.root}/{CLEAN_MARKER}")
+    write(site, CLEAN_MARKER, marker)
     write(site, name, site.disk.read(f"{site.root}/{name}") + junk)
     manager = site.start()
     assert site.reports.events
