@@ -58,7 +58,7 @@ TOPIC_KEYS: tuple[TopicKey, ...] = (
     _row("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "Share of dirty bytes to start cleaning at."),
     _row("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Records younger than this are not compacted."),
     _row("min.insync.replicas", "min.insync.replicas", "Replicas in sync that acks=all needs."),
-    _row("preallocate", "log.preallocate", "Reserve a segment's space when it is created."),
+    _row("preallocate", "log.preallocate", "Reserve segment.bytes on the disk for each new segment (Linux)."),
     _row("retention.bytes", "log.retention.bytes", "Most bytes of a partition; -1: no limit."),
     _row("retention.ms", "log.retention.ms", "Records older may be deleted; -1: never."),
     _row("segment.bytes", "log.segment.bytes", "A segment is closed at this size."),

@@ -51,6 +51,8 @@ class LogConfig(Protocol):
     def retention_bytes(self) -> int: ...
     @property
     def file_delete_delay_ms(self) -> int: ...
+    @property
+    def preallocate(self) -> bool: ...
 
 
 class Evictable(Protocol):
@@ -143,6 +145,8 @@ class StorageContext:
     loaded_indexes: SecondChanceCache = field(default_factory=lambda: SecondChanceCache(DEFAULT_INDEX_BYTES))
     removals: Removals = field(default_factory=Removals)
     """Files that were put aside, until they are unlinked: the broker's, the log manager's own."""
+    unreservable: set[str] = field(default_factory=set)
+    """Log directories whose file systems reserve no space (`reserving`): reported once, whichever log found out."""
     directory: DirectoryHealth = field(default_factory=DirectoryHealth)
     """Of the log directory that this context serves."""
     rebuilds: RebuildPlace = field(default_factory=RebuildPlace)

@@ -163,13 +163,13 @@ class Flushes:
 
     def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
-        counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written.
-        LogStorageError."""
+        counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written, and
+        reserved space is given back. LogStorageError."""
         self._health.check()
         active = self._segments.active
         try:
             if final:
-                active.note_final_timestamp()
+                active.finish()
                 self._producers.capture(log_end_offset)
             active.indexes.flush()
         except OSError as error:

@@ -375,14 +375,13 @@ class Log:
         self._flushes.completed(offset, self.log_end_offset)
 
     def close(self) -> None:
-        """Write index tails (not synced) and release descriptors and memory. Idempotent; OSError is reported only,
-        since an index is rebuilt from its log."""
+        """Write index tails (not synced), release descriptors, memory and reserved space. Idempotent; OSError is
+        reported only, since an index is rebuilt from its log."""
         try:
             if self.failure is None:
-                self._active.note_final_timestamp()
-                self._active.indexes.flush()
+                self._active.finish()
         except OSError as error:
-            self.fail("writing an index failed", error)
+            self.fail("finishing its last segment failed", error)
         self.health.close()
         self.segments.release()
         self._boundaries.forget()

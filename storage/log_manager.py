@@ -389,11 +389,11 @@ class LogManager:
                 broken.add(self._directory_of[tp].path)
         if clean:
             self._directories.each_online(CHECKPOINT_FAILED, self._write_last_words)
+        for log in self.logs.values():  # while the directories are locked: nobody else writes to the files
+            log.close()
         self._directories.mark_suspects()
         for directory in self._directories:
             try:
                 directory.close(clean=clean and directory.path not in broken and directory.health.failure is None)
             except OSError as error:
                 self._report("log-dir-close-failed", path=directory.path, error=str(error))
-        for log in self.logs.values():
-            log.close()

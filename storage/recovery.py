@@ -1,7 +1,8 @@
 """Loading one log from its folder: after a clean stop by a glance, after a crash by checking what may be torn.
 
 Steps (001, LogManager; the numbers are in the code):
-1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from;
+1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from.
+   After an unclean stop what was reserved for a segment is given back (`reserving`);
 2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
    checked when it is loaded). That is done once it is sure that the log is not refused by 3 or 4;
 3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
@@ -54,6 +55,7 @@ from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.producer_loading import check_untransactional
 from strandline.storage.producer_log import LogProducers
 from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapshots
+from strandline.storage.reserving import give_back_leftovers
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segment, walk_headers
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
@@ -140,6 +142,8 @@ def load_steps(
 ) -> LoadSteps:
     """As `load_log`, but yields the segments to be checked, at most once, and is sent what `scan_segment` found."""
     entries = _tidy(context, folder)
+    if not known.clean:
+        give_back_leftovers(context.disk, folder, entries)
     segments, orphans = _find_segments(context, folder, config, entries)
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)

@@ -15,6 +15,7 @@ from strandline.storage.context import PooledFile, StorageContext
 from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.rebuilding import RebuildFirst
+from strandline.storage.reserving import give_back
 from strandline.storage.scan import IndexBuilder, build_indexes, walk_headers, walk_segment
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
@@ -270,6 +271,7 @@ class Segment:
         "first_timestamp_ms",
         "index_interval_bytes",
         "indexes",
+        "is_reserved",
         "log",
         "max_timestamp_ms",
         "max_timestamp_offset",
@@ -304,6 +306,8 @@ class Segment:
         """Bytes appended since the last index entry."""
         self.written_back_bytes = 0
         """Up to where background write-back was started."""
+        self.is_reserved = False
+        """Space is kept behind its end (`reserving`)."""
 
     @classmethod
     def create(
@@ -342,10 +346,17 @@ class Segment:
         self.indexes.time.truncate_to_offset(next_offset)
         self.log.get().truncate(self.size_bytes)
 
-    def seal(self) -> None:
-        """No more appends: write the indexes and let them be evicted. OSError from the disk."""
+    def finish(self) -> None:
+        """No more appends: write the indexes, give back what is reserved. Idempotent. OSError from the disk."""
         self.note_final_timestamp()
         self.indexes.flush()
+        if self.is_reserved:
+            give_back(self._context.disk, self.log.get())
+            self.is_reserved = False
+
+    def seal(self) -> None:
+        """It is not the active one any more: finish it and let the indexes be evicted. OSError from the disk."""
+        self.finish()
         self.indexes.unpin()
         self.sealed_timestamp_ms = self.max_timestamp_ms
 

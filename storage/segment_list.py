@@ -15,6 +15,7 @@ from strandline.runtime.disk import Disk
 from strandline.storage import reading
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
+from strandline.storage.reserving import reserve
 from strandline.storage.segment import Segment
 from strandline.storage.tail import activate
 
@@ -162,11 +163,14 @@ class SegmentList:
 def create_segment(
     context: StorageContext, folder: str, base_offset: int, config: LogConfig, stream: random.Random
 ) -> Segment:
-    """A new active segment; its age limit is shortened by up to `segment.jitter.ms`, so that logs that were created
-    together do not all roll together."""
+    """A new active segment, with its space where `preallocate` says so; its age limit is shortened by up to
+    `segment.jitter.ms`, so that logs that were created together do not all roll together."""
     jitter_ms = stream.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
     jitter_ms = min(jitter_ms, config.segment_ms)
-    return Segment.create(context, folder, base_offset, config.index_interval_bytes, jitter_ms)
+    segment = Segment.create(context, folder, base_offset, config.index_interval_bytes, jitter_ms)
+    if config.preallocate:
+        reserve(context, segment, config.segment_bytes)
+    return segment
 
 
 def _base_offset(segment: Segment) -> int:

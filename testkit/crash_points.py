@@ -10,7 +10,7 @@ Lawful after a kill: the state before or the one after, or what the operation's 
 operation's end, the one after. After a power failure: all that was durable at that point (below the recovery point in
 memory), and as a whole a run without a hole of what the log was at some time.
 
-Endings that leave the same bytes on the disk, with the same demands, are judged once. `Tally` counts.
+Endings that leave the same bytes on the disk and as much space, with the same demands, are judged once. `Tally` counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.log_audit import LogState, States, audit_start, is_run_of
 from strandline.testkit.storage_site import StorageSite
 
-CHANGES = frozenset(["pwritev", "truncate", "fsync", "rename", "unlink", "rmdir", "makedirs", "fsync_dir", "open"])
+CHANGES = frozenset(
+    ["pwritev", "truncate", "fsync", "rename", "unlink", "rmdir", "makedirs", "fsync_dir", "open", "reserve"]
+)
 """Disk operations that change something (`open` may create); between two others a crash finds what the first left."""
 
 
@@ -271,7 +273,7 @@ def survive_every_crash(
             count += 1
             promises = tuple(sorted(point.durable.items()))
             content = tuple(ending.disk.content().items())
-            key = (ending.is_power_loss, point.is_end, promises, content)
+            key = (ending.is_power_loss, point.is_end, promises, content, ending.disk.free_bytes)
             if key in seen:
                 continue
             seen.add(key)

@@ -43,6 +43,7 @@ class SmallLogConfig:
     retention_ms: int = -1
     retention_bytes: int = -1
     file_delete_delay_ms: int = 60_000
+    preallocate: bool = False
 
 
 class FixedClock:

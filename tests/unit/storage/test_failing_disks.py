@@ -9,7 +9,7 @@ nothing besides.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -47,6 +47,7 @@ WHERE = [
     ("fsync_dir", "/logs*"),
     ("pread", "/logs/t-0/*.log"),
     ("start_writeback", "/logs/t-0/*"),
+    ("reserve", "/logs/t-0/*.log"),
 ]
 NUMBERS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EMFILE": errno.EMFILE, "short": SHORT}
 
@@ -115,7 +116,8 @@ class Model:
             assert log.log_end_offset >= ends[tp], f"{tp}: {log.log_end_offset} of {ends[tp]}"
 
 
-def started(site: StorageSite) -> Model:
+def started(site: StorageSite, operation: str = "") -> Model:
+    site.config = replace(site.config, preallocate=operation == "reserve")
     manager = site.start()
     manager.mark_loss_handled()
     manager.create(TP, TOPIC_ID)
@@ -137,7 +139,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_refused_is_kept(
     operation: str, pattern: str, number: int, after: int
 ) -> None:
     site = StorageSite(dirs=("/logs", "/more"))
-    model = started(site)
+    model = started(site, operation)
     if number == SHORT:
         site.disk.shorten_next_write(pattern, 7)
     fault = site.disk.fail(
@@ -166,7 +168,7 @@ def test_a_power_failure_after_the_error_takes_nothing_that_was_durable(
     operation: str, pattern: str, choice: int
 ) -> None:
     site = StorageSite(dirs=("/logs", "/more"))
-    model = started(site)
+    model = started(site, operation)
     fault = site.disk.fail(operation, pattern, errno.EIO, after=5)
     model.work()
     fault.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from strandline.protocol.record_batch import read_header
 from strandline.storage.cutting import may_start_at, may_truncate_to
 from strandline.storage.head import raise_log_start
+from strandline.storage.log_manager import LogManager
 from strandline.testkit.crash_points import (
+    Point,
     anything_without_a_hole,
     part_of_what_is_appended,
     part_of_what_is_cut_off,
@@ -19,6 +22,7 @@ from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced, wave
 
 SEGMENT_BYTES = 500
 """Four or five batches of one record."""
+RESERVED_BYTES = 200_000
 
 
 @pytest.fixture
@@ -41,6 +45,33 @@ def test_a_roll(broker: Any, log: Any) -> None:
     fill(log, 2, epoch=1)
     broker.survives(log.roll)
     assert len(log.segments) > 4
+
+
+def reserves(broker: Any, log: Any) -> None:
+    """From the next segment on."""
+    log.config = broker.site.config = replace(log.config, preallocate=True, segment_bytes=RESERVED_BYTES)
+
+
+def nothing_is_reserved(manager: LogManager, point: Point, is_power_loss: bool) -> None:
+    log = manager.logs[TP]
+    sizes = {entry.name: entry.reserved_bytes for entry in log.segments.disk.scandir(log.segments.folder)}
+    assert not any(sizes.values()), f"space was left behind {sizes}"
+
+
+def test_a_roll_that_gives_space_back_and_reserves(broker: Any, log: Any) -> None:
+    reserves(broker, log)
+    log.roll()
+    fill(log, 2, epoch=1)
+    assert broker.site.disk.reserved(log.segments.active.path + ".log") > RESERVED_BYTES // 2
+    broker.survives(log.roll, also=nothing_is_reserved)
+    assert broker.site.disk.reserved(log.segments.active.path + ".log") == RESERVED_BYTES
+
+
+def test_a_truncation_of_what_has_space_reserved(broker: Any, log: Any) -> None:
+    reserves(broker, log)
+    log.roll()
+    fill(log, 2, epoch=1)
+    broker.survives(lambda: log.truncate_to(19), between=part_of_what_is_cut_off, also=nothing_is_reserved)
 
 
 @pytest.mark.parametrize("batches", [1, 3, 14])
