@@ -41,6 +41,7 @@ from strandline.storage.directory_health import is_about_space
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.rebuilding import RebuildFirst
 
 WORKER_IDLE_S = 60.0
 """A worker that has nothing to do stays for so long: a start costs 0.3 s of a core (numpy, the codec)."""
@@ -149,6 +150,9 @@ class Cleaning:
             if self._may_clean(partition):
                 try:
                     await self._learn_times_in_time(partition)
+                except RebuildFirst as first:
+                    self._replicas.rebuilds.add(partition, first)
+                    continue
                 except LogStorageError as error:
                     self._replicas.partition_failed(partition, error)
                 if self._may_clean(partition):

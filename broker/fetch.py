@@ -25,6 +25,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_EPOCH, NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
+from strandline.storage.rebuilding import RebuildFirst
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -166,7 +167,8 @@ class FetchHandler:
         return None
 
     def read(self, request: RequestInHand, reads: list[_Read]) -> _Answer:
-        """Read every partition within the limits of the request; changes nothing."""
+        """Read every partition within the limits of the request; changes nothing. One whose index has to be built anew
+        first has nothing yet (`index_rebuilds`)."""
         message = request.message
         remaining_bytes = message.max_bytes
         if message.replica_id < 0:
@@ -224,6 +226,8 @@ class FetchHandler:
             if max_bytes > 0 or is_first:
                 try:
                     region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
+                except RebuildFirst as first:
+                    self._replicas.rebuilds.add(partition, first)
                 except OffsetOutOfRange:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 except (LogStorageError, OSError) as error:

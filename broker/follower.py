@@ -4,7 +4,8 @@
 
 * The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
 * An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
-* What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
+* What may not be cut before a checkpoint was written (`cuts`), or before the index that shows where (`index_rebuilds`)
+  is sound again, is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
 * Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
 """
@@ -32,6 +33,7 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.cutting import CheckpointFirst
 from strandline.storage.errors import LogStorageError
+from strandline.storage.rebuilding import RebuildFirst
 
 if TYPE_CHECKING:
     from strandline.broker.follower_fetch import Asked
@@ -329,6 +331,9 @@ class Fetcher:
         except CheckpointFirst:
             self._resume_at[partition] = math.inf
             self._followers.checkpoint_first(partition, self)
+        except RebuildFirst as first:
+            self._resume_at[partition] = math.inf
+            replicas.rebuilds.add(partition, first, lambda is_good: self.resume([partition], is_good))
         except InvalidBatch as error:
             self._followers.log.error(
                 "fetched batch refused", partition=str(partition.topic_partition), error=str(error)

@@ -42,6 +42,7 @@ from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
 from strandline.runtime.environment import ComputingFailed
 from strandline.storage.errors import LogStorageError
+from strandline.storage.rebuilding import RebuildFirst
 from strandline.storage.timestamps import batch_for_timestamp
 
 if TYPE_CHECKING:
@@ -204,6 +205,9 @@ class QueryHandler:
                     return ListOffsetsPartitionResponse(index, 0)
                 header, batch = found
                 record = await self._first_record(header, batch, timestamp_ms, start, end)
+            except RebuildFirst as first:
+                self._replicas.rebuilds.add(partition, first)
+                return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
             except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
                 return ListOffsetsPartitionResponse(index, error.code)
             except LogStorageError as error:

@@ -16,6 +16,7 @@ from strandline.broker.conversion import Converter
 from strandline.broker.delete_records import DeleteRecordsHandler
 from strandline.broker.fetch import FetchHandler
 from strandline.broker.follower import Followers
+from strandline.broker.index_rebuilds import IndexRebuilds
 from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.leadership import IsrProposal
 from strandline.broker.metadata_cache import MetadataCache
@@ -65,6 +66,7 @@ class ReplicaManager:
         self.produce = ProduceHandler(self)
         self.delete_records = DeleteRecordsHandler(self, state_change_log)
         self.converter = Converter(environment.computing, config.max_decompressed_message_bytes, state_change_log)
+        self.rebuilds = IndexRebuilds(self, environment.computing, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
         self._environment = environment

@@ -22,6 +22,7 @@ from strandline.runtime.environment import Environment
 from strandline.storage import head
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log_manager import LogManager
+from strandline.storage.rebuilding import RebuildFirst
 from strandline.storage.retention import Decision
 
 LOGS_PER_STEP = 100
@@ -83,6 +84,8 @@ class RetentionChecks:
                     await self._learn_times(partition, decision.needs_time_of)
                 else:
                     return
+        except RebuildFirst as first:
+            self._replicas.rebuilds.add(partition, first)
         except LogStorageError as error:
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, error)

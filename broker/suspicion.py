@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from strandline.storage.cutting import condemn
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 from strandline.storage.probe import probe
+from strandline.storage.rebuilding import RebuildFirst
 
 if TYPE_CHECKING:
     from strandline.broker.leadership import FollowerProgress
@@ -48,7 +49,7 @@ def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callabl
             if not log.cutting.prepare(damage.offset):
                 await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
             error = condemn(log, damage.offset, damage.position, damage.why)
-        except OffsetOutOfRange:  # retention was faster
+        except (OffsetOutOfRange, RebuildFirst):  # retention was faster; the follower's fetches wait for an index
             return
         except (LogStorageError, OSError) as failure:
             error = failure if isinstance(failure, LogStorageError) else log.fail("reading failed", failure)

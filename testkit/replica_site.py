@@ -211,8 +211,8 @@ class ReplicaSite:
         assert isinstance(self.environment.blocking, InlineBlocking)
         self.environment.blocking.stuck_lanes.add(directory)
 
-    def slow_computing(self, delay_s: float) -> None:
-        """So long takes each job of a worker."""
+    def slow_computing(self, delay_s: float | Callable[[], float]) -> None:
+        """So long takes each job of a worker; a function is asked before each, and may raise instead."""
         assert isinstance(self.environment.computing, InlineComputing)
         self.environment.computing.delay_s = delay_s
 

@@ -210,6 +210,34 @@ async def test_many_cuts_of_one_answer_wait_for_one_checkpoint(
     assert len([path for path in renamed if RECOVERY_POINTS in path]) == 1
 
 
+async def test_a_cut_waits_for_a_damaged_index_and_nobody_else_does(autojump_clock: MockClock) -> None:
+    site = ReplicaSite(topic={"min.insync.replicas": "1", "segment.bytes": "300"})
+    async with leader_of(site) as leader, trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.rebuilds.run)
+        partition = await following(site, (1,) * 8 + (2,))
+        await site.follow_leader(T1, epoch=EPOCH)
+        while len(leader.reads(request := await leader.next())) < 2:
+            pass
+        segment = partition.log.segments.holding(4)
+        cut_at = segment.base_offset + 1
+        segment.indexes.evict()
+        site.disk.write(f"{segment.path}.index", b"nonsense")
+        site.slow_computing(5.0)
+        leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, cut_at)})
+        for offset in range(5):
+            request = await leader.next()
+            assert {index: asked.fetch_offset for index, asked in leader.reads(request).items()} == {1: offset}
+            leader.answer(request, p1={"records": fetched(offset)})
+        assert partition.log.log_end_offset == 9
+        await trio.sleep(5.1)
+        leader.answer(await leader.next())  # of the other partition, asked for before
+        request = await leader.next()
+        assert leader.reads(request)[0].fetch_offset == 9
+        leader.answer(request, p0={"diverging_epoch": EpochEndOffset(1, cut_at)})
+        assert leader.reads(await leader.next())[0].fetch_offset == cut_at == partition.log.log_end_offset
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
 async def test_without_its_checkpoint_no_cut_is_made(
     number: int, site: ReplicaSite, leader: Leader, autojump_clock: MockClock

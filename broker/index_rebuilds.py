@@ -1,0 +1,123 @@
+"""Damaged indexes of logs that are served: built anew by a worker, one after the other in each log directory.
+
+Whoever meets one on the event loop (`storage/rebuilding`) has it noted here and does without the partition meanwhile:
+
+| who | until then |
+|---|---|
+| Fetch | that partition has nothing to send yet: the fetch waits as for data, and is looked at again at the end |
+| ListOffsets by time | OFFSET_NOT_AVAILABLE, upon which clients ask again |
+| a follower's cut | the partition is not fetched |
+| retention, compaction | the log is left out until the next round |
+
+A disk that does not answer holds up the indexes of its own directory only: each of them has its own task and worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from strandline.runtime.environment import Computing, ComputingFailed
+from strandline.runtime.logging import RateLimited
+from strandline.storage.errors import LogStorageError
+from strandline.storage.rebuilding import Rebuild, RebuildFirst, build
+
+if TYPE_CHECKING:
+    from strandline.broker.partition import Partition
+    from strandline.broker.replica_manager import ReplicaManager
+    from strandline.storage.log import Log
+    from strandline.storage.segment import Segment
+
+RETRY_S = 1.0
+"""After a worker died or none could be started."""
+
+Done = Callable[[bool], None]
+"""Told whether to go on at once."""
+
+
+@dataclass(slots=True)
+class _Work:
+    partition: Partition
+    log: Log
+    first: RebuildFirst
+    done: list[Done] = field(default_factory=list)
+
+
+class _Lane:
+    """What is to be done in one log directory, in order; the first of it is under way."""
+
+    def __init__(self) -> None:
+        self.work: dict[Segment, _Work] = {}
+        self.came = trio.lowlevel.ParkingLot()
+
+
+class IndexRebuilds:
+    def __init__(
+        self, replicas: ReplicaManager, computing: Computing, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        self._replicas = replicas
+        self._computing = computing
+        self._log = RateLimited(log)
+        self._lanes = {directory.path: _Lane() for directory in replicas.logs.directories}
+
+    def add(self, partition: Partition, first: RebuildFirst, done: Done | None = None) -> None:
+        """Have it done. Who waits at the partition is looked at again then, and `done` called."""
+        lane = self._lanes[partition.log.segments.folder.rpartition("/")[0]]
+        work = lane.work.get(first.segment)
+        if work is None:
+            work = lane.work[first.segment] = _Work(partition, partition.log, first)
+            lane.came.unpark_all()
+        if done is not None:
+            work.done.append(done)
+
+    async def run(self) -> None:
+        """As long as it runs no index is built anew on the event loop."""
+        place = self._replicas.logs.rebuilds
+        place.is_elsewhere = True
+        try:
+            async with trio.open_nursery() as nursery:
+                for lane in self._lanes.values():
+                    nursery.start_soon(self._run_in, lane)
+        finally:
+            place.is_elsewhere = False
+
+    async def _run_in(self, lane: _Lane) -> None:
+        while True:
+            while not lane.work:
+                await lane.came.park()
+            segment, work = next(iter(lane.work.items()))
+            is_good = await self._rebuild(work)
+            if not is_good:
+                await trio.sleep(RETRY_S)
+            del lane.work[segment]  # who asks from here on asks anew
+            for done in work.done:
+                done(is_good)
+            self._replicas.wake(work.partition)
+            self._replicas.end_of_burst()
+            self._replicas.flush_responses()
+
+    async def _rebuild(self, work: _Work) -> bool:
+        """Whether to go on at once: it is built, or the log is another by now, or offline."""
+        rebuild = Rebuild(work.log, work.first)
+        try:
+            async with self._computing.session() as session:
+                wanted = rebuild.wanted()
+                while not rebuild.take_over(wanted, await session.run(build, list(wanted))):
+                    wanted = rebuild.wanted()
+            return True
+        except ComputingFailed as error:
+            if not rebuild.is_current:  # no such file any more
+                return True
+            if error.errno is None:
+                self._log.error("index not rebuilt", "index not rebuilt", log=str(work.log), error=str(error))
+                return False
+            failure = work.log.fail("building an index anew failed", OSError(error.errno, str(error)))
+        except LogStorageError as error:
+            failure = error
+        if self._replicas.partitions.get(work.partition.topic_partition) is work.partition:
+            self._replicas.partition_failed(work.partition, failure)
+        return work.log.failure is not None  # else only descriptors are lacking

@@ -1,0 +1,296 @@
+"""A damaged index of a log that is served: nobody waits for it on the event loop, and who asked gets what is there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from strandline.broker.cleaning import Cleaning
+from strandline.broker.queries import QueryHandler
+from strandline.broker.retention_checks import RetentionChecks
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from strandline.protocol.record_batch import scan
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.environment import NO_WORKER, ComputingFailed
+from strandline.storage.segment import Segment
+from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
+
+ALONE = {"replicas": (1,), "isr": (1,)}
+FIRST_MS = 1000
+RECORDS = 60
+BUILD_S = 5.0
+
+
+async def site_with(topic: dict[str, str] | None = None, **fields: Any) -> ReplicaSite:
+    """Two partitions in two log directories that this broker leads alone, several segments each."""
+    small = {"min.insync.replicas": "1", "segment.bytes": "1600", "index.interval.bytes": "200", **(topic or {})}
+    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, topic=small)
+    states = {**ALONE, **fields}
+    await site.order(site.state(T0, **states), site.state(T1, **states))
+    for place in range(RECORDS):
+        data = batch(timestamp_ms=FIRST_MS + place)
+        site.produce((T0, data), (T1, data), acks=1)
+    site.slow_computing(BUILD_S)
+    return site
+
+
+def damage(site: ReplicaSite, tp: TopicPartition = T0) -> tuple[Segment, int]:
+    """Of a sealed segment; and an offset for which the wrong entry is used."""
+    segment = list(site.partition(tp).log.segments)[1]
+    segment.indexes.evict()
+    path = f"{segment.path}.index"
+    index = bytearray(site.disk.read(path))
+    index[8 + 7] ^= 1
+    site.disk.write(path, bytes(index))
+    return segment, segment.base_offset + int.from_bytes(index[8:12], "big") + 1
+
+
+@asynccontextmanager
+async def rebuilding(site: ReplicaSite) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.rebuilds.run)
+        await wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def first_offset(hand: Hand) -> int:
+    (data,) = hand.sent
+    return next(scan(data))[1].base_offset
+
+
+def is_empty(hand: Hand) -> bool:
+    return [(data.error_code, data.records_size) for data in hand.fetched] == [(0, -1)] and not hand.sent
+
+
+async def test_a_fetch_waits_for_the_index_while_the_loop_serves_others_and_then_gets_its_records(
+    autojump_clock: MockClock,
+) -> None:
+    site = await site_with()
+    _, offset = damage(site)
+    async with rebuilding(site):
+        waiting = site.fetch((T0, offset), wait_ms=60_000)
+        impatient = site.fetch((T0, offset))
+        assert not waiting.is_answered and is_empty(impatient)
+        other, tail = site.fetch((T1, offset)), site.fetch((T0, RECORDS - 1))
+        assert first_offset(other) == offset and first_offset(tail) == RECORDS - 1
+        site.produce((T0, batch()), acks=1)
+        assert not waiting.is_answered
+        await trio.sleep(BUILD_S + 0.1)
+        assert first_offset(waiting) == offset
+        assert first_offset(site.fetch((T0, offset))) == offset
+        await trio.sleep(5 * BUILD_S)
+    assert site.environment.computing.calls == 1  # type: ignore[attr-defined]
+
+
+async def test_a_fetch_whose_time_is_over_first_is_answered_with_nothing(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    _, offset = damage(site)
+    async with rebuilding(site), trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.run_deadlines)
+        hand = site.fetch((T0, offset), wait_ms=1000)
+        await trio.sleep(1.5)
+        assert is_empty(hand)
+        await trio.sleep(BUILD_S)
+        assert first_offset(site.fetch((T0, offset))) == offset
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_fetch_of_several_partitions_gets_what_the_others_have(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    _, offset = damage(site)
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), (T1, offset), wait_ms=60_000)
+        assert [(data.error_code, data.records_size > 0) for data in hand.fetched] == [(0, False), (0, True)]
+        assert first_offset(hand) == offset
+
+
+async def test_a_follower_waits_as_well_and_nobody_becomes_suspicious(autojump_clock: MockClock) -> None:
+    site = await site_with(replicas=(1, 2), isr=(1, 2))
+    _, offset = damage(site)
+    async with rebuilding(site):
+        for _ in range(9):
+            assert is_empty(site.follow(2, offset))
+            await site.run_submitted()
+        hand = site.follow(2, offset, wait_ms=60_000)
+        await trio.sleep(BUILD_S + 0.1)
+        assert first_offset(hand) == offset
+    assert not site.partition().failed and "replica failed" not in site.event_names()
+
+
+async def test_list_offsets_by_time_is_told_to_ask_again(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, _ = damage(site)
+    site.disk.write(f"{segment.path}.index", b"nonsense")
+    queries = QueryHandler(site.replicas, cluster_id="c", software_version="1", create_topic=lambda *_: None)
+
+    async def ask(timestamp_ms: int) -> tuple[int, int]:
+        asked = ListOffsetsPartition(0, timestamp_ms)
+        hand = Hand(ListOffsetsRequest([ListOffsetsTopic("t", [asked])]))
+        remainder = queries.list_offsets(in_hand(hand))
+        assert remainder is not None
+        await remainder()
+        ((answer,),) = [topic.partitions for topic in hand.answer.topics]
+        return answer.error_code, answer.offset
+
+    wanted = segment.base_offset + 3
+    async with rebuilding(site):
+        code, _ = await ask(FIRST_MS + wanted)
+        assert code == ErrorCode.OFFSET_NOT_AVAILABLE
+        await trio.sleep(BUILD_S + 0.1)
+        assert await ask(FIRST_MS + wanted) == (0, wanted)
+
+
+async def test_retention_leaves_the_log_out_until_the_next_round(autojump_clock: MockClock) -> None:
+    site = await site_with({"retention.ms": "1000"})
+    await trio.sleep(10)
+    segment, _ = damage(site)
+    segment.sealed_timestamp_ms = None
+    for suffix in (".index", ".timeindex"):
+        site.disk.write(segment.path + suffix, b"nonsense")
+    checks = RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log)
+    async with rebuilding(site):
+        await checks.check_all()
+        assert site.partition(T0).log.log_start_offset == segment.base_offset, "the first segment went"
+        assert site.partition(T1).log.log_start_offset == RECORDS
+        await trio.sleep(BUILD_S + 0.1)
+        await checks.check_all()
+        assert site.partition(T0).log.log_start_offset == RECORDS
+
+
+async def test_compaction_leaves_the_log_out_until_then(autojump_clock: MockClock) -> None:
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "1"}
+    site = await site_with(compacted)
+    await trio.sleep(10)
+    for tp in (T0, T1):
+        segment, _ = damage(site, tp)
+        segment.sealed_timestamp_ms = None
+    first = site.partition(T0).log.segments.holding(0)
+    second = site.partition(T0).log.segments.after(first)
+    assert second is not None
+    for suffix in (".index", ".timeindex"):
+        site.disk.write(second.path + suffix, b"nonsense")
+    cleaning = Cleaning(site.config, site.environment, site.logs, site.replicas, site.log)
+    async with rebuilding(site):
+        chosen = await cleaning._choose(claim=False)
+        assert chosen is not None and chosen.partition is site.partition(T1)
+        await trio.sleep(BUILD_S + 0.1)
+        assert second.sealed_timestamp_ms is None and second.indexes.are_built
+    assert site.event_names().count("replica failed") == 0
+
+
+async def test_each_directory_has_a_worker_of_its_own(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    _, offset = damage(site, T0)
+    damage(site, T1)
+    delays = iter([10_000.0, 1.0])
+    site.slow_computing(lambda: next(delays))
+    async with rebuilding(site):
+        stuck = site.fetch((T0, offset), wait_ms=60_000)
+        await wait_all_tasks_blocked()
+        served = site.fetch((T1, offset), wait_ms=60_000)
+        await trio.sleep(1.1)
+        assert first_offset(served) == offset and not stuck.is_answered
+
+
+@pytest.mark.parametrize("happens", ["deleted", "follows", "disk fails", "head goes"])
+async def test_what_happens_to_the_partition_meanwhile_comes_first(happens: str, autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    index = site.disk.read(f"{segment.path}.index")
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        await trio.sleep(1)
+        partition = site.partition()
+        if happens == "deleted":
+            site.stop(T0, delete=True)
+            await site.lead(T0, is_new=True, epoch=1, **ALONE)
+        elif happens == "follows":
+            await site.follow_leader(T0, epoch=1)
+        elif happens == "head goes":
+            site.delete_records((T0, RECORDS))
+            await RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log).check_all()
+            assert site.fetch((T0, offset)).fetched[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            await trio.sleep(BUILD_S)
+        else:
+            site.replicas.partition_failed(partition, partition.log.fail("flushing failed", OSError(errno.EIO, "")))
+            site.replicas.end_of_burst()
+        (answer,) = hand.fetched
+        assert answer.error_code and not hand.sent
+        await trio.sleep(BUILD_S)
+        if happens == "deleted":
+            assert not site.disk.exists(f"{segment.path}.index") and not site.partition().failed
+        elif happens == "head goes":
+            assert not site.partition().failed and not site.disk.exists(f"{segment.path}.index")
+        elif happens == "follows":
+            assert segment.indexes.are_built
+        else:
+            assert site.disk.read(f"{segment.path}.index") == index
+
+
+async def test_a_log_that_is_damaged_itself_is_given_up(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    data = bytearray(site.disk.read(f"{segment.path}.log"))
+    data[8] ^= 0x40
+    site.disk.write(f"{segment.path}.log", bytes(data))
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        await trio.sleep(BUILD_S + 0.1)
+        assert [data.error_code for data in hand.fetched] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert site.partition().failed and not site.partition(T1).failed
+
+
+async def test_a_disk_that_cannot_be_read_is_given_up(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        site.disk.fail("pread", f"{segment.path}.log", errno.EIO)
+        await trio.sleep(BUILD_S + 0.1)
+        assert [data.error_code for data in hand.fetched] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert site.partition().failed
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again_a_second_later(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    _, offset = damage(site)
+    failures = [ComputingFailed("build", NO_WORKER, "no memory")] * 2
+
+    def delay_s() -> float:
+        if failures:
+            raise failures.pop()
+        return 0.5
+
+    site.slow_computing(delay_s)
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        await trio.sleep(1.9)
+        assert not hand.is_answered and not site.partition().failed
+        await trio.sleep(1.9)
+        assert first_offset(hand) == offset
+
+
+async def test_lacking_descriptors_fail_nothing(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        site.disk.fail("open", f"{segment.path}.log", errno.EMFILE, times=1)
+        await trio.sleep(2 * BUILD_S + 2)
+        assert first_offset(hand) == offset and not site.partition().failed
+
+
+async def test_where_nobody_runs_them_an_index_is_built_on_the_spot(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    _, offset = damage(site)
+    async with rebuilding(site):
+        pass
+    assert first_offset(site.fetch((T0, offset))) == offset
