@@ -3,7 +3,8 @@
 Between an orderly stop and the next start the clean-shutdown marker holds the CRC-32C of each (`segment_manifest`). One
 with another content was changed by nobody of us, and a wrong digit looks like any other: such a file is renamed to
 `<name>.damaged`, for the operator, and counts as missing. That is durable before the marker goes, so that a start after
-this one, which has no checksum any more, does not believe it either.
+this one, which has no checksum any more, does not believe it either. (Whoever edits a checkpoint by hand and means it
+removes the marker, too.)
 
 The checksums are of what this life read and wrote, never of what it finds at the stop: then a change that happened
 meanwhile would be vouched for.
