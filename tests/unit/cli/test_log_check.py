@@ -70,6 +70,13 @@ def test_a_finding_is_one_line_with_its_path_whole(shell: Any, site: DamageSite)
     site.disk.write(f"{site.root}/replication-offset-checkpoint", b"garbage\n")
     ran = shell("log-check", site.root)
     (line,) = (line for line in ran.out.splitlines() if "replication-offset-checkpoint" in line)
+    assert line == (
+        "repair  replication-offset-checkpoint: is not what the broker left when it stopped: would be put aside as "
+        "*.damaged, and count as missing"
+    )
+    Path(site.root, ".kafka_cleanshutdown").unlink()
+    ran = shell("log-check", site.root)
+    (line,) = (line for line in ran.out.splitlines() if "replication-offset-checkpoint" in line)
     assert (
         line
         == "repair  replication-offset-checkpoint: begins with 'garbage' instead of version 0: would be taken as empty"
