@@ -1,0 +1,60 @@
+"""Whole brokers stop in order, again and again: what they leave is what their checksums say, so that damage, and only
+damage, is noticed at the next start."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from strandline.storage.log_check import check_directories
+from strandline.storage.log_directory import CLEAN_MARKER
+from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from strandline.testkit.inspection import read_all
+from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from strandline.testkit.storage_site import FixedClock, SmallLogConfig
+
+DAMAGED = 2
+
+
+def found_on(cluster: MemoryCluster, broker: int) -> list[tuple[str, str]]:
+    disk = cluster.nodes[broker].disk
+    found = check_directories(disk, [LOG_DIR], SmallLogConfig(), FixedClock(), random.Random(1), quick=True)
+    return [(each.event, each.where) for each in found]
+
+
+async def test_what_a_broker_leaves_in_order_it_finds_as_it_was(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        for life in range(3):
+            await ledger.produce(producer, T0, numbered(f"life-{life}", 10))
+            async with cluster.admin() as admin:
+                await admin.delete_records({T0: life * 10 + 3})
+            for broker in (1, 2, 3):  # each leads for a while
+                await cluster.stop(broker)
+                assert cluster.nodes[broker].disk.exists(f"{LOG_DIR}/{CLEAN_MARKER}")
+                assert found_on(cluster, broker) == []
+                await cluster.start_broker(broker)
+                await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "the ISR is whole again")
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
+async def test_a_digit_that_changes_while_a_broker_is_down_hides_no_record(name: str, autojump_clock) -> None:
+    async with cluster_with_topic([1, DAMAGED], min_insync_replicas=1) as (cluster, producer, ledger):
+        values = numbered("acked", 40)
+        await ledger.produce(producer, T0, values, one_by_one=True)
+        async with cluster.admin() as admin:
+            await admin.delete_records({T0: 5})
+        await cluster.until(lambda: cluster.logs(T0)[DAMAGED].log_start_offset == 5, "the follower has heard of it")
+        await cluster.stop(DAMAGED)
+        disk, path = cluster.nodes[DAMAGED].disk, f"{LOG_DIR}/{name}"
+        content = disk.read(path)
+        assert content.splitlines()[2] in (b"t 0 5", b"t 0 40")
+        disk.write(path, content.replace(b"t 0 5", b"t 0 25").replace(b"t 0 40", b"t 0 10"))
+        assert ("checkpoint-not-as-written", path) in found_on(cluster, DAMAGED)
+        await cluster.start_broker(DAMAGED)
+        await cluster.until(lambda: cluster.isr(T0) == [1, DAMAGED], "it is in sync")
+        await cluster.stop(1)
+        await cluster.until(lambda: cluster.leads(DAMAGED, T0), "it leads")
+        async with cluster.consumer() as consumer:
+            found = await read_all(consumer, T0)
+        assert {offset: found.get(offset) for offset in range(5, 40)} == dict(enumerate(values[5:], 5))
