@@ -3,8 +3,8 @@
 | what | how often |
 |---|---|
 | fsync by flush.messages and flush.ms | `log.flush.scheduler.interval.ms`, 1 s at most |
-| recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms` |
-| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms` |
+| recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms`, and when logs were deleted |
+| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms`, and then |
 | retention (`retention_checks`) | `log.retention.check.interval.ms` |
 | idle producers are forgotten | `producer.id.expiration.ms`, 10 min at most |
 | unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
@@ -84,7 +84,8 @@ class Housekeeping:
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
         while True:
-            await trio.sleep(interval_s)
+            with trio.move_on_after(interval_s):
+                await self._replicas.logs_deleted.park()
             await self._replicas.write_checkpoints(path, write, path)
 
     async def _run_producer_expiry(self) -> None:

@@ -69,6 +69,9 @@ class ReplicaManager:
         self.rebuilds = IndexRebuilds(self, environment.computing, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
+        self.logs_deleted = trio.lowlevel.ParkingLot()
+        """Unparked when logs were deleted. Checkpoints are written at once then: where one of that name is created
+        while they still tell of it, `LogManager.create` has to write them, and the event loop waits."""
         self._environment = environment
         self._isr_updates = isr_updates
         self._followers = followers
@@ -290,7 +293,8 @@ class ReplicaManager:
 
     async def _run_high_watermark_checkpoints(self, path: str) -> None:
         while True:
-            await trio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
+            with trio.move_on_after(self.config.replica_high_watermark_checkpoint_interval_ms / 1000):
+                await self.logs_deleted.park()
             # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
             # the new one must not have the old one's mark, which would expose what is not committed (9).
             marks, logs = self.high_watermarks(), dict(self.logs.logs)

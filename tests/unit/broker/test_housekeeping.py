@@ -49,6 +49,29 @@ async def test_recovery_points_reach_their_checkpoint(autojump_clock) -> None:
     assert b"t 0 3\n" in site.disk.read("/logs/recovery-point-offset-checkpoint")
 
 
+async def test_a_topic_that_was_deleted_and_is_created_again_makes_the_loop_wait_for_no_disk(autojump_clock) -> None:
+    """Checkpoints of an earlier log of that name are written anew right after it was deleted."""
+    site = await site_with({"flush.messages": "1"})
+    site.produce((T0, batch(3)), (T1, batch(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 1000)
+        nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+        await trio.sleep(70)
+        site.delete_records((T0, 2))
+        await trio.sleep(66)
+        checkpoints = [f"/logs/{name}-checkpoint" for name in ("recovery-point-offset", "log-start-offset")]
+        checkpoints.append("/logs/replication-offset-checkpoint")
+        assert all(b"t 0" in site.disk.read(path) for path in checkpoints)
+        site.stop(T0, delete=True)
+        await trio.sleep(0.1)
+        assert not any(b"t 0" in site.disk.read(path) for path in checkpoints)
+        synced: list[str] = []
+        site.disk.on_operation = lambda operation, path: synced.append(path) if "fsync" in operation else None
+        site.logs.create(T0, bytes(16))
+        assert synced == []
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_failed_sync_ends_that_replica_and_none_of_another_directory(autojump_clock) -> None:
     site = await site_with({"flush.messages": "1"})
     fault = site.disk.fail("fsync", "/logs/t-0/*", errno.EIO, times=1)
