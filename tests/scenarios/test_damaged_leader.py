@@ -39,3 +39,24 @@ def _start_of_batch(data: bytes, number: int) -> int:
     for _ in range(number):
         position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
     return position
+
+
+async def test_f22_a_damaged_index_is_built_anew_while_the_log_is_served_and_every_record_is_read(
+    autojump_clock,
+) -> None:
+    async with cluster_with_topic([LEADER, FOLLOWER, 1], configs={"segment.bytes": "500"}) as (
+        cluster,
+        producer,
+        ledger,
+    ):
+        for record in numbered("m", 40):
+            await ledger.produce(producer, T0, [record])
+        log = cluster.partition(LEADER, T0).log
+        assert len(log.segments) > 4
+        for segment in list(log.segments)[1:4]:
+            segment.indexes.evict()
+            cluster.nodes[LEADER].disk.write(f"{segment.path}.index", b"nonsense")
+        damaged = list(log.segments)[1:4]
+        await check_at_the_end(cluster, ledger, [LEADER, FOLLOWER, 1])
+        assert all(segment.indexes.are_built for segment in damaged)
+        assert cluster.broker(LEADER).log_manager.rebuilds.is_elsewhere, "not on the event loop"
