@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import structlog
 import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import LogCapture
 
 from strandline.broker import admin_port
 from strandline.broker.admin_port import AdminPort
@@ -28,11 +33,15 @@ class Site:
         self.network = MemoryNetwork()
         self.health = READY
         self.address = Address("broker", 0)
+        self.log = LogCapture()
 
     async def run(self, nursery: trio.Nursery) -> None:
-        log = structlog.get_logger()
+        log = structlog.wrap_logger(None, processors=[self.log])
         port = AdminPort(Address("broker", 0), self.network.node("broker"), lambda: self.health, log)
         self.address = await nursery.start(port.run)
+
+    def events(self) -> list[str]:
+        return [entry["event"] for entry in self.log.entries]
 
     async def connect(self) -> Transport:
         return await self.network.node("client").connect(self.address)
@@ -114,12 +123,92 @@ async def test_the_status_is_json(site: Site) -> None:
         (b"nonsense\r\n\r\n", 400),
         (b"GET /live HTTP/1.1\r\n\r\n", 400),  # no Host
         (b"GET /" + b"x" * 20_000, 431),
+        (b"GET /live HTTP/1.1\r\nHost: b\r\n" + b"A: b\r\n" * 5_000 + b"\r\n", 431),  # sent whole
         (b"POST /live HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"POST /live HTTP/1.1\r\nHost: b\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: b\r\nContent-Length: 65537\r\n\r\n", 413),
+        (b"GET /live HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000, 413),
+        (b"CONNECT /live HTTP/1.1\r\nHost: b\r\n\r\n", 405),
+        (b"GET http:///elsewhere HTTP/1.1\r\nHost: b\r\n\r\n", 404),
     ],
 )
 async def test_what_is_no_question_gets_its_status(site: Site, request_bytes: bytes, expected: int) -> None:
     assert (await site.ask(request_bytes))[0] == expected
     assert (await site.ask(get("/live")))[0] == 204
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        get("http://broker:9644/live?x=/status"),
+        get("HTTP://broker/live"),
+        b"\r\n\r\n" + get("/live"),
+        b"GET /live HTTP/1.1\r\nHost: b\r\nContent-Length: 65536\r\n\r\n" + b"x" * 65536,
+        b"GET /live HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ],
+)
+async def test_unusual_ways_to_ask_are_understood(site: Site, request_bytes: bytes) -> None:
+    assert (await site.ask(request_bytes))[0] == 204
+
+
+@pytest.mark.parametrize("rest", [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Content-Length: 99999999\r\n\r\n"])
+async def test_a_head_request_that_breaks_off_is_refused_without_a_body(
+    site: Site, rest: bytes, autojump_clock: Any
+) -> None:
+    transport = await site.connect()
+    transport.send_nowait([b"HEAD /live HTTP/1.1\r\nHost: b\r\n" + rest])
+    status, headers, body = parse(await read_all(transport, until_closed=True))
+    assert (status // 100, headers["connection"], body) == (4, "close", b"")
+    assert (await site.ask(get("/live")))[0] == 204
+
+
+async def test_a_peer_may_leave_in_the_middle_of_a_head_request(site: Site) -> None:
+    transport = await site.connect()
+    transport.send_nowait([b"HEAD /live HTTP/1.1\r\nHost: b\r\nContent-Length: 5\r\n\r\nab"])
+    transport.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert site.events() == ["admin port"]
+    assert (await site.ask(get("/live")))[0] == 204
+
+
+async def test_a_bug_behind_an_answer_ends_one_connection(site: Site) -> None:
+    site.health = None  # type: ignore[assignment]
+    transport = await site.connect()
+    transport.send_nowait([get("/status")])
+    assert await read_all(transport, until_closed=True) == b""
+    assert site.events() == ["admin port", "an admin request failed"]
+    site.health = READY
+    assert (await site.ask(get("/ready")))[0] == 200
+
+
+WORDS = st.sampled_from(
+    [
+        *(b"GET HEAD POST CONNECT OPTIONS /live /ready /status * x:1 HTTP/1.1 HTTP/1.0 3 abc zz".split()),
+        *(b" ", b"\r\n", b"\r\n\r\n", b"\x00", b"\xff", b"3\r\nabc\r\n", b"0\r\n\r\n"),
+        *(b"HEAD /live HTTP/1.1\r\nHost: b\r\n", b"GET /status HTTP/1.1\r\nHost: b\r\n", b"GET /ready HTTP/1.0\r\n"),
+        *(b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n"),
+        *(b"Connection: close\r\n", b"Connection: upgrade\r\nUpgrade: x\r\n", b"Expect: 100-continue\r\n"),
+    ]
+)
+
+
+@given(packets=st.lists(st.lists(WORDS, max_size=8).map(b"".join), max_size=4))
+def test_nothing_that_a_peer_sends_is_a_bug(packets: list[bytes]) -> None:
+    async def send() -> None:
+        site = Site()
+        async with trio.open_nursery() as nursery:
+            await site.run(nursery)
+            transport = await site.connect()
+            with suppress(TransportClosed):
+                for packet in packets:
+                    transport.send_nowait([packet])
+                    await trio.testing.wait_all_tasks_blocked()
+            transport.close()
+            await trio.testing.wait_all_tasks_blocked()
+            assert site.events() == ["admin port"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(send, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_head_has_no_body_and_the_length_of_one(site: Site) -> None:
@@ -149,18 +238,33 @@ async def test_a_silent_peer_is_left_after_a_while(site: Site, autojump_clock: A
     assert trio.current_time() >= admin_port.IDLE_S
 
 
-async def test_more_connections_than_allowed_are_closed_and_room_comes_back(site: Site, autojump_clock: Any) -> None:
-    first = [await site.connect() for _ in range(admin_port.MAX_CONNECTIONS)]
+async def test_a_flood_of_bytes_is_not_taken(site: Site, autojump_clock: Any) -> None:
+    transport = await site.connect()
+    transport.send_nowait([b"GET /live HTTP/1.1\r\nHost: b\r\nContent-Length: 99999999999\r\n\r\n"])
+    with pytest.raises(TransportClosed):
+        while True:
+            transport.send_nowait([b"x" * 1000])
+            await trio.sleep(0.1)
+    assert trio.current_time() < 2 * admin_port.LINGER_S
+
+
+async def test_whoever_comes_when_all_connections_are_taken_gets_the_one_that_was_silent_longest(site: Site) -> None:
+    taken = [await site.connect() for _ in range(admin_port.MAX_CONNECTIONS)]
     await trio.testing.wait_all_tasks_blocked()
-    refused = await site.connect()
+    taken[0].send_nowait([get("/live")])  # it asks something, and is the last to go now
+    assert parse(await read_all(taken[0], until_closed=False))[0] == 204
+    assert (await site.ask(get("/ready")))[0] == 200
+    assert [await is_closed(transport) for transport in taken[:3]] == [False, True, False]
+
+
+async def is_closed(transport: Transport) -> bool:
+    await trio.testing.wait_all_tasks_blocked()
     try:
-        assert await read_all(refused, until_closed=True) == b""
+        return transport.recv_into_nowait(memoryview(bytearray(1))) == 0
+    except trio.WouldBlock:
+        return False
     except TransportClosed:
-        pass  # a reset says the same
-    for transport in first:
-        transport.close()
-    await trio.testing.wait_all_tasks_blocked()
-    assert (await site.ask(get("/live")))[0] == 204
+        return True
 
 
 # --- ready, on whole brokers in memory ---------------------------------------------------------------------------
