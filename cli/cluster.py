@@ -202,7 +202,8 @@ class EmbeddedCluster:
             self._ports[broker_id] = self._choose_port(broker_id, config)
         lines = property_lines(self._broker_properties(broker_id).items())
         config.write_text(
-            "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines)
+            "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines),
+            encoding="utf-8",
         )
         # -P: a folder of the user's that happens to be called like one of ours must not be imported.
         command = [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(config)]
@@ -389,7 +390,7 @@ def _broker_name(broker_id: int) -> str:
 def _port_in(config: Path, pattern: str) -> int | None:
     """The port that an earlier start wrote into a configuration."""
     try:
-        found = re.search(pattern, config.read_text(), re.MULTILINE)
+        found = re.search(pattern, config.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except FileNotFoundError:
         return None
     return int(found[1]) if found else None

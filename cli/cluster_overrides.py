@@ -48,7 +48,7 @@ def kept_overrides(data_dir: Path) -> dict[str, str]:
     """What earlier starts were told. OverrideRefused where the file is damaged."""
     path = data_dir / OVERRIDES_FILE
     try:
-        return parse_properties(path.read_text())
+        return parse_properties(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (InvalidConfig, UnicodeDecodeError) as error:
@@ -59,7 +59,7 @@ def keep_overrides(data_dir: Path, overrides: Mapping[str, str]) -> None:
     """Write them down for later starts, whole or not at all."""
     path = data_dir / OVERRIDES_FILE
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(_COMMENT + "".join(property_lines(overrides.items())))
+    unfinished.write_text(_COMMENT + "".join(property_lines(overrides.items())), encoding="utf-8")
     os.replace(unfinished, path)
 
 

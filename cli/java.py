@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ for argument do
     shift
     [ "$argument" = "{module}" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -80,12 +81,12 @@ def spark_java_home(cache_dir: Path | None = None) -> Path:
         return java.home
     folder = (cache_dir or cache_folder()) / f"java-{java.version}-for-spark"
     wrapper = folder / "bin" / "java"
-    text = _WRAPPER.format(module=_VECTOR_MODULE, java=java.command)
-    if not (wrapper.is_file() and wrapper.read_text() == text):
+    text = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(str(java.command)))
+    if not (wrapper.is_file() and wrapper.read_text(encoding="utf-8") == text):
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         # Complete before it is in place: another process may be about to start it.
         handle, unfinished = tempfile.mkstemp(dir=wrapper.parent)
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, wrapper)

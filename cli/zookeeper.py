@@ -2,6 +2,9 @@
 
 It is tuned for a short start and little memory (0.5 s, about 75 MB), not for load. It can be stopped and started again
 on the same port and folder. Only for the embedded cluster and tests: a production cluster has its own ensemble.
+
+The folder may be called anything that is UTF-8: Java reads property files as ISO-8859-1, so the name is escaped there,
+and takes file names in the encoding of its locale, so it gets a UTF-8 one whatever the user's is.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ _JARS = ("log4j-", "metrics-core-", "netty-", "slf4j-api-", "snappy-java-", "zoo
 _NEEDLESS_JARS = ("netty-all-", "netty-tcnative-", "netty-transport-native-", "log4j-1.2-", "log4j-layout-")
 _PORT_TAKEN = b"Address already in use"
 _STARTS = 5
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
 
 _CONFIG = """\
 dataDir={data}
@@ -101,7 +105,8 @@ class EmbeddedZooKeeper:
 
     def _launch(self, java: str, class_path: str) -> None:
         config = self.folder / "zookeeper.properties"
-        config.write_text(_CONFIG.format(data=self.folder / "data", port=self.port, host=LOOPBACK))
+        data = java_property(os.fsencode(self.folder / "data").decode())
+        config.write_text(_CONFIG.format(data=data, port=self.port, host=LOOPBACK), encoding="ascii")
         command = [
             java,
             f"-Xmx{self._heap_mb}m",
@@ -111,6 +116,7 @@ class EmbeddedZooKeeper:
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
+            "-Dfile.encoding=UTF-8",
             "-Dlog4j2.level=INFO",
             # 64 MB by default, for a log that holds kilobytes here.
             "-Dzookeeper.preAllocSize=1024",
@@ -119,7 +125,7 @@ class EmbeddedZooKeeper:
             _MAIN_CLASS,
             str(config),
         ]
-        self.process.start(command, folder=self.folder)
+        self.process.start(command, folder=self.folder, environment=_ENVIRONMENT)
 
     def _wait_until_serving(self, log_position: int, timeout_s: float) -> bool:
         """False when the port turned out to be taken."""
@@ -153,6 +159,14 @@ class EmbeddedZooKeeper:
             return self.process.log_path.stat().st_size
         except FileNotFoundError:
             return 0
+
+
+def java_property(value: str) -> str:
+    """As it stands in a property file that Java's Properties.load reads: ASCII, the rest as \\u and UTF-16 units."""
+    escaped = value.replace("\\", "\\\\")
+    units = escaped.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
+    return "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes)
 
 
 def _class_path() -> str:

@@ -6,6 +6,7 @@ it a moment later may find it taken and asks for another one.
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from pathlib import Path
@@ -45,10 +46,10 @@ def zookeeper_folder(port: int, timeout_s: float = 1.0) -> Path | None:
                 answer += chunk
     except OSError:
         return None
-    for line in answer.decode(errors="replace").splitlines():
-        key, _, value = line.partition("=")
-        if key == "dataDir":
-            return Path(value)
+    for line in answer.split(b"\n"):
+        key, _, value = line.partition(b"=")
+        if key == b"dataDir":
+            return Path(os.fsdecode(value))
     return None
 
 

@@ -121,6 +121,25 @@ def test_a_single_broker_cluster_serves(strandline: Command) -> None:
     assert fewer.returncode == 1 and "a cluster of 1 broker is recorded" in fewer.stderr
 
 
+def test_the_folder_may_have_letters_blanks_and_signs_of_any_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "dätä \\ x [red] $HOME #1"
+    strandline = Command(folder / "cluster")
+    try:
+        for expected in ("hällo\n", "hällo\nhällo\n"):
+            started = strandline("up", "--brokers", "1", "-o", "broker.rack=" + folder.name)
+            assert started.returncode == 0, started.stderr
+            assert f"cluster in {folder}/cluster " in started.stdout
+            where = ("-b", strandline.report()["bootstrap_servers"], "-t", TOPIC)
+            assert strandline("produce", *where, stdin="hällo\n").returncode == 0
+            assert strandline("consume", *where, "-o", ":end").stdout == expected
+            assert strandline("down").returncode == 0
+    finally:
+        strandline("down", "--timeout", "5")
+    assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
+    assert {entry.name for entry in folder.iterdir()} == {"cluster"}
+    assert (folder / "cluster" / "broker-1" / "data" / f"{TOPIC}-0").is_dir()
+
+
 def test_members_can_be_killed_paused_and_restarted(cluster: EmbeddedCluster) -> None:
     cluster.kill_broker(1)
     assert cluster.dead_members() == ["broker-1"]

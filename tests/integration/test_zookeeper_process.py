@@ -18,6 +18,19 @@ def test_it_serves_when_start_returns_and_not_after_stop(tmp_path: Path) -> None
     assert zookeeper_folder(server.port) is None
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_its_data_are_below_its_folder_whatever_that_is_called(
+    locale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    folder = tmp_path / "dätä \\ x, #y=\u2028日本😀"
+    with EmbeddedZooKeeper(folder) as server:
+        assert server.port is not None
+        assert zookeeper_folder(server.port, timeout_s=30) == folder / "data" / "version-2"
+        assert any((folder / "data" / "version-2").iterdir())
+    assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
+
+
 def test_it_comes_back_on_the_same_port_after_a_kill(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
         address = server.address

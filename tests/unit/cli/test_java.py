@@ -76,7 +76,7 @@ def test_for_a_trimmed_runtime_spark_gets_a_wrapper_that_drops_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     show_arguments = 'case "$*" in *-version*) ;; *) printf "<%s>" "$@";; esac'
-    on_path(monkeypatch, install(tmp_path / "trimmed with space", TRIMMED + "\n" + show_arguments))
+    on_path(monkeypatch, install(tmp_path / 'trimmed with space, $HOME, "`é', TRIMMED + "\n" + show_arguments))
     home = spark_java_home(tmp_path / "cache")
     command = [str(home / "bin" / "java"), "-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "Main", ""]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
