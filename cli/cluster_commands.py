@@ -65,7 +65,12 @@ def up(brokers: int | None, port: int, override_texts: tuple[str, ...], data_dir
     """
     from strandline.cli import cluster as clusters
     from strandline.cli.cluster_overrides import OverrideRefused
+    from strandline.cli.cluster_state import FolderRefused, check_folder
 
+    try:
+        check_folder(data_dir)
+    except FolderRefused as error:
+        raise click.UsageError(str(error)) from None
     overrides = dict(key_value(text, "--override") for text in override_texts)
     if output == "text" and sys.stderr.isatty():
         click.echo(f"starting a cluster in {data_dir.resolve()} …", err=True)
@@ -199,6 +204,7 @@ def show(report: dict[str, Any]) -> None:
     """A table of the members."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -217,5 +223,5 @@ def show(report: dict[str, Any]) -> None:
         pid = str(member["pid"]) if member["pid"] is not None else "-"
         table.add_row(f"{name}{leads}", state, member["address"], pid, memory)
     console = Console(highlight=False)
-    console.print(f"cluster in {report['data_dir']} (logs: */*.log)", soft_wrap=True)
+    console.print(f"cluster in {escape(report['data_dir'])} (logs: */*.log)", soft_wrap=True)
     console.print(table)

@@ -28,6 +28,10 @@ class StateUnreadable(Exception):
     """The state file is damaged; the text says what to do."""
 
 
+class FolderRefused(ValueError):
+    """A folder whose path cannot be handed to brokers and ZooKeeper; one line that names it and the remedy."""
+
+
 class ClusterBusy(Exception):
     """Another command is starting or stopping the same cluster."""
 
@@ -39,6 +43,23 @@ class Member:
     name: str
     process: ProcessId
     port: int
+
+
+def check_folder(data_dir: Path) -> None:
+    """Can a cluster live there? FolderRefused, by its path alone."""
+    path = str(data_dir.resolve())
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise FolderRefused(
+            f"--data {path!a}: the path is not UTF-8; name another folder, or set LC_ALL=C.UTF-8 if it is"
+        ) from None
+    if "," in path:
+        raise FolderRefused(
+            f"--data '{path}' has a comma in its path, where log.dirs would end; name a folder without one"
+        )
+    if any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in path):
+        raise FolderRefused(f"--data {path!a} has a control character in its path; name a folder without one")
 
 
 def read_state(data_dir: Path) -> dict[str, Member] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -268,21 +269,28 @@ class Demo:
         for line in proven:
             self.console.print(f"  [green]✓[/] {line}", soft_wrap=True)
         self.console.print(f"  {' · '.join(self.figures)}", soft_wrap=True)
-        data = os.path.relpath(self.cluster.data_dir)
+        folder = os.path.relpath(self.cluster.data_dir)
+        data = shlex.quote(folder)
         if self.keep:
             self.console.print(f"  the cluster is up at {self.cluster.bootstrap_servers}; next:")
             commands = [f"status --data {data}", f"consume -b {self.cluster.bootstrap_servers} -t {TOPIC} -o -5:end",
                         f"down --data {data}"]  # fmt: skip
         else:
             self.console.print("  nothing is left running; next:")
-            commands = [f"up --data {data}", f"dump-log {data}/broker-1/data/{TOPIC}-0", f"down --data {data}"]
+            commands = [
+                f"up --data {data}",
+                f"dump-log {shlex.quote(f'{folder}/broker-1/data/{TOPIC}-0')}",
+                f"down --data {data}",
+            ]
         for command in commands:
-            self.console.print(f"    strandline {command}", soft_wrap=True)
+            self.console.print(f"    strandline {command}", markup=False, soft_wrap=True)
 
     # --- helpers -----------------------------------------------------------------------------------------------
 
     def _step(self, number: int, text: str) -> None:
-        self.console.print(f"[bold cyan]{number}/7[/] {text}", soft_wrap=True)
+        from rich.markup import escape
+
+        self.console.print(f"[bold cyan]{number}/7[/] {escape(text)}", soft_wrap=True)
 
     def _say(self, text: str) -> None:
         self.console.print(f"    {text}", soft_wrap=True)
@@ -299,9 +307,13 @@ class Demo:
         """Make the folder, or remove an earlier demo's cluster from it: only what a cluster makes, and only in a
         folder that carries the demo's marker. UsageError for anybody else's, ClusterAlreadyUp, ClusterBusy."""
         from strandline.cli.cluster import ClusterAlreadyUp
-        from strandline.cli.cluster_state import LOCK_FILE, locked, read_state
+        from strandline.cli.cluster_state import LOCK_FILE, FolderRefused, check_folder, locked, read_state
 
         data_dir = self.cluster.data_dir
+        try:
+            check_folder(data_dir)
+        except FolderRefused as error:
+            raise click.UsageError(str(error)) from None
         present = {entry.name for entry in data_dir.iterdir()} if data_dir.exists() else set()
         if present - {LOCK_FILE} and MARKER_FILE not in present:
             raise click.UsageError(

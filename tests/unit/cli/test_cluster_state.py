@@ -21,11 +21,14 @@ from strandline.cli.cluster_state import (
     ClusterBusy,
     Member,
     StateUnreadable,
+    check_folder,
     locked,
     read_state,
     write_state,
 )
+from strandline.cli.main import run
 from strandline.cli.process import ProcessId, identify
+from strandline.cli.zookeeper import java_property
 
 GONE = ProcessId(2**22 - 1, "an earlier boot:1")
 MEMBERS = {"zookeeper": Member("zookeeper", GONE, 2181), "broker-1": Member("broker-1", GONE, 9092)}
@@ -48,6 +51,35 @@ def test_a_damaged_state_names_the_file_and_the_remedy(tmp_path: Path, text: str
     (tmp_path / STATE_FILE).write_text(text)
     with pytest.raises(StateUnreadable, match=r"cluster\.json is not readable .* remove the file"):
         read_state(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a,b", "a,b' has a comma in its path, where log.dirs would end; name a folder without one"),
+        ("a\nb", "a\\nb' has a control character in its path; name a folder without one"),
+        ("a\udce9b", "a\\udce9b': the path is not UTF-8; name another folder, or set LC_ALL=C.UTF-8 if it is"),
+    ],
+)
+def test_a_path_that_brokers_cannot_be_told_is_refused_by_name(
+    command: str, name: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--data", str(tmp_path / name)]) == 2
+    error = capfd.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_with_blanks_and_foreign_letters_is_taken(tmp_path: Path) -> None:
+    check_folder(tmp_path / "josé \\ #1 日本")
+
+
+@pytest.mark.parametrize(
+    ("path", "written"), [("/a b", "/a b"), ("/é\\n", r"/\u00e9\\n"), ("/😀\u2028", r"/\ud83d\ude00\u2028")]
+)
+def test_a_path_reaches_javas_properties_in_ascii(path: str, written: str) -> None:
+    assert java_property(path) == written
 
 
 def test_two_commands_do_not_change_one_cluster_at_a_time(tmp_path: Path) -> None:
