@@ -1,7 +1,8 @@
 """`strandline broker`: runs one broker in the foreground until SIGTERM or Ctrl-C.
 
 The file is Java properties with Kafka's keys; environment variables can stand for keys, too
-(`runtime.config_environment`). What a key that is unknown or not honoured means is said on stderr before the broker
+(`runtime.config_environment`). Of several sources the later one wins: defaults that came with an image, the file,
+variables, --override. What a key that is unknown or not honoured means is said on stderr before the broker
 starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a configuration in error.
 """
 
@@ -12,7 +13,7 @@ from typing import IO
 
 import click
 
-from strandline.cli.options import key_value
+from strandline.cli.options import key_value, properties_of
 
 
 @click.command(
@@ -29,11 +30,24 @@ from strandline.cli.options import key_value
     help="Read keys from variables, too: STRANDLINE_LOG_DIRS is log.dirs (KAFKA_LOG_DIRS works as well). They win over "
     "the file.",
 )
+@click.option(
+    "-d",
+    "--defaults",
+    type=click.File("rb"),
+    envvar="STRANDLINE_DEFAULTS",
+    metavar="FILE",
+    help="Keys that count where no other source has them, as an image brings them; $STRANDLINE_DEFAULTS.",
+)
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over everything.")
 @click.option("--reference", is_flag=True, help="Print every key as a page in Markdown, and start nothing.")
 @click.pass_context
 def broker(
-    ctx: click.Context, source: IO[bytes] | None, from_environment: bool, overrides: tuple[str, ...], reference: bool
+    ctx: click.Context,
+    source: IO[bytes] | None,
+    from_environment: bool,
+    defaults: IO[bytes] | None,
+    overrides: tuple[str, ...],
+    reference: bool,
 ) -> int:
     """Run one broker in the foreground."""
     if reference:
@@ -44,23 +58,19 @@ def broker(
     if source is None and not overrides and not from_environment:
         raise click.UsageError("give --config FILE, --from-environment, or the keys as --override KEY=VALUE", ctx)
     override_pairs = [key_value(text, "--override") for text in overrides]
-    from strandline.runtime.config import InvalidConfig, load_broker_config, parse_properties
-    from strandline.runtime.config_environment import properties_from_environment
+    from strandline.runtime.config import InvalidConfig, layered, load_broker_config
+    from strandline.runtime.config_environment import contradictions, properties_from_environment
 
-    given: dict[str, str] = {}
-    if source is not None:
-        try:
-            given.update(parse_properties(source.read().decode()))
-        except UnicodeDecodeError as error:
-            raise click.UsageError(f"{source.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    doubts: list[str] = []
     try:
+        given = layered(properties_of(defaults), properties_of(source))
         if from_environment:
-            given.update(properties_from_environment(os.environ))
-        given.update(override_pairs)
-        config = load_broker_config(given)
+            given = layered(given, properties_from_environment(os.environ, given))
+            doubts += contradictions(os.environ)
+        config = load_broker_config(layered(given, dict(override_pairs)))
     except InvalidConfig as error:
         raise click.UsageError(str(error), ctx) from None
-    for warning in config.warnings:
+    for warning in (*doubts, *config.warnings):
         click.echo(f"strandline broker: warning: {warning}", err=True)
     from strandline.broker.server import run_broker
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -62,6 +62,18 @@ def output_option(function: F) -> F:
         show_default=True,
         help="json is for programs and keeps its shape; text may change.",
     )(function)
+
+
+def properties_of(file: IO[bytes] | None) -> dict[str, str]:
+    """The keys of a properties file; without one there are none. InvalidConfig: a line that is none."""
+    from strandline.runtime.config import parse_properties
+
+    if file is None:
+        return {}
+    try:
+        return parse_properties(file.read().decode())
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def key_value(text: str, option: str) -> tuple[str, str]:

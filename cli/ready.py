@@ -1,16 +1,19 @@
 """`strandline ready`: does a broker do its share? What a container's health check runs.
 
-Asks the broker's admin port for `/ready`. Exit code 0 when it is ready; 1 when it is not, with the reasons, or when
-nobody answers.
+Asks the broker's admin port for `/ready`. Where that is, is found as a broker in the same container finds it: the
+variables of `admin.listener`, else the defaults of the image. Exit code 0 when it is ready; 1 when it is not, with the
+reasons, when nobody answers, or when the admin port is switched off: nobody can tell then.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from typing import IO
 
 import click
 
-from strandline.cli.options import output_option
+from strandline.cli.options import output_option, properties_of
 
 TIMEOUT_S = 5.0
 JSON_VERSION = 1
@@ -20,25 +23,44 @@ JSON_VERSION = 1
 @click.option(
     "-a",
     "--admin",
-    "text",
-    envvar="STRANDLINE_ADMIN_LISTENER",
-    required=True,
+    "told",
     metavar="HOST:PORT",
-    help="The broker's admin.listener; $STRANDLINE_ADMIN_LISTENER.",
+    help="The broker's admin.listener; $STRANDLINE_ADMIN_LISTENER, else what --defaults says.",
+)
+@click.option(
+    "-d",
+    "--defaults",
+    type=click.File("rb"),
+    envvar="STRANDLINE_DEFAULTS",
+    metavar="FILE",
+    help="The broker's --defaults; $STRANDLINE_DEFAULTS.",
 )
 @output_option
-def ready(text: str, output: str) -> int:
+def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
     """Say whether a broker is ready, and if not why."""
     from strandline.runtime.config import InvalidConfig
+    from strandline.runtime.config_environment import value_from_environment
     from strandline.runtime.config_listeners import EVERY_INTERFACE, LOOPBACK, parse_address
     from strandline.runtime.http_client import get
     from strandline.runtime.network import Address, CannotConnect
 
     try:
+        text = told
+        if text is None:
+            text = value_from_environment(os.environ, "admin.listener")
+        if text is None:
+            text = properties_of(defaults).get("admin.listener")
+        if text is None:
+            raise click.UsageError("whom to ask? give --admin HOST:PORT, the broker's admin.listener")
         address = parse_address("--admin", text)
     except InvalidConfig as error:
         raise click.UsageError(f"--admin '{text}' {error.why}") from None
-    if address is None or address.port == 0:
+    if address is None:
+        raise click.ClickException(
+            "the admin port is switched off (admin.listener is empty), so nobody can tell: give the broker one, or "
+            "switch the health check off as well"
+        )
+    if address.port == 0:
         raise click.UsageError(f"--admin {text!r} names no port: give the one that the broker printed at its start")
     if address.host in EVERY_INTERFACE:
         address = Address(LOOPBACK, address.port)

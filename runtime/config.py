@@ -33,6 +33,7 @@ __all__ = [
     "InvalidConfig",
     "Listener",
     "TopicConfig",
+    "layered",
     "load_broker_config",
     "not_honoured_yet",
     "parse_properties",
@@ -43,6 +44,19 @@ __all__ = [
 _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
 _LEAST_DEDUPE_BYTES = 2**20
+_FOLDER_KEYS = ("log.dirs", "log.dir")
+
+
+def layered(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Key → text of several sources, a later one wins. log.dir and log.dirs say the same thing: the later source's
+    replaces both."""
+    properties: dict[str, str] = {}
+    for layer in layers:
+        if not layer.keys().isdisjoint(_FOLDER_KEYS):
+            for key in _FOLDER_KEYS:
+                properties.pop(key, None)
+        properties.update(layer)
+    return properties
 
 
 def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
@@ -167,6 +181,13 @@ def _doubts(values: dict[str, Value], given: Mapping[str, str]) -> Iterator[str]
     for listener in values["listeners"]:
         if not listener.is_loopback:
             yield f"listener {listener} takes connections from other machines without encryption or password"
+    bound = {listener.name: listener for listener in values["listeners"]}
+    for told in values["advertised_listeners"]:
+        if bound[told.name].is_loopback and not told.is_loopback:
+            yield (
+                f"others are told {told}, but listener {bound[told.name]} is reached from this machine or container "
+                "only: bind it to 0.0.0.0 or to an address of the network"
+            )
     if "log.dirs" not in given and "log.dir" not in given:
         yield f"log.dirs is not set: records go to {values['log_dir']}, which may be emptied when the machine starts"
     if values["min_insync_replicas"] > values["default_replication_factor"]:

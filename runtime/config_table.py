@@ -38,8 +38,8 @@ _IDENTITY = (
 
 _LISTENERS = (
     K("listeners", "list", ("PLAINTEXT://127.0.0.1:9092",), "", NOT_EMPTY,
-      "Addresses to bind, NAME://host:port. An empty host is 127.0.0.1; 0.0.0.0 is every interface. Port 0: "
-      "any free one. (Kafka: all of them.)"),
+      "Addresses to bind, NAME://host:port. An empty host is 127.0.0.1, in an environment variable every interface; "
+      "0.0.0.0 is every interface. Port 0: any free one. (Kafka: all of them.)"),
     K("advertised.listeners", "list", None, "", NOT_EMPTY,
       "Addresses that clients and brokers are told, one per listener; those of listeners where left out.", True),
     K("listener.security.protocol.map", "list",

@@ -78,6 +78,29 @@ def test_variables_win_over_the_file_and_overrides_over_both(
     assert (config.broker_id, config.log_dirs) == (5, (str(tmp_path / "override"),))
 
 
+def test_the_defaults_of_an_image_give_way_to_variables_of_every_prefix(
+    shell: Any, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_DEFAULTS", properties(tmp_path, "log.dirs=/image\nadmin.listener=127.0.0.1:9644\n"))
+    for name in ("BROKER_ID=1", "ZOOKEEPER_CONNECT=localhost:1"):
+        monkeypatch.setenv("KAFKA_" + name.partition("=")[0], name.partition("=")[2])
+    assert shell("broker", "--from-environment").code == 0
+    monkeypatch.setenv("KAFKA_LOG_DIRS", "/kafka")
+    monkeypatch.setenv("STRANDLINE_ADMIN_LISTENER", "")
+    assert shell("broker", "--from-environment").code == 0
+    assert [config.log_dirs for config in started] == [("/image",), ("/kafka",)]
+    assert {config.admin_listener for config in started} == {("127.0.0.1", 9644)}
+
+
+def test_a_variable_that_loses_is_named(
+    shell: Any, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_LOG_DIRS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_LOG_DIRS", "/kafka")
+    ran = shell("broker", "--from-environment", "--config", properties(tmp_path))
+    assert "strandline broker: warning: KAFKA_LOG_DIRS has no effect: STRANDLINE_LOG_DIRS, which has" in ran.err
+
+
 def test_variables_are_left_alone_unless_asked_for(
     shell: Any, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +66,27 @@ def test_the_address_comes_from_the_brokers_own_variable_and_every_interface_is_
 ) -> None:
     monkeypatch.setenv("STRANDLINE_ADMIN_LISTENER", f"0.0.0.0:{port.server_port}")
     assert shell("ready").code == 0
+
+
+def test_without_variables_the_defaults_of_the_image_say_whom_to_ask(
+    shell: Any, port: AdminPort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "image.properties"
+    defaults.write_text(f"admin.listener=127.0.0.1:{port.server_port}\n")
+    monkeypatch.setenv("STRANDLINE_DEFAULTS", str(defaults))
+    monkeypatch.setenv("STRANDLINE_ADMIN_LISTENER", "")
+    assert shell("ready").code == 0
+    monkeypatch.setenv("KAFKA_ADMIN_LISTENER", "127.0.0.1:1")
+    assert "http://127.0.0.1:1/ready" in shell("ready").err
+
+
+def test_of_a_switched_off_admin_port_nobody_can_tell(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = shell("ready", "--admin", "")
+    assert ran.code == 1 and "switched off" in ran.err
+    monkeypatch.delenv("STRANDLINE_DEFAULTS", raising=False)
+    monkeypatch.delenv("STRANDLINE_ADMIN_LISTENER", raising=False)
+    ran = shell("ready")
+    assert ran.code == 2 and "--admin HOST:PORT" in ran.err
 
 
 def test_nobody_there_is_one_line_with_the_remedy(shell: Any, port: AdminPort) -> None:

@@ -20,6 +20,7 @@ from strandline.runtime.config import (
     InvalidConfig,
     Listener,
     TopicConfig,
+    layered,
     load_broker_config,
     parse_properties,
     topic_config,
@@ -394,6 +395,23 @@ def test_any_values_are_taken_or_refused(given_values: dict[str, str]) -> None:
         load_broker_config({**MINIMUM, **given_values})
     except InvalidConfig:
         pass
+
+
+def test_of_two_sources_the_later_wins_and_names_the_data_folders_by_either_key() -> None:
+    image = {"log.dirs": "/image", "broker.id": "1"}
+    assert layered(image, {"broker.id": "2"}) == {"log.dirs": "/image", "broker.id": "2"}
+    assert layered(image, {"log.dir": "/mine"}) == {"log.dir": "/mine", "broker.id": "1"}
+    assert layered({"log.dir": "/image"}, {"log.dirs": "/a,/b"}, {}) == {"log.dirs": "/a,/b"}
+    with pytest.raises(InvalidConfig, match="not both"):
+        load_broker_config(layered(image, MINIMUM, {"log.dir": "/mine", "log.dirs": "/mine"}))
+
+
+def test_an_address_for_others_before_a_listener_that_only_this_machine_reaches_is_doubted() -> None:
+    told = "others are told PLAINTEXT://kafka:9092, but listener PLAINTEXT://127.0.0.1:9092"
+    (doubt,) = (each for each in load(advertised_listeners="PLAINTEXT://kafka:9092").warnings if "others" in each)
+    assert doubt.startswith(told) and "0.0.0.0" in doubt
+    quiet = load(advertised_listeners="PLAINTEXT://kafka:9092", listeners="PLAINTEXT://0.0.0.0:9092")
+    assert not any("others" in each for each in (*quiet.warnings, *load().warnings))
 
 
 def test_the_admin_port_is_one_address_or_none() -> None:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.runtime.config import BROKER_KEYS, InvalidConfig, load_broker_config
-from strandline.runtime.config_environment import properties_from_environment, variable_of
+from strandline.runtime.config_environment import (
+    contradictions,
+    properties_from_environment,
+    value_from_environment,
+    variable_of,
+)
 
 _REQUIRED = {"STRANDLINE_BROKER_ID": "1", "STRANDLINE_ZOOKEEPER_CONNECT": "zookeeper:2181"}
 
@@ -36,6 +41,7 @@ def test_our_own_prefix_wins_over_those_of_other_images() -> None:
 
 def test_what_is_meant_for_a_jvm_an_image_or_the_command_is_no_key() -> None:
     names = "KAFKA_HEAP_OPTS KAFKA_OPTS KAFKA_JMX_PORT KAFKA_LOG4J_ROOT_LOGLEVEL STRANDLINE_DATA KAFKA_VERSION PATH"
+    names += " STRANDLINE_VERSION STRANDLINE_DEFAULTS"
     assert properties_from_environment(dict.fromkeys(names.split(), "x")) == {}
 
 
@@ -61,6 +67,44 @@ def test_listeners_follow_from_what_is_advertised() -> None:
 def test_listeners_that_are_given_stay() -> None:
     variables = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1", "KAFKA_LISTENERS": "A://127.0.0.1:5"}
     assert properties_from_environment(variables)["listeners"] == "A://127.0.0.1:5"
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ("PLAINTEXT://:9092", "PLAINTEXT://0.0.0.0:9092"),
+        ("A://:1, B://127.0.0.1:2", "A://0.0.0.0:1,B://127.0.0.1:2"),
+        ("A://[::1]:1,B://host:2", "A://[::1]:1,B://host:2"),
+        ("garbage,:9092,A://:", "garbage,:9092,A://0.0.0.0:"),
+    ],
+)
+def test_a_listener_without_a_host_is_on_every_interface(given: str, bound: str) -> None:
+    assert properties_from_environment({"KAFKA_LISTENERS": given}) == {"listeners": bound}
+
+
+def test_listeners_of_the_file_beneath_do_not_follow_from_a_variable() -> None:
+    variables, file = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1"}, {"listeners": "A://10.0.0.1:5"}
+    assert properties_from_environment(variables, file) == {"advertised.listeners": "A://a:1"}
+
+
+def test_two_variables_of_one_key_that_differ_are_named_without_their_values() -> None:
+    variables = {
+        "KAFKA_LOG_DIRS": "/a",
+        "KAFKA_CFG_LOG_DIRS": "/b",
+        "STRANDLINE_LOG_DIRS": "/b",
+        "KAFKA_HEAP_OPTS": "x",
+    }
+    assert list(contradictions(variables)) == [
+        "KAFKA_LOG_DIRS has no effect: STRANDLINE_LOG_DIRS, which has another value, wins"
+    ]
+    assert list(contradictions({"KAFKA_LOG_DIRS": "/a", "STRANDLINE_LOG_DIRS": ""})) == []
+
+
+def test_the_value_of_one_key_is_the_winners_and_the_others_are_not_judged() -> None:
+    variables = {"KAFKA_ADMIN_LISTENER": "a:1", "STRANDLINE_NUM_PARTITION": "3", "STRANDLINE_ADMIN_LISTENER": " "}
+    assert value_from_environment(variables, "admin.listener") == "a:1"
+    assert value_from_environment(variables | {"STRANDLINE_ADMIN_LISTENER": "b:2"}, "admin.listener") == "b:2"
+    assert value_from_environment(variables, "broker.id") is None
 
 
 def test_a_variable_is_spelled_by_kafkas_rule() -> None:
