@@ -5,6 +5,8 @@ among the living, (3) every partition that it is to lead is served by it, and (4
 once since its start. (4) is remembered: a broker that falls behind later still serves, and a restart would not help.
 A log that was refused (damaged, or of another topic id) cannot catch up by itself; it is named apart, for an operator.
 Partitions that have no leader do not count: this broker cannot change that.
+A registration is taken for gone once ZooKeeper was silent for longer than the session lasts: it has ended the session
+by then, and will only say so when it is reached again. A broker that leaves is not ready from its first step on.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.registration import Registration
 from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.runtime.coordination import Coordination
 
 MOST_NAMED = 5
 """So many partitions are named in a reason; the others are counted."""
@@ -36,23 +39,27 @@ class HealthCheck:
     def __init__(
         self,
         broker_id: int,
-        version: str,
+        versions: Mapping[str, str],
         cluster_id: str,
         metadata: MetadataCache,
         partitions: Mapping[tuple[str, int], Partition],
         refused: Collection[TopicPartition],
         registration: Registration,
+        coordination: Coordination,
         listeners: Listeners,
     ) -> None:
         self._broker_id = broker_id
-        self._version = version
+        self._versions = versions
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._partitions = partitions
         self._refused = refused
         self._registration = registration
+        self._coordination = coordination
         self._listeners = listeners
         self._caught_up = False
+        self.leaving = False
+        """Set when the broker begins to shut down."""
 
     def check(self) -> Health:
         """What holds now."""
@@ -64,7 +71,7 @@ class HealthCheck:
             status={
                 "broker_id": self._broker_id,
                 "cluster_id": self._cluster_id,
-                "version": self._version,
+                "versions": dict(self._versions),
                 "ready": not waits,
                 "waits": list(waits),
                 "broker_epoch": broker_epoch,
@@ -81,8 +88,13 @@ class HealthCheck:
         )
 
     def _waits(self, broker_epoch: int) -> tuple[str, ...]:
+        if self.leaving:
+            return ("shutting down",)
         if broker_epoch < 0:
             return ("not registered in ZooKeeper",)
+        silent_s = self._coordination.seconds_since_contact()
+        if silent_s * 1000 > self._coordination.session_timeout_ms:
+            return (f"no contact with ZooKeeper for {int(silent_s)} s",)
         if self._metadata.controller_id == NO_BROKER or not self._metadata.is_alive(self._broker_id):
             return ("no controller has told this broker of the cluster yet",)
         unserved, behind = self._unserved_and_behind()

@@ -46,11 +46,13 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     Znode,
 )
+from strandline.runtime.logging import RateLimited
 
 T = TypeVar("T")
 
 RETRY_DELAY_S = 0.2
 """Between two attempts while ZooKeeper does not answer."""
+DELAY_TOLD_INTERVAL_S = 10.0
 TOPICS_PATH = "/brokers/topics"
 
 
@@ -74,6 +76,7 @@ class Registration:
         self._directory_id = directory_id
         self._coordination = coordination
         self._log = log
+        self._limited = RateLimited(log, interval_s=DELAY_TOLD_INTERVAL_S)
         self._znode: BrokerIdZnode | None = None
         self._changed = trio.Event()
         coordination.add_session_listener(self._session_changed)
@@ -104,7 +107,7 @@ class Registration:
                     await self._register()
                     break
                 except (ConnectionLost, SessionExpired) as error:
-                    self._log.warning("registration delayed", error=str(error))
+                    self._limited.warning("delayed", "registration delayed", error=str(error))
                     await trio.sleep(RETRY_DELAY_S)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -120,7 +123,7 @@ class Registration:
             try:
                 return await step()
             except (ConnectionLost, SessionExpired) as error:
-                self._log.warning("registration delayed", error=str(error))
+                self._limited.warning("delayed", "registration delayed", error=str(error))
                 await trio.sleep(RETRY_DELAY_S)
 
     async def _ensure(self, path: str, data: bytes = b"") -> None:

@@ -52,6 +52,7 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, open_logs
 from strandline.runtime.network import Address, CannotListen
 from strandline.runtime.production import production_coordination, production_environment, tune_garbage_collection
+from strandline.runtime.versions import versions
 from strandline.storage.errors import StorageError
 from strandline.storage.log_manager import LogManager
 
@@ -74,10 +75,15 @@ class Broker:
         self._logs = logs
         self._log = logs.main
         self._stop = trio.Event()
+        self._start = trio.CancelScope()
+        self._serves = False
 
     def shut_down(self) -> None:
-        """Ask for a controlled shutdown; `run` returns when it is done. Idempotent."""
+        """Ask for a controlled shutdown, or give up the start where it is not over; `run` returns when that is done.
+        Idempotent."""
         self._stop.set()
+        if not self._serves:
+            self._start.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[dict[str, Address]] = trio.TASK_STATUS_IGNORED) -> None:
         """Start, serve, stop.
@@ -85,8 +91,16 @@ class Broker:
         1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper; 3 build and start the data plane;
         4 bind, register, elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
 
+        Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported.
+
         Raises StorageError, CannotListen, BrokerIdTaken, CoordinationError for what keeps it from starting.
         """
+        with self._start:
+            await self._run(task_status)
+        if not self._serves:
+            self._log.info("stopped before it served")
+
+    async def _run(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
         # 1
         self.log_manager = LogManager(
             self.environment.disk,
@@ -116,6 +130,7 @@ class Broker:
                 await self._start_data_plane(nursery)
                 # 4
                 await self._open_for_business(nursery)
+                self._serves = True
                 task_status.started(self.listeners.addresses)
                 # 5
                 await self._stop.wait()
@@ -150,12 +165,13 @@ class Broker:
         self.listeners = Listeners(self.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
-            __version__,
+            versions(),
             cluster_id,
             self.metadata,
             self.replicas.partitions,
             self.log_manager.refused,
             self.registration,
+            self.coordination,
             self.listeners,
         )
 
@@ -284,6 +300,7 @@ class Broker:
         """1 leadership moves away while everything still runs; 2 nobody new gets in; 3 this broker leads nothing any
         more, and answers that are due leave; 4 the rest ends; the logs are closed and the clean marker written by the
         caller, last."""
+        self.health.leaving = True
         # 1
         self.followers.leaving = True
         if self.config.controlled_shutdown_enable:

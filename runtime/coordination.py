@@ -138,6 +138,10 @@ class Coordination(Protocol):
         """Id of the current session, 0 before the first."""
 
     @property
+    def session_timeout_ms(self) -> int:
+        """After so long a silence a server ends the session: as granted, before the first connection as asked for."""
+
+    @property
     def state(self) -> SessionState: ...
 
     def seconds_since_contact(self) -> float:

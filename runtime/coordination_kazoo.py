@@ -105,7 +105,6 @@ class KazooCoordination(PreparedWrites[Call]):
 
     @property
     def session_timeout_ms(self) -> int:
-        """As the server granted it; before the first connection as asked for."""
         return (self._connection.negotiated_timeout_ms if self._mailbox else 0) or self._requested_timeout_ms
 
     @property

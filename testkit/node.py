@@ -207,6 +207,10 @@ class NodeCoordination:
         return self.client.session_id
 
     @property
+    def session_timeout_ms(self) -> int:
+        return self.client.session_timeout_ms
+
+    @property
     def state(self) -> SessionState:
         return self.client.state
 

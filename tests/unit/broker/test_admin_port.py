@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import LogCapture
 
+import strandline
 from strandline.broker import admin_port
 from strandline.broker.admin_port import AdminPort
 from strandline.broker.health import Health
 from strandline.runtime.network import Address, Transport, TransportClosed
-from strandline.testkit.cluster import CLIENT, MemoryCluster
+from strandline.testkit.cluster import CLIENT, SESSION_TIMEOUT_MS, MemoryCluster
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.scenario import T0, cluster_with_topic
 
@@ -312,6 +314,42 @@ async def test_a_broker_whose_session_ended_is_not_ready(autojump_clock: Any) ->
         cluster.heal_zookeeper(2)
         await cluster.until(lambda: waits(cluster, 2) == ("not registered in ZooKeeper",), "not registered")
         await cluster.until(lambda: waits(cluster, 2) == (), "ready again")
+
+
+async def test_a_broker_that_zookeeper_must_have_given_up_is_not_ready(autojump_clock: Any) -> None:
+    async with cluster_with_topic() as (cluster, _, _):
+        await cluster.until(lambda: waits(cluster, 2) == (), "ready")
+        cluster.cut_from_zookeeper(2)
+        await trio.sleep(SESSION_TIMEOUT_MS / 1000 - 1)
+        assert waits(cluster, 2) == (), "the session may still live"
+        await trio.sleep(2)
+        assert 2 not in cluster.registered()
+        assert waits(cluster, 2) == ("no contact with ZooKeeper for 7 s",)
+        cluster.heal_zookeeper(2)
+        await cluster.until(lambda: waits(cluster, 2) == (), "ready again")
+
+
+async def test_a_broker_that_leaves_is_not_ready_from_the_beginning_to_the_end(autojump_clock: Any) -> None:
+    async with cluster_with_topic() as (cluster, _, _):
+        await cluster.until(lambda: waits(cluster, 2) == (), "ready")
+        broker, told = cluster.broker(2), []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stop, 2)
+            await trio.testing.wait_all_tasks_blocked()
+            while cluster.nodes[2].is_up:
+                told.append(broker.health.check())
+                await trio.sleep(0.001)
+        assert len(told) > 3
+        assert {health.waits for health in told} == {("shutting down",)}
+
+
+async def test_the_status_names_versions(autojump_clock: Any) -> None:
+    cluster = MemoryCluster(brokers=1)
+    async with cluster.running():
+        status = cluster.broker(1).health.check().status
+        assert status["versions"]["strandline"] == strandline.__version__
+        assert status["versions"]["python"] == platform.python_version()
+        assert json.loads(json.dumps(status)) == status
 
 
 async def test_the_status_counts_what_a_broker_leads(autojump_clock: Any) -> None:

@@ -8,15 +8,17 @@ from uuid import UUID
 import pytest
 import structlog
 import trio
+from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.registration import BrokerIdTaken, Registration
+from strandline.broker.registration import DELAY_TOLD_INTERVAL_S, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
     BrokerEndpoint,
     BrokerIdZnode,
     BrokerIncarnationZnode,
     PartitionStateZnode,
 )
+from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
@@ -108,6 +110,22 @@ async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Si
     here.zookeeper.drop_next_reply(PATH)
     await registration.register(znode())
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
+
+
+async def test_a_zookeeper_that_hangs_up_on_every_request_is_told_of_once_in_a_while(
+    here: Site, autojump_clock: MockClock
+) -> None:
+    class HangsUp(MemoryCoordination):
+        async def create(self, path: str, *_: object, **__: object) -> str:
+            await trio.lowlevel.checkpoint()
+            raise ConnectionLost(f"create {path}: it hung up")
+
+    client = HangsUp(here.zookeeper, chroot="", session_timeout_ms=6000, connection_timeout_ms=6000)
+    logs = LogCapture()
+    registration = Registration(1, MY_FOLDER, client, structlog.wrap_logger(None, processors=[logs]))
+    with trio.move_on_after(3 * DELAY_TOLD_INTERVAL_S - 1):
+        await registration.prepare(UUID(int=7), may_have_lost_data=False)
+    assert [entry["event"] for entry in logs.entries] == ["registration delayed"] * 3
 
 
 # --- somebody is there -----------------------------------------------------------------------------------------

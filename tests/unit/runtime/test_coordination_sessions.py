@@ -22,7 +22,14 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     WatchEvent,
 )
-from strandline.testkit.coordination_sites import PATIENCE_S, SHORT_SESSION_TIMEOUT_MS, Events, Site, States
+from strandline.testkit.coordination_sites import (
+    PATIENCE_S,
+    SESSION_TIMEOUT_MS,
+    SHORT_SESSION_TIMEOUT_MS,
+    Events,
+    Site,
+    States,
+)
 
 SiteClock = trio.abc.Clock | None
 
@@ -34,6 +41,21 @@ async def test_start_names_the_server_when_none_answers(site_clock: SiteClock, s
         await client.start()
     assert client.state is SessionState.SUSPENDED
     await client.close()
+
+
+async def test_a_session_lasts_as_long_as_was_granted_and_hears_from_its_server(
+    site_clock: SiteClock, site: Site
+) -> None:
+    assert site.unstarted_client().session_timeout_ms == SESSION_TIMEOUT_MS, "as asked for"
+    client = await site.client(session_timeout_ms=SHORT_SESSION_TIMEOUT_MS)
+    assert client.session_timeout_ms == SHORT_SESSION_TIMEOUT_MS
+    await client.sync()
+    assert client.seconds_since_contact() * 1000 < client.session_timeout_ms
+    await site.stop()
+    with trio.fail_after(PATIENCE_S):
+        while client.seconds_since_contact() * 1000 <= client.session_timeout_ms:
+            await trio.sleep(0.1)
+    assert client.state is SessionState.SUSPENDED, "nobody has told it yet"
 
 
 async def test_an_ephemeral_znode_is_owned_by_its_session_and_ends_with_it(site_clock: SiteClock, site: Site) -> None:

@@ -1,0 +1,70 @@
+"""A broker that is told to stop before it serves obeys at once, whatever it waits for, and the next start finds nothing
+in its way."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import trio
+
+from strandline.runtime.coordination import SessionState
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+
+SOON_S = 5.0
+"""Far below what a start waits for ZooKeeper."""
+
+
+async def start_in_vain(cluster: MemoryCluster, broker_id: int) -> None:
+    with pytest.raises(RuntimeError, match="started"):  # trio's: it ended without having reported
+        await cluster.start_broker(broker_id)
+
+
+async def test_a_start_without_zookeeper_is_given_up(autojump_clock) -> None:
+    cluster = MemoryCluster(brokers=1)
+    async with cluster.running(start=False), trio.open_nursery() as nursery:
+        cluster.zookeeper.stop()
+        nursery.start_soon(start_in_vain, cluster, 1)
+        await trio.sleep(3)
+        with trio.fail_after(SOON_S):
+            await cluster.stop(1)
+        assert any("stopped before it served" in line for line in cluster.history)
+        cluster.zookeeper.start()
+        await cluster.start_broker(1)
+
+
+async def test_a_start_whose_zookeeper_fell_silent_is_given_up(autojump_clock) -> None:
+    cluster = MemoryCluster(brokers=1)
+    async with cluster.running(start=False), trio.open_nursery() as nursery:
+        nursery.start_soon(start_in_vain, cluster, 1)
+        await trio.sleep(0)
+        await cluster.until(lambda: cluster.coordination(1).state is SessionState.CONNECTED, "a session")
+        cluster.cut_from_zookeeper(1)
+        await trio.sleep(20)
+        with trio.fail_after(SOON_S):
+            await cluster.stop(1)
+        await cluster.start_broker(1)
+
+
+async def test_a_start_can_be_given_up_at_any_moment(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        for moment_ms in range(0, 60, 3):
+            await cluster.stop(3)
+            await ledger.produce(producer, T0, numbered(f"at-{moment_ms}", 2))
+            async with trio.open_nursery() as nursery:
+
+                async def start() -> None:
+                    with suppress(RuntimeError):
+                        await cluster.start_broker(3)
+
+                nursery.start_soon(start)
+                await trio.sleep(moment_ms / 1000)
+                with trio.fail_after(SOON_S):
+                    await cluster.stop(3)
+            assert 3 not in cluster.registered()
+            await cluster.start_broker(3)
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "in sync again")
+        given_up = sum("stopped before it served" in line for line in cluster.history)
+        assert 5 < given_up < 20, "some before, some after the end of the start"
+        await check_at_the_end(cluster, ledger)
