@@ -18,10 +18,11 @@ from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline.cli.cluster import EmbeddedCluster
+    from strandline.protocol.messages import MetadataResponse
 
 _MEGABYTE = 1_000_000
 _ANSWER_TIMEOUT_MS = 5000
-"""A broker that is up answers within milliseconds; on a busy machine a second was too short to call one silent."""
+"""A member that is up answers within milliseconds; on a busy machine a second was too short to call one silent."""
 
 data_option = click.option(
     "--data",
@@ -146,13 +147,13 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         )  # fmt: skip
     # Each broker answers from its own copy; the one that knows most of the others is the best witness.
     witness = max(answers.values(), key=lambda answer: len(answer.brokers), default=None)
-    partitions = [partition for topic in witness.topics for partition in topic.partitions] if witness else []
     zookeeper = cluster.zookeeper.process
+    answers_too = cluster.zookeeper.answers(_ANSWER_TIMEOUT_MS / 1000)
     report: dict[str, Any] = {
         "data_dir": str(cluster.data_dir),
         "bootstrap_servers": cluster.bootstrap_servers,
         "zookeeper": {
-            "state": "up" if zookeeper.is_alive else "dead",
+            "state": "up" if answers_too else "silent" if zookeeper.is_alive else "dead",
             "address": cluster.zookeeper.address,
             "pid": zookeeper.id.pid if zookeeper.id else None,
             "resident_bytes": zookeeper.id.resident_bytes() if zookeeper.id and zookeeper.is_alive else None,
@@ -160,13 +161,11 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         },
         "brokers": brokers,
         "controller_id": witness.controller_id if witness else None,
-        "topics": len(witness.topics) if witness else None,
-        "partitions": len(partitions),
-        "without_leader": sum(partition.leader_id < 0 for partition in partitions),
-        "under_replicated": sum(len(partition.isr_nodes) < len(partition.replica_nodes) for partition in partitions),
+        **_counts(witness),
     }
     report["healthy"] = (
-        report["zookeeper"]["state"] == "up"
+        witness is not None
+        and report["zookeeper"]["state"] == "up"
         and all(broker["state"] == "up" for broker in brokers)
         and not report["without_leader"]
         and not report["under_replicated"]
@@ -174,30 +173,57 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
     return report
 
 
+def _counts(witness: MetadataResponse | None) -> dict[str, int | None]:
+    """Topics and partitions, and how many lack something; None where nobody says."""
+    if witness is None:
+        return dict.fromkeys(("topics", "partitions", "without_leader", "under_replicated"))
+    partitions = [partition for topic in witness.topics for partition in topic.partitions]
+    return {
+        "topics": len(witness.topics),
+        "partitions": len(partitions),
+        "without_leader": sum(partition.leader_id < 0 for partition in partitions),
+        "under_replicated": sum(len(partition.isr_nodes) < len(partition.replica_nodes) for partition in partitions),
+    }
+
+
 def verdict(report: dict[str, Any]) -> str:
-    """One line: fine, or what is wrong and what to do."""
+    """Fine, or what is wrong and what to do: a line about members, a line about partitions."""
+    lines = [line for line in (_members_amiss(report), _partitions_amiss(report)) if line is not None]
+    if not lines:
+        return f"healthy: {counted(report['topics'], 'topic')}, {counted(report['partitions'], 'partition')}"
+    return "\n".join(lines)
+
+
+def _members_amiss(report: dict[str, Any]) -> str | None:
     amiss = [
         (f"broker {broker['id']}", broker["state"], broker["pid"])
         for broker in report["brokers"]
         if broker["state"] != "up"
     ]
-    if report["zookeeper"]["state"] != "up":
-        amiss.append(("ZooKeeper", "dead", None))
-    if amiss:
-        remedies = []
-        if any(state == "dead" for _, state, _ in amiss):
-            remedies.append("strandline up starts what is dead")
-        if silent := [str(pid) for _, state, pid in amiss if state == "silent"]:
-            # It runs, so `up` has nothing to start.
-            remedies.append(f"a silent one runs without answering: if it is paused, kill -CONT {' '.join(silent)}")
-        members = ", ".join(f"{name} is {state}" for name, state, _ in amiss)
-        return f"{members}; {'; '.join(remedies)}; the logs say why"
-    if report["without_leader"] or report["under_replicated"]:
-        return (
-            f"{counted(report['without_leader'], 'partition')} without a leader, {report['under_replicated']} "
-            f"under-replicated of {report['partitions']}; strandline topics describe shows them"
-        )
-    return f"healthy: {counted(report['topics'], 'topic')}, {counted(report['partitions'], 'partition')}"
+    zookeeper = report["zookeeper"]
+    if zookeeper["state"] != "up":
+        amiss.append(("ZooKeeper", zookeeper["state"], zookeeper["pid"]))
+    if not amiss:
+        return None
+    remedies = []
+    if any(state == "dead" for _, state, _ in amiss):
+        remedies.append("strandline up starts what is dead")
+    if silent := [str(pid) for _, state, pid in amiss if state == "silent"]:
+        # It runs, so `up` has nothing to start.
+        remedies.append(f"a silent one runs without answering: if it is paused, kill -CONT {' '.join(silent)}")
+    members = ", ".join(f"{name} is {state}" for name, state, _ in amiss)
+    return f"{members}; {'; '.join(remedies)}; the logs say why"
+
+
+def _partitions_amiss(report: dict[str, Any]) -> str | None:
+    if report["partitions"] is None:
+        return "no broker answers: nobody knows how the partitions are"
+    if not report["without_leader"] and not report["under_replicated"]:
+        return None
+    return (
+        f"{counted(report['without_leader'], 'partition')} without a leader, {report['under_replicated']} "
+        f"under-replicated of {report['partitions']}; strandline topics describe shows them"
+    )
 
 
 def show(report: dict[str, Any]) -> None:

@@ -86,6 +86,10 @@ class EmbeddedZooKeeper:
             self.port = None
         raise ProcessFailed(f"ZooKeeper: port {self.port} on {LOOPBACK} is taken (log: {self.process.log_path})")
 
+    def answers(self, timeout_s: float) -> bool:
+        """Does it answer a question, not only run?"""
+        return self.process.is_alive and self.port is not None and zookeeper_folder(self.port, timeout_s) is not None
+
     def stop(self, timeout_s: float = 10.0) -> None:
         """SIGTERM, after `timeout_s` SIGKILL; the data stays. Idempotent."""
         self.process.stop(timeout_s)

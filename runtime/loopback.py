@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import time
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
@@ -36,14 +37,16 @@ def free_port(preferred: int | None = None, *, taken: frozenset[int] = frozenset
 
 
 def zookeeper_folder(port: int, timeout_s: float = 1.0) -> Path | None:
-    """Where the ZooKeeper that serves on this loopback port keeps its snapshots; None while none does. It has to allow
-    the four-letter word `conf`."""
+    """Where the ZooKeeper that serves on this loopback port keeps its snapshots; None while none does, or when its
+    answer takes longer than `timeout_s`. It has to allow the four-letter word `conf`."""
+    deadline = time.monotonic() + timeout_s
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
             connection.sendall(b"conf")
             answer = b""
             while chunk := connection.recv(4096):
                 answer += chunk
+                connection.settimeout(max(0.001, deadline - time.monotonic()))
     except OSError:
         return None
     for line in answer.split(b"\n"):

@@ -109,6 +109,26 @@ def test_up_refuses_a_second_time_and_mends_what_died(strandline: Command) -> No
     assert after["brokers"][1]["pid"] != before["brokers"][1]["pid"]
 
 
+def test_status_tells_a_paused_zookeeper_and_says_nothing_of_partitions_when_no_broker_answers(
+    strandline: Command,
+) -> None:
+    assert strandline("up", "--brokers", "2").returncode == 0
+    where = ("-b", strandline.report()["bootstrap_servers"])
+    assert strandline("topics", "create", TOPIC, *where, "--partitions", "2").returncode == 0
+    members = strandline.members()
+    assert members["zookeeper"].process.send(signal.SIGSTOP)
+    paused = strandline("status")
+    assert paused.returncode == 1
+    assert "ZooKeeper is silent; a silent one runs without answering" in paused.stdout
+    assert f"kill -CONT {members['zookeeper'].process.pid};" in paused.stdout
+    assert members["zookeeper"].process.send(signal.SIGCONT)
+    for name in ("broker-1", "broker-2"):
+        assert members[name].process.send(signal.SIGKILL) and members[name].process.wait_gone(60)
+    dead = strandline.report()
+    assert not dead["healthy"]
+    assert [dead[key] for key in ("topics", "partitions", "without_leader", "under_replicated")] == [None] * 4
+
+
 def test_a_single_broker_cluster_serves(strandline: Command) -> None:
     started = strandline("up", "--brokers", "1", "--override", "num.partitions=3")
     assert started.returncode == 0, started.stderr

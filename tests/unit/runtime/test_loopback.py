@@ -43,3 +43,7 @@ def test_when_all_are_taken_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_there_is_no_zookeeper() -> None:
     assert zookeeper_folder(free_port()) is None
+
+
+def test_one_that_takes_the_question_and_is_silent_is_no_zookeeper(listening: int) -> None:
+    assert zookeeper_folder(listening, timeout_s=0.01) is None
