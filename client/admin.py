@@ -51,6 +51,8 @@ from strandline.runtime.client_environment import ClientEnvironment, production_
 
 R = TypeVar("R", bound=Message)
 
+_NOBODY_CONTROLS = "no broker acts as the controller now; is ZooKeeper reachable for the brokers?"
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
@@ -247,7 +249,7 @@ class _ControllerCall:
         """The asked broker could not do it, another one (or the same, later) can."""
         if number != ErrorCode.NOT_CONTROLLER:
             return False
-        self.last_error = error_for(number, "asking the controller")
+        self.last_error = error_for(number, "asking the controller", detail=_NOBODY_CONTROLS)
         return True
 
     async def attempt(self, request: Request, answer: type[R]) -> R | None:
@@ -258,7 +260,7 @@ class _ControllerCall:
         ):
             return result
         if view.controller_id == NO_BROKER and view.brokers:
-            self.last_error = error_for(ErrorCode.NOT_CONTROLLER, "looking for the controller: none is known")
+            self.last_error = error_for(ErrorCode.NOT_CONTROLLER, "looking for the controller", detail=_NOBODY_CONTROLS)
         await self.learn()
         return None
 

@@ -105,9 +105,25 @@ async def test_nobody_answers_in_time(autojump_clock: object) -> None:
         await cluster.start(nursery)
         cluster.controller_id = -1
         async with admin(cluster) as client:
-            with pytest.raises(RequestTimedOut, match="controller"):
+            with pytest.raises(RequestTimedOut, match="no broker acts as the controller now"):
                 await client.create_topic("t", timeout_ms=2000)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_named_controller_that_is_none_is_explained_with_what_a_user_can_look_at(
+    autojump_clock: object,
+) -> None:
+    cluster = FakeCluster()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        cluster.brokers[0].faults[ApiKey.CREATE_TOPICS] += [Fault(error=ErrorCode.NOT_CONTROLLER)] * 100
+        async with admin(cluster) as client:
+            with pytest.raises(
+                RequestTimedOut, match=r"NOT_CONTROLLER: no broker acts .* is ZooKeeper reachable"
+            ) as got:
+                await client.create_topic("t", timeout_ms=2000)
+        nursery.cancel_scope.cancel()
+    assert "refresh the metadata" not in str(got.value)
 
 
 async def test_brokers_that_have_not_heard_from_a_controller_are_not_called_slow(autojump_clock: object) -> None:
