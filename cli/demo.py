@@ -224,7 +224,8 @@ class Demo:
             try:
                 done = subprocess.run(
                     command,
-                    env={**os.environ, **spark_environment(), "SPARK_LOCAL_IP": "127.0.0.1"},
+                    # In a folder with other letters than ASCII, Java starts only with a locale that has them.
+                    env={**os.environ, **spark_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "LC_ALL": "C.UTF-8"},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
