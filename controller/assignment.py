@@ -7,7 +7,7 @@ partition takes a second replica on a rack only when it has one on each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from strandline.protocol.errors import BrokerError, ErrorCode
 
@@ -17,13 +17,18 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]]:
     """partition → replica ids, preferred first. `brokers`: id → rack. `start_index` shifts partition 0's preferred
     broker along the sorted list. 1 ≤ replication_factor ≤ len(brokers)."""
+    return dict(enumerate(replica_lists(brokers, partitions, replication_factor, start_index)))
+
+
+def replica_lists(
+    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0
+) -> Iterator[tuple[int, ...]]:
+    """The same, one partition after the other, for those who make thousands in steps."""
     assert 1 <= replication_factor <= len(brokers), f"{replication_factor} replicas on {len(brokers)} brokers"
     ordered = order_brokers(brokers)
     racks = brokers if _is_rack_aware(brokers) else dict.fromkeys(brokers)
-    return {
-        partition: _replicas_of(ordered, racks, start_index + partition, replication_factor)
-        for partition in range(partitions)
-    }
+    for partition in range(partitions):
+        yield _replicas_of(ordered, racks, start_index + partition, replication_factor)
 
 
 def _is_rack_aware(brokers: Mapping[int, str | None]) -> bool:
@@ -57,16 +62,25 @@ def _replicas_of(
     return tuple(chosen)
 
 
-def least_preferred_start(brokers: Mapping[int, str | None], assignments: Iterable[Mapping[int, Sequence[int]]]) -> int:
-    """Where to start so that many small topics do not all prefer the first broker: the position, in the order of
-    `order_brokers`, of the broker that is preferred least often so far (the first among equals)."""
-    ordered = order_brokers(brokers)
-    preferred = dict.fromkeys(ordered, 0)
-    for assignment in assignments:
+class PreferredCounts:
+    """How often each broker is the preferred one, so that many small topics do not all prefer the first."""
+
+    def __init__(self, brokers: Mapping[int, str | None], assignments: Iterable[Mapping[int, Sequence[int]]]) -> None:
+        self._ordered = order_brokers(brokers)
+        self._counts = dict.fromkeys(self._ordered, 0)
+        for assignment in assignments:
+            self.add(assignment)
+
+    def add(self, assignment: Mapping[int, Sequence[int]]) -> None:
+        counts = self._counts
         for replicas in assignment.values():
-            if replicas and replicas[0] in preferred:
-                preferred[replicas[0]] += 1
-    return min(range(len(ordered)), key=lambda i: preferred[ordered[i]], default=0)
+            if replicas and replicas[0] in counts:
+                counts[replicas[0]] += 1
+
+    def start(self) -> int:
+        """Where to start next: the position, in the order of `order_brokers`, of the broker that is preferred least
+        often so far (the first among equals)."""
+        return min(range(len(self._ordered)), key=lambda i: self._counts[self._ordered[i]], default=0)
 
 
 def check_manual_assignment(
@@ -90,8 +104,8 @@ def check_manual_assignment(
     for partition in sorted(assignment):
         replicas = assignment[partition]
         if len(set(replicas)) != len(replicas):
-            raise refuse(f"partition {partition} names a broker twice: {list(replicas)}")
+            raise refuse(f"partition {partition} names a broker twice: {list(replicas)[:20]}")
         unknown = sorted(set(replicas) - live)
         if unknown:
-            raise refuse(f"partition {partition} names brokers that are not registered: {unknown}")
+            raise refuse(f"partition {partition} names brokers that are not registered: {unknown[:20]}")
     return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}

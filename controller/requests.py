@@ -16,7 +16,7 @@ from strandline.controller.context import Topic
 from strandline.controller.outbox import Mark
 from strandline.controller.planner import PartitionChange, plan_controlled_shutdown, still_led
 from strandline.controller.store import ControllerFenced
-from strandline.controller.topic_admin import DEFAULT_FACTOR, lowered, plan_creations
+from strandline.controller.topic_admin import DEFAULT_FACTOR, CreationPlanner, check_topics_count, lowered
 from strandline.protocol import znodes
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -30,6 +30,7 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.coordination import ConnectionLost, SessionExpired
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_NAMES_LOGGED = 10
+HANDOVER_TOLD_TIMEOUT_MS = 1000
+"""So long a broker that wants to stop waits for others to hear of its successors; it would be a pity, no loss."""
 
 
 class TermOver(Exception):
@@ -53,13 +56,17 @@ class ControllerRequests:
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Create (or, with validate_only, only check) topics; done when each partition has a leader and all live
-        brokers know. TermOver."""
+        brokers know. TermOver; BrokerError for more topics than one request may create."""
+        check_topics_count("creates", len(request.topics))
         term = self._term
         topic_ids = {topic.name: term.random.randbytes(16) for topic in request.topics}
         configs = {topic.name: dict(topic.configs) for topic in request.topics}
 
         async def work() -> tuple[dict[str, Topic | BrokerError], Mark]:
-            plans = plan_creations(term.context, request.topics, term.config, topic_ids)
+            planner = CreationPlanner(term.context, request.topics, term.config, topic_ids)
+            for _ in planner.steps():
+                await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
+            plans = planner.plans
             if not request.validate_only:
                 for name, plan in plans.items():
                     if isinstance(plan, Topic) and not await term.store.create_topic(plan, configs[name]):
@@ -102,7 +109,9 @@ class ControllerRequests:
         )
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Delete topics; done when no replica and no znode is left. TermOver."""
+        """Delete topics; done when no replica and no znode is left. TermOver; BrokerError for more topics than one
+        request may delete."""
+        check_topics_count("deletes", len(request.topic_names))
         term = self._term
         results: dict[str, DeletableTopicResult] = {}
 
@@ -112,7 +121,11 @@ class ControllerRequests:
                 await term.topic_changes.on_topics()
             for name in dict.fromkeys(request.topic_names):
                 topic = term.context.topics.get(name)
-                if topic is None:
+                if name in INTERNAL_TOPICS:
+                    results[name] = DeletableTopicResult(
+                        name, ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} {BROKERS_OWN}"
+                    )
+                elif topic is None:
                     text = f"there is no topic {name[:300]!r}"
                     results[name] = DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
                 elif not term.config.delete_topic_enable:
@@ -139,16 +152,17 @@ class ControllerRequests:
         return now is not None and now.topic_id == topic.topic_id
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """Move leadership away from a broker that wants to stop; answers what it still leads. TermOver."""
+        """Move leadership away from a broker that wants to stop; answers what it still leads, once all live brokers
+        know (or some do not listen): whom a client asks after the stop names the new leaders. TermOver."""
         term, leaving = self._term, request.broker_id
 
-        async def work() -> ControlledShutdownResponse:
+        async def work() -> tuple[ControlledShutdownResponse, Mark]:
             context = term.context
             broker = context.brokers.get(leaving)
             if broker is None:
-                return ControlledShutdownResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
+                return ControlledShutdownResponse(ErrorCode.BROKER_NOT_AVAILABLE, []), {}
             if request.broker_epoch not in (-1, broker.epoch):
-                return ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+                return ControlledShutdownResponse(ErrorCode.STALE_BROKER_EPOCH, []), {}
             if leaving not in context.shutting_down:
                 term.log.info("controlled shutdown", broker=leaving)
                 context.shutting_down.add(leaving)
@@ -166,11 +180,12 @@ class ControllerRequests:
             # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
             builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
             term.outbox.send(builder)
-            return ControlledShutdownResponse(
-                ErrorCode.NONE, [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
-            )
+            remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
+            return ControlledShutdownResponse(ErrorCode.NONE, remaining), term.outbox.mark()
 
-        return await self._in_turn(work)
+        response, mark = await self._in_turn(work)
+        await self._within(HANDOVER_TOLD_TIMEOUT_MS, lambda: term.outbox.told(mark))
+        return response
 
     async def _within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
         """Wait for a condition, at most so long. False: it did not come about. TermOver."""

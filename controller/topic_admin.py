@@ -1,15 +1,18 @@
-"""What a CreateTopics request asks for, checked: pure, so that validate_only and the real thing cannot disagree."""
+"""What a CreateTopics request asks for, checked: pure, so that validate_only and the real thing cannot disagree.
+
+A client's topics: the brokers' own (`INTERNAL_TOPICS`) are refused here whoever asks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from strandline.controller.assignment import assign_replicas, check_manual_assignment, least_preferred_start
+from strandline.controller.assignment import PreferredCounts, check_manual_assignment, replica_lists
 from strandline.controller.context import ControllerContext, Topic
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
-from strandline.protocol.topic_name import InvalidTopicName, check_topic_name, colliding_topic
+from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, InvalidTopicName, TopicNames, check_topic_name
 from strandline.protocol.types import TopicId
 from strandline.runtime.config import BrokerConfig, InvalidConfig, topic_config
 from strandline.runtime.config_table_logs import BROKER_KEY
@@ -19,53 +22,99 @@ DEFAULT_FACTOR = "default.replication.factor"
 MAX_PARTITIONS_PER_TOPIC = 10_000
 """One topic's assignment has to fit a znode (1 MiB) and one metadata answer a frame."""
 
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""Of all topics that one request creates, as in Kafka: they are planned, written and announced as one event."""
 
-def plan_creations(
-    context: ControllerContext,
-    requested: Sequence[CreatableTopic],
-    config: BrokerConfig,
-    topic_ids: Mapping[str, TopicId],
-) -> dict[str, Topic | BrokerError]:
-    """Name → the topic to create, or why not. Topics of one request are checked against each other too."""
-    result: dict[str, Topic | BrokerError] = {}
-    counts = Counter(topic.name for topic in requested)
-    planned: list[Topic] = []
-    for topic in requested:
-        try:
-            if counts[topic.name] > 1:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands in the request twice")
-            creation = _plan_creation(context, topic, config, topic_ids[topic.name], planned)
-            result[topic.name] = creation
-            planned.append(creation)
-        except BrokerError as error:
-            result[topic.name] = error
-    return result
+MAX_TOPICS_PER_REQUEST = 1000
+"""Created or deleted: each is a transaction, and while a request has its turn no leader is elected."""
+
+WORK_PER_STEP = 500
+"""Partitions, or topics, that are planned without letting others run: some milliseconds."""
 
 
-def _plan_creation(
-    context: ControllerContext,
-    topic: CreatableTopic,
-    config: BrokerConfig,
-    topic_id: TopicId,
-    planned: Sequence[Topic],
-) -> Topic:
-    _check_name(context, topic.name, planned)
-    _check_configs(topic, config)
-    if topic.assignments:
-        if topic.num_partitions != -1 or topic.replication_factor != -1:
+def check_topics_count(verb: str, count: int) -> None:
+    """BrokerError POLICY_VIOLATION where one request is about too many topics."""
+    if count > MAX_TOPICS_PER_REQUEST:
+        raise BrokerError(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request {verb} at most {MAX_TOPICS_PER_REQUEST} topics, not {count}: send several",
+        )
+
+
+class CreationPlanner:
+    """Name → the topic to create, or why not. Topics of one request are checked against each other too.
+
+    The work is linear in what exists and in what is asked for: names and preferred brokers are counted once, and again
+    for each topic as it is planned. Nothing may change `context` between the first step and the last."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        requested: Sequence[CreatableTopic],
+        config: BrokerConfig,
+        topic_ids: Mapping[str, TopicId],
+    ) -> None:
+        self.plans: dict[str, Topic | BrokerError] = {}
+        self._context = context
+        self._requested = requested
+        self._config = config
+        self._topic_ids = topic_ids
+        self._racks = {broker_id: broker.rack for broker_id, broker in context.brokers.items()}
+        self._names = TopicNames(context.topics)
+        self._preferred = PreferredCounts(self._racks, (topic.assignment for topic in context.topics.values()))
+        self._partitions = 0
+
+    def steps(self) -> Iterator[None]:
+        """Fills `plans`. Between two steps the caller lets others run."""
+        counts = Counter(topic.name for topic in self._requested)
+        for number, topic in enumerate(self._requested, 1):
+            try:
+                if counts[topic.name] > 1:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands in the request twice")
+                yield from self._plan(topic)
+            except BrokerError as error:
+                self.plans[topic.name] = error
+            if number % WORK_PER_STEP == 0:
+                yield
+
+    def _plan(self, topic: CreatableTopic) -> Iterator[None]:
+        _check_name(self._context, topic.name, self._names)
+        _check_configs(topic, self._config)
+        assignment: dict[int, tuple[int, ...]]
+        if topic.assignments:
+            if topic.num_partitions != -1 or topic.replication_factor != -1:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"topic {topic.name}: give either an assignment or a number of partitions and replicas, not both",
+                )
+            self._check_partitions(topic.name, len(topic.assignments))
+            assignment = check_manual_assignment(topic.assignments, self._context.brokers)
+        else:
+            partitions = self._config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+            self._check_partitions(topic.name, partitions)
+            factor = _replication_factor(topic, self._config, len(self._racks))
+            assignment = {}
+            for replicas in replica_lists(self._racks, partitions, factor, self._preferred.start()):
+                assignment[len(assignment)] = replicas
+                if (self._partitions + len(assignment)) % WORK_PER_STEP == 0:
+                    yield
+        self.plans[topic.name] = Topic(topic.name, self._topic_ids[topic.name], assignment)
+        self._partitions += len(assignment)
+        self._names.add(topic.name)
+        self._preferred.add(assignment)
+
+    def _check_partitions(self, name: str, partitions: int) -> None:
+        if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
             raise BrokerError(
-                ErrorCode.INVALID_REQUEST,
-                f"topic {topic.name}: give either an assignment or a number of partitions and replicas, not both",
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {name}: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {partitions}",
             )
-        _check_partitions(topic.name, len(topic.assignments))
-        return Topic(topic.name, topic_id, check_manual_assignment(topic.assignments, context.brokers))
-    partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-    _check_partitions(topic.name, partitions)
-    replication_factor = _replication_factor(topic, config, len(context.brokers))
-    racks = {broker_id: broker.rack for broker_id, broker in context.brokers.items()}
-    existing = [other.assignment for other in (*context.topics.values(), *planned)]
-    start = least_preferred_start(racks, existing)
-    return Topic(topic.name, topic_id, assign_replicas(racks, partitions, replication_factor, start))
+        if self._partitions + partitions > MAX_PARTITIONS_PER_REQUEST:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic {name}: one request creates at most {MAX_PARTITIONS_PER_REQUEST} partitions; its other topics "
+                f"have {self._partitions}, these would be {partitions} more: send another request for them",
+            )
 
 
 def configured_replicas(config: BrokerConfig, key: str, live_brokers: int) -> int:
@@ -102,28 +151,22 @@ def _brokers(count: int) -> str:
     return "1 broker is" if count == 1 else f"{count} brokers are"
 
 
-def _check_name(context: ControllerContext, name: str, planned: Sequence[Topic]) -> None:
+def _check_name(context: ControllerContext, name: str, names: TopicNames) -> None:
     try:
         check_topic_name(name)
     except InvalidTopicName as error:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+    if name in INTERNAL_TOPICS:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} {BROKERS_OWN}")
     if name in context.deleting:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being deleted; try again when it is gone")
     if name in context.topics:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-    twin = colliding_topic(name, [*context.topics, *(topic.name for topic in planned)])
+    twin = names.twin_of(name)
     if twin is not None:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic {name} differs from topic {twin} only in '.' and '_', which metrics cannot tell apart",
-        )
-
-
-def _check_partitions(name: str, partitions: int) -> None:
-    if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
-        raise BrokerError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"topic {name}: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, not {partitions}",
         )
 
 

@@ -12,7 +12,10 @@ MAX_TOPIC_NAME_LENGTH = 249
 """Characters: with "-", a partition number and a suffix it still fits a file name of 255 bytes."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""The brokers' own; clients may not write to them or delete from them."""
+"""The brokers' own: clients may read them, and neither create nor delete them nor write to them or delete from them."""
+
+BROKERS_OWN = "is the brokers' own: clients may read it, and not create, delete or write to it"
+"""What a refusal says, after the topic's name."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -35,7 +38,16 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(f"topic name {name!r} may only have letters, digits, '.', '_' and '-' (ASCII)")
 
 
-def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """A topic of `existing` whose name differs from `name` in "." and "_" only, or None."""
-    folded = name.replace(".", "_")
-    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
+class TopicNames:
+    """Names that are taken, each looked at once: a question costs the same however many there are."""
+
+    def __init__(self, existing: Iterable[str]) -> None:
+        self._by_metric = {name.replace(".", "_"): name for name in existing}
+
+    def add(self, name: str) -> None:
+        self._by_metric[name.replace(".", "_")] = name
+
+    def twin_of(self, name: str) -> str | None:
+        """A taken name that differs from `name` in "." and "_" only, or None."""
+        other = self._by_metric.get(name.replace(".", "_"))
+        return None if other == name else other

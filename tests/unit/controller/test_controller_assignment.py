@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.controller.assignment import (
+    PreferredCounts,
     assign_replicas,
     check_manual_assignment,
-    least_preferred_start,
     order_brokers,
 )
 from strandline.protocol.errors import BrokerError, ErrorCode
@@ -66,13 +66,13 @@ def test_small_topics_do_not_all_prefer_the_first_broker() -> None:
     cluster: dict[int, str | None] = dict.fromkeys((1, 2, 3))
     assignments: list[dict[int, tuple[int, ...]]] = []
     for _ in range(6):
-        start = least_preferred_start(cluster, assignments)
+        start = PreferredCounts(cluster, assignments).start()
         assignments.append(assign_replicas(cluster, 1, 2, start))
     assert Counter(a[0][0] for a in assignments) == {1: 2, 2: 2, 3: 2}
 
 
 def test_an_even_cluster_starts_with_the_first_broker() -> None:
-    assert least_preferred_start(dict.fromkeys((3, 1, 2)), [{0: (1,), 1: (2,), 2: (3,)}]) == 0
+    assert PreferredCounts(dict.fromkeys((3, 1, 2)), [{0: (1,), 1: (2,), 2: (3,)}]).start() == 0
 
 
 def test_a_manual_assignment_comes_back_in_order() -> None:

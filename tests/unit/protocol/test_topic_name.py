@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.protocol.topic_name import InvalidTopicName, check_topic_name, colliding_topic
+from strandline.protocol.topic_name import InvalidTopicName, TopicNames, check_topic_name
 
 
 @pytest.mark.parametrize("name", ["a", "Orders-2.eu_west", "...", "x" * 249, "__consumer_offsets", "0", "-"])
@@ -22,6 +22,12 @@ def test_these_names_never_become_a_path(name: str) -> None:
 
 
 def test_names_that_differ_in_dot_and_underscore_only_collide() -> None:
-    assert colliding_topic("a.b", ["x", "a_b"]) == "a_b"
-    assert colliding_topic("a_b.c", ["a.b_c"]) == "a.b_c"
-    assert colliding_topic("a.b", ["a.b", "ab", "a-b"]) is None
+    assert TopicNames(["x", "a_b"]).twin_of("a.b") == "a_b"
+    assert TopicNames(["a.b_c"]).twin_of("a_b.c") == "a.b_c"
+    assert TopicNames(["a.b", "ab", "a-b"]).twin_of("a.b") is None
+
+
+def test_a_name_taken_later_is_no_twin_of_itself_and_one_of_others() -> None:
+    names = TopicNames([])
+    names.add("a.b")
+    assert (names.twin_of("a.b"), names.twin_of("a_b"), names.twin_of("ab")) == (None, "a.b", None)
