@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import trio
 
 from strandline.storage.log_check import check_directories
 from strandline.storage.log_directory import CLEAN_MARKER
@@ -35,6 +36,25 @@ async def test_what_a_broker_leaves_in_order_it_finds_as_it_was(autojump_clock) 
                 assert found_on(cluster, broker) == []
                 await cluster.start_broker(broker)
                 await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "the ISR is whole again")
+
+
+async def test_when_a_broker_has_stopped_everybody_names_the_new_leader(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        assert cluster.controller_id == cluster.leader(T0) == 1
+        await ledger.produce(producer, T0, numbered("before", 10))
+        for other in (2, 3):
+            cluster.network.link("broker-1", f"broker-{other}").latency_s = 0.3
+        await cluster.stop(1)
+        named = [cluster.broker(other).metadata.topics[T0.topic].partitions[0].leader for other in (2, 3)]
+        assert named == [2, 2]
+
+
+async def test_a_broker_that_hears_nothing_keeps_nobody_from_stopping(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, _, _):
+        cluster.cut_both(1, 3)
+        with trio.fail_after(5):
+            await cluster.stop(1)
+        assert cluster.leader(T0) == 2
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
