@@ -1,7 +1,9 @@
 """`strandline produce`: each line of a file or of stdin becomes a record.
 
 Rules: a line is what stands between two `\\n` (a `\\r` stays); bytes are never decoded; the first record that fails for
-good ends the command, which then says how many were acknowledged.
+good ends the command, which then says how many were acknowledged. What becomes of records is shown as it is known, also
+while no input comes, and what is settled shortly after Ctrl-C counts. An empty input asks for nothing: no broker is
+needed, and it is no failure.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import collections
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -24,6 +26,7 @@ from strandline.cli.options import (
 )
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
 from strandline.cli.wording import counted
+from strandline.runtime.input_lines import PULSE_S, input_lines
 
 if TYPE_CHECKING:
     from strandline import Producer
@@ -47,17 +50,55 @@ class LineRules(NamedTuple):
 
 
 class Tally:
-    """What came of the records so far, and where each acknowledgement is shown."""
+    """What came of the records so far, in their order, and where each acknowledgement is shown."""
 
     def __init__(self, *, verbose: bool, as_json: bool) -> None:
         self.acked = 0
-        self.sent_bytes = 0
+        self.acked_bytes = 0
+        self.lost = 0
+        """Of an end before its time: not acknowledged, as far as anybody knows."""
         self.partitions: set[int] = set()
+        self._pending: collections.deque[tuple[Any, int]] = collections.deque()
         self._verbose = verbose
         self._as_json = as_json
 
-    def acknowledged(self, metadata: Any) -> None:
+    def sent(self, future: Any, size_bytes: int) -> None:
+        self._pending.append((future, size_bytes))
+
+    def reap(self) -> None:
+        """Count what is settled; wait for the oldest while too many are not. Raises what a record failed with."""
+        while self._pending and (self._pending[0][0].done() or len(self._pending) > MAX_PENDING):
+            self._acknowledged(*self._take_oldest())
+
+    def reap_all(self) -> None:
+        """Wait for every record. Raises what the first one that failed did so with."""
+        while self._pending:
+            self._acknowledged(*self._take_oldest())
+
+    def reap_rest(self) -> None:
+        """After an end before its time: nothing is waited for, and why it ended is told by others."""
+        while self._pending:
+            try:
+                settled = self._take_oldest(0)
+            except Exception:
+                continue
+            self._acknowledged(*settled)
+
+    def _take_oldest(self, timeout_s: float | None = None) -> tuple[Any, int]:
+        """Where the oldest record stands, and its size. It stays if the wait is interrupted."""
+        future, size_bytes = self._pending[0]
+        try:
+            metadata = future.result(timeout_s)
+        except Exception:
+            self._pending.popleft()
+            self.lost += 1
+            raise
+        self._pending.popleft()
+        return metadata, size_bytes
+
+    def _acknowledged(self, metadata: Any, size_bytes: int) -> None:
         self.acked += 1
+        self.acked_bytes += size_bytes
         self.partitions.add(metadata.partition)
         if self._as_json:
             fields = {
@@ -86,16 +127,17 @@ def key_and_value(line: bytes, rules: LineRules) -> tuple[bytes | None, bytes | 
     return key, value
 
 
-def lines_of(source: IO[bytes], *, prompt: bool) -> Iterator[bytes]:
-    """The lines without their `\\n`; shows `>` before each where a person types them."""
+def lines_of(source: IO[bytes], pulse: Callable[[], None], *, prompt: bool) -> Iterator[bytes]:
+    """The lines without their `\\n`; shows `>` before each where a person types them. `pulse`: see input_lines."""
+    lines = input_lines(source, pulse)
     while True:
         if prompt:
             click.echo(">", nl=False)
             sys.stdout.flush()
-        line = source.readline()
-        if not line:
+        line = next(lines, None)
+        if line is None:
             return
-        yield line.removesuffix(b"\n")
+        yield line
 
 
 @click.command(epilog="Example: printf 'k1:hello\\nk2:world\\n' | strandline produce -t greetings --key-separator :")
@@ -147,9 +189,9 @@ def produce(
     header_pairs = [header_of(text) for text in headers]
     tally = Tally(verbose=verbose, as_json=output == "json")
     interactive = source.isatty() and sys.stdout.isatty()
-    lines: Iterable[bytes] = lines_of(source, prompt=interactive)
+    lines: Iterable[bytes] = lines_of(source, tally.reap, prompt=interactive)
     if rate is not None:
-        lines = paced(lines, rate, session)
+        lines = paced(lines, rate, session, tally.reap)
     producer = session.producer(
         bootstrap_of(session, bootstrap),
         **{
@@ -159,20 +201,23 @@ def produce(
             **client_settings(settings),
         },
     )
-    finished = False
+    finished = interrupted = False
     try:
         if partition is not None:
             require_partition(producer, topic, partition)
         send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
         finished = True
     except KeyboardInterrupt:
-        if not tally.acked:
-            raise
-        ctx.exit(EXIT_INTERRUPTED)
+        interrupted = True
     finally:
         close(producer, wait=finished)
+        tally.reap_rest()
         if finished or tally.acked:
             click.echo(summary(tally, topic), err=True)
+    if interrupted and not tally.acked:
+        raise KeyboardInterrupt
+    if interrupted:
+        ctx.exit(EXIT_INTERRUPTED)
 
 
 def close(producer: Producer, *, wait: bool) -> None:
@@ -222,30 +267,30 @@ def send_all(
     wait_for_each: bool,
 ) -> None:
     """Send every line and wait for every acknowledgement. Raises what the first failed record failed with."""
-    pending: collections.deque[Any] = collections.deque()
     for line in lines:
         key, value = key_and_value(line, rules)
-        pending.append(producer.send(topic, value, key=key, partition=partition, headers=headers))
-        tally.sent_bytes += len(line)
+        tally.sent(producer.send(topic, value, key=key, partition=partition, headers=headers), len(line))
         if wait_for_each:
             producer.flush()
-        while pending and (pending[0].done() or len(pending) > MAX_PENDING):
-            tally.acknowledged(pending.popleft().result())
+        tally.reap()
     producer.flush()
-    while pending:
-        tally.acknowledged(pending.popleft().result())
+    tally.reap_all()
 
 
 def summary(tally: Tally, topic: str) -> str:
     where = f" in {counted(len(tally.partitions), 'partition')}" if tally.partitions else ""
-    return f"{counted(tally.acked, 'record')} produced to {topic}{where} ({counted(tally.sent_bytes, 'byte')})"
+    lost = f"; {tally.lost} more not acknowledged" if tally.lost else ""
+    return f"{counted(tally.acked, 'record')} produced to {topic}{where} ({counted(tally.acked_bytes, 'byte')}){lost}"
 
 
-def paced(lines: Iterable[bytes], records_per_second: float, session: Session) -> Iterator[bytes]:
-    """Let line n through no earlier than n / rate seconds after the first."""
+def paced(
+    lines: Iterable[bytes], records_per_second: float, session: Session, pulse: Callable[[], None]
+) -> Iterator[bytes]:
+    """Let line n through no earlier than n / rate seconds after the first; `pulse` is called while it waits."""
     started = session.monotonic()
     for count, line in enumerate(lines):
-        delay = started + count / records_per_second - session.monotonic()
-        if delay > 0:
-            session.sleep(delay)
+        due = started + count / records_per_second
+        while (delay := due - session.monotonic()) > 0:
+            session.sleep(min(delay, PULSE_S))
+            pulse()
         yield line

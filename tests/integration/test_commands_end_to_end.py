@@ -140,6 +140,21 @@ def test_ctrl_c_ends_an_endless_read_with_its_count(shell: Shell) -> None:
     assert (process.returncode, out, err) == (130, b"", b"Processed a total of 1 messages\n")
 
 
+def test_ctrl_c_on_produce_says_all_that_was_acknowledged_while_the_pipe_stayed_open(shell: Shell) -> None:
+    topic = created(shell, "interrupted")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with shell.start("produce", "-t", topic, "-v", **pipes) as writer:
+        assert writer.stdin is not None and writer.stdout is not None and writer.stderr is not None
+        writer.stdin.write(b"".join(b"%d\n" % number for number in range(3000)))
+        writer.stdin.flush()
+        shown = [writer.stdout.readline() for _ in range(3000)]
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(TIMEOUT_S) == 130
+        assert writer.stdout.read() == b""
+        assert writer.stderr.read().startswith(b"3000 records produced to interrupted in 1 partition (")
+    assert len(set(shown)) == 3000
+
+
 def test_a_reader_that_leaves_ends_the_command_quietly(shell: Shell) -> None:
     topic = created(shell, "piped", lines=b"line\n" * 50_000)
     process = shell.start("consume", "-t", topic, "--from-beginning", stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline.cli.main import run
-from strandline.client.errors import UnknownTopic
+from strandline.client.errors import ClientClosed, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.types import TopicPartition
@@ -57,6 +57,10 @@ class FakeCluster:
     fail_after: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     bootstrap: str = ""
+    late: bool = False
+    """Futures are settled after the sending."""
+    late_futures: list[Any] = field(default_factory=list)
+    when_settled: Callable[[], None] = lambda: None
     polls: int = 0
     interrupt_at_poll: int | None = None
 
@@ -84,8 +88,25 @@ class FakeClient:
         return None
 
 
+class LateFuture(Future[Acked]):
+    """Settled when it is asked for the second time, or when the producer is closed."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        super().__init__()
+        self.settle = settle
+        self.asked = 0
+
+    def done(self) -> bool:
+        self.asked += 1
+        if self.asked == 2:
+            self.settle()
+        return super().done()
+
+
 class FakeProducer(FakeClient):
     def send(self, topic: str, value: bytes | None, key: Any = None, partition: Any = None, headers: Any = ()) -> Any:
+        if self.cluster.late:
+            return self.send_late(topic, value)
         future: Future[Acked] = Future()
         count = len(self.cluster.produced)
         if self.cluster.fail_after is not None and count >= self.cluster.fail_after:
@@ -93,6 +114,20 @@ class FakeProducer(FakeClient):
             return future
         self.cluster.produced.append((topic, key, value, partition, tuple(headers)))
         future.set_result(Acked(topic, partition or 0, count, 1_700_000_000_000))
+        return future
+
+    def send_late(self, topic: str, value: bytes | None) -> Future[Acked]:
+        offset = len(self.cluster.late_futures)
+
+        def settle() -> None:
+            if value == b"lost":
+                future.set_exception(ClientClosed("closed"))
+            else:
+                future.set_result(Acked(topic, 0, offset, 1_700_000_000_000))
+            self.cluster.when_settled()
+
+        future = LateFuture(settle)
+        self.cluster.late_futures.append(future)
         return future
 
     def partitions_for(self, topic: str) -> list[int]:
@@ -103,6 +138,9 @@ class FakeProducer(FakeClient):
 
     def close(self, timeout: float | None = None) -> None:
         self.cluster.settings["closed_within_s"] = timeout
+        for future in self.cluster.late_futures:
+            if not future.done():
+                future.settle()
 
 
 class FakeConsumer(FakeClient):

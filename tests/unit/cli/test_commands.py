@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,47 @@ def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_coun
     assert "2 records produced" in ran.err
     assert shell.cluster.settings["closed_within_s"] < 1
     assert "Traceback" not in ran.err
+
+
+def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(*_: object, prompt: bool) -> Iterator[bytes]:
+        yield from (b"one", b"three", b"lost")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strandline.cli.produce.lines_of", lines)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-v")
+    assert (ran.code, ran.out) == (130, "0@0\n0@1\n")
+    assert ran.err == "2 records produced to t in 1 partition (8 bytes); 1 more not acknowledged\n"
+    assert shell.cluster.settings["closed_within_s"] < 1
+
+
+def test_outcomes_are_shown_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n")
+    shell.cluster.late = True
+    # The input ends when the outcome was asked for; whoever does not ask waits for ever.
+    shell.cluster.when_settled = lambda: os.close(writing)
+    ran = shell("produce", "-t", "t", "-v", "-f", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (ran.code, ran.out) == (0, "0@0\n")
+
+
+def test_a_record_that_fails_ends_the_command_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"lost\n")
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-f", f"/dev/fd/{reading}")
+    os.close(reading)
+    os.close(writing)
+    assert (ran.code, ran.err) == (1, "strandline: closed\n")
+
+
+def test_an_empty_input_asks_for_nothing(shell: Any) -> None:
+    ran = shell("produce", "-t", "t", "-f", "/dev/null")
+    assert (ran.code, ran.err) == (0, "0 records produced to t (0 bytes)\n")
 
 
 def test_a_line_without_separator_fails_with_the_remedy(shell: Any, tmp_path: Path) -> None:
