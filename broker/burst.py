@@ -10,7 +10,8 @@ Rules:
 * A peer's faults end only its own connection: framing lost, unknown API, unknown dialect → closed; a body that cannot
   be read → INVALID_REQUEST in its turn, then closed. An unsupported version → UNSUPPORTED_VERSION (ApiVersions goes to
   its handler, which answers whatever the version); an API between brokers on a client listener →
-  CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on.
+  CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on. A body that names too much counts as one that
+  cannot be read (`breadth`), and many large bodies end their burst.
 * What came whole before a fault is handled first. Produce with acks=0 takes no place in the response order.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from strandline.broker.breadth import BROAD_BODY_BYTES, decode_broad
 from strandline.broker.connection import Connection, ResponseSlot
 from strandline.broker.error_responses import error_response, unreadable_response
 from strandline.broker.limits import ConnectionLimits
@@ -41,6 +43,9 @@ from strandline.runtime.logging import RateLimited
 MAX_OTHERS_IN_BURST = 16
 """Requests other than Produce in one burst: a Metadata request of 20 bytes can have an answer of a megabyte, and the
 pending bytes of a connection are looked at once per burst."""
+
+BODY_BYTES_OF_ONE = 2048
+"""So many bytes of a body count as one more of these, Produce included: some hundred partitions."""
 
 NATIVE_FIRST_BYTE = 0x94
 """First byte of a native frame's payload. Other dialects are told by theirs (Kafka: 0x00, high byte of its API key)."""
@@ -148,12 +153,12 @@ class BurstReader:
                     break
                 position = end
                 request = self._take(connection, route, header, view[body_start:body_end], view[body_end:end])
+                others += (header.api_key != ApiKey.PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if request is None:
                     if connection.finish_reason is not None:
                         next_ = Next.DRAIN
                 elif route.kind is Kind.INLINE:
                     requests.append(request)
-                    others += header.api_key != ApiKey.PRODUCE
                 else:
                     queued = request
                     next_ = Next.QUEUED
@@ -186,7 +191,7 @@ class BurstReader:
             self._refuse(connection, route, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             return None
         try:
-            message = decode_body(route.request_class, body)
+            message = _decode(route, body)
         except RemoteProtocolError as error:
             self._refuse(connection, route, header, None, ErrorCode.INVALID_REQUEST, str(error))
             self._log_fault(connection, str(error))
@@ -204,7 +209,7 @@ class BurstReader:
     ) -> RequestInHand | None:
         message: Request | None
         try:
-            message = decode_body(route.request_class, body)
+            message = _decode(route, body)
         except RemoteProtocolError:
             message = None
         if header.api_key == ApiKey.API_VERSIONS:
@@ -252,6 +257,12 @@ class BurstReader:
             client_id=context.client_id,
             reason=reason,
         )
+
+
+def _decode(route: Route, body: memoryview) -> Request:
+    if len(body) <= BROAD_BODY_BYTES:
+        return decode_body(route.request_class, body)
+    return decode_broad(route.request_class, body, is_bounded=not route.inter_broker_only)
 
 
 def _owned(attachments: memoryview) -> memoryview:

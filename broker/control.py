@@ -42,6 +42,8 @@ from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
+MAX_AUTOMATIC_CREATIONS = 100
+"""At a time: one Metadata request may name thousands of topics that do not exist."""
 
 
 class ControlPlane(Protocol):
@@ -172,8 +174,8 @@ class ControlHandlers:
 
     def create_topic_automatically(self, name: str, asked_by: str) -> None:
         """Metadata named a topic that does not exist: have the controller create it, once at a time."""
-        if name in self._creating:
-            return
+        if name in self._creating or len(self._creating) >= MAX_AUTOMATIC_CREATIONS:
+            return  # whoever asked was told to ask again
         self._creating[name] = None
         self._log.info("creating topic automatically", topic=name, asked_by=asked_by)
 

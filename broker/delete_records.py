@@ -8,18 +8,22 @@ go with the next retention check. Each partition of a request has its own outcom
 or the request's time is over (REQUEST_TIMED_OUT for those that still wait: their log start has moved all the same).
 
 Refused, as in Kafka: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION),
-offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing.
+offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing. A request that
+names a partition twice is INVALID_REQUEST, one that names many is carried out in steps by a handler task.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
+import trio
 
+from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.connection import ConnectionContext
-from strandline.broker.request_channel import RequestInHand
-from strandline.protocol.errors import ErrorCode
+from strandline.broker.request_channel import Remainder, RequestInHand
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -90,18 +94,33 @@ class DeleteRecordsHandler:
         self._log = log
         self._waited_for: dict[Partition, None] = {}
 
-    def handle(self, request: RequestInHand) -> None:
+    def handle(self, request: RequestInHand) -> Remainder | None:
         replicas, message = self._replicas, request.message
         replicas.flush_appends()  # an earlier produce of the same burst is deleted, too
         limit_ms = min(max(message.timeout_ms, 0), replicas.config.connections_max_idle_ms)
+        all_wanted = [(topic.name, wanted) for topic in message.topics for wanted in topic.partitions]
+        if len({(topic, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a DeleteRecords request names a partition twice")
         operation = DeleteOperation(request, replicas.burst_now() + limit_ms / 1000)
-        if not any(topic.partitions for topic in message.topics):
+        if not all_wanted:
             operation.respond()
-        position = 0
-        for topic in message.topics:
-            for wanted in topic.partitions:
-                self._delete(topic.name, wanted, operation, position)
-                position += 1
+        if len(all_wanted) > PARTITIONS_PER_STEP:
+            return partial(self._delete_in_steps, all_wanted, operation)
+        for position, (topic, wanted) in enumerate(all_wanted):
+            self._delete(topic, wanted, operation, position)
+        return None
+
+    async def _delete_in_steps(
+        self, all_wanted: list[tuple[str, DeleteRecordsPartition]], operation: DeleteOperation
+    ) -> None:
+        """In a handler task; who leads what is looked at partition by partition."""
+        for position, (topic, wanted) in enumerate(all_wanted):
+            if position % PARTITIONS_PER_STEP == 0:
+                self._replicas.end_of_burst()
+                self._replicas.flush_responses()
+                await trio.lowlevel.checkpoint()
+            self._delete(topic, wanted, operation, position)
+        self._replicas.end_of_burst()
 
     def _delete(self, topic: str, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int) -> None:
         index = wanted.partition_index

@@ -13,7 +13,8 @@ from __future__ import annotations
 import structlog
 import trio
 
-from strandline.broker.replica_manager import PARTITIONS_PER_STEP, ReplicaManager
+from strandline.broker.breadth import PARTITIONS_PER_STEP
+from strandline.broker.replica_manager import ReplicaManager
 from strandline.storage.log_manager import LogManager
 
 CHECK_INTERVAL_S = 0.1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from strandline.broker.regions import is_cold
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.suspicion import is_suspicious, look
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     FetchPartition,
     FetchPartitionData,
@@ -108,9 +108,11 @@ class FetchHandler:
         if is_follower and not request.connection.context.is_inter_broker:
             request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
+        reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
+        if len(reads) > 1 and len({(read.topic, read.wanted.partition) for read in reads}) < len(reads):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a fetch names a partition twice")
         replicas.flush_appends()  # an earlier produce of the same burst is visible to this fetch
         now = replicas.burst_now()
-        reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
         may_wait = message.max_wait_ms > 0 and message.min_bytes > 0 and bool(reads)
         at_end = is_follower and may_wait
         if is_follower:

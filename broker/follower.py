@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
+from strandline.broker.breadth import MAX_NAMED
 from strandline.broker.cuts import CutCheckpoints
 from strandline.broker.follower_fetch import build_fetch
 from strandline.client.connection import Connection
@@ -243,9 +244,10 @@ class Fetcher:
             await self._wait_for_work(now)
             return
         request, epochs = self._request(asked, now)
-        first = next(iter(self.partitions))  # comes last next time: nobody starves behind a full or failed answer
-        del self.partitions[first]
-        self.partitions[first] = None
+        # These come last next time: nobody starves behind a full or failed answer, or beyond what one fetch may name.
+        for partition in asked[:MAX_NAMED] if len(asked) > MAX_NAMED else [next(iter(self.partitions))]:
+            del self.partitions[partition]
+            self.partitions[partition] = None
         self._polling = connection
         self._answer_due_at = now + (self._config.replica_socket_timeout_ms + request.max_wait_ms) / 1000
         try:
@@ -271,6 +273,7 @@ class Fetcher:
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
+        partitions = partitions[:MAX_NAMED]
         return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
 
     def _process(

@@ -1,7 +1,8 @@
 """Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch.
 
-All inline, but for ListOffsets by timestamp: it reads indexes and decodes batches, so it leaves its burst, and what is
-compressed is decoded by a worker.
+All inline, but for those about more than PARTITIONS_PER_STEP partitions, and for ListOffsets by timestamp: that reads
+indexes and decodes batches. They leave their burst and let others run in between; what is compressed is decoded by a
+worker.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.request_channel import Remainder, RequestInHand
 from strandline.protocol.api import INTER_BROKER_ONLY
 from strandline.protocol.errors import ErrorCode
@@ -38,7 +40,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.record_batch import BatchHeader, InvalidBatch
 from strandline.protocol.record_conversion import find_record
 from strandline.protocol.records import first_record_from
-from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
+from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
 from strandline.runtime.environment import ComputingFailed
 from strandline.storage.errors import LogStorageError
@@ -94,8 +96,30 @@ class QueryHandler:
 
     # --- Metadata ----------------------------------------------------------------------------------------------
 
-    def metadata(self, request: RequestInHand) -> None:
+    def metadata(self, request: RequestInHand) -> Remainder | None:
         """Brokers at the address that the asking listener advertises; topics as asked, or all."""
+        asked, known = request.message.topics, self._metadata.topics
+        names = sorted(known) if asked is None else list(dict.fromkeys(asked))
+        if len(names) + sum(len(known[name].partitions) for name in names if name in known) > PARTITIONS_PER_STEP:
+            return partial(self._metadata_in_steps, request, names)
+        self._respond_metadata(request, [self._topic(name, request) for name in names])
+        return None
+
+    async def _metadata_in_steps(self, request: RequestInHand, names: list[str]) -> None:
+        """In a handler task, topic by topic: each as it is at its turn."""
+        topics: list[MetadataTopic] = []
+        looked_at = 0
+        for name in names:
+            if request.message.topics is None and name not in self._metadata.topics:
+                continue  # it went meanwhile, and nobody asked for it
+            topics.append(self._topic(name, request))
+            looked_at += 1 + len(topics[-1].partitions)
+            if looked_at >= PARTITIONS_PER_STEP:
+                looked_at = 0
+                await trio.lowlevel.checkpoint()
+        self._respond_metadata(request, topics)
+
+    def _respond_metadata(self, request: RequestInHand, topics: list[MetadataTopic]) -> None:
         listener = request.connection.context.listener_name
         brokers = [
             MetadataBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
@@ -103,9 +127,6 @@ class QueryHandler:
             for endpoint in broker.endpoints
             if endpoint.listener == listener
         ]
-        asked = request.message.topics
-        names = sorted(self._metadata.topics) if asked is None else list(dict.fromkeys(asked))
-        topics = [self._topic(name, request) for name in names]
         request.respond(
             MetadataResponse(brokers, topics, controller_id=self._metadata.controller_id, cluster_id=self._cluster_id)
         )
@@ -114,11 +135,15 @@ class QueryHandler:
         known = self._metadata.topics.get(name)
         if known is not None:
             partitions = [self._partition(state) for _, state in sorted(known.partitions.items())]
-            return MetadataTopic(0, name, partitions, known.topic_id)
+            return MetadataTopic(0, name, partitions, known.topic_id, name in INTERNAL_TOPICS)
         try:
             check_topic_name(name)
         except InvalidTopicName:
             return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [])
+        if request.message.allow_auto_topic_creation and name in INTERNAL_TOPICS:
+            return MetadataTopic(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, name, [], is_internal=True
+            )  # not for clients to make
         if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
@@ -144,8 +169,9 @@ class QueryHandler:
     def list_offsets(self, request: RequestInHand) -> Remainder | None:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
         topics = request.message.topics
-        if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
-            return partial(self._list_offsets_by_time, request)
+        is_long = sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP
+        if is_long or any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
+            return partial(self._list_offsets_in_steps, request)
         request.respond(
             ListOffsetsResponse(
                 [
@@ -156,8 +182,9 @@ class QueryHandler:
         )
         return None
 
-    async def _list_offsets_by_time(self, request: RequestInHand) -> None:
-        """In a handler task, one partition at a time."""
+    async def _list_offsets_in_steps(self, request: RequestInHand) -> None:
+        """In a handler task; those by timestamp one at a time."""
+        looked_at = 0
         topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
         for topic, answer in zip(request.message.topics, topics, strict=True):
             for wanted in topic.partitions:
@@ -165,6 +192,9 @@ class QueryHandler:
                     await trio.lowlevel.checkpoint()
                     answer.partitions.append(await self._find_by_time(topic.name, wanted))
                 else:
+                    looked_at += 1
+                    if looked_at % PARTITIONS_PER_STEP == 0:
+                        await trio.lowlevel.checkpoint()
                     answer.partitions.append(self._list_offset(topic.name, wanted))
         request.respond(ListOffsetsResponse(topics))
 
@@ -238,15 +268,33 @@ class QueryHandler:
 
     # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
 
-    def offset_for_leader_epoch(self, request: RequestInHand) -> None:
+    def offset_for_leader_epoch(self, request: RequestInHand) -> Remainder | None:
         """Where an epoch ends: from the leader for clients; for the controller (`ANY_REPLICA`) from whatever log lies
         here, which it asks for when every in-sync replica may have lost data (22)."""
         of_any_replica = request.message.replica_id == ANY_REPLICA and request.connection.context.is_inter_broker
         epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
+        if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:
+            return partial(self._epoch_ends_in_steps, request, epoch_end)
         topics = [
             OffsetForLeaderTopicResponse(topic.topic, [epoch_end(topic.topic, p) for p in topic.partitions])
             for topic in request.message.topics
         ]
+        request.respond(OffsetForLeaderEpochResponse(topics))
+        return None
+
+    async def _epoch_ends_in_steps(
+        self,
+        request: RequestInHand,
+        epoch_end: Callable[[str, OffsetForLeaderPartition], OffsetForLeaderPartitionResponse],
+    ) -> None:
+        topics = [OffsetForLeaderTopicResponse(topic.topic, []) for topic in request.message.topics]
+        looked_at = 0
+        for topic, answer in zip(request.message.topics, topics, strict=True):
+            for wanted in topic.partitions:
+                looked_at += 1
+                if looked_at % PARTITIONS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+                answer.partitions.append(epoch_end(topic.topic, wanted))
         request.respond(OffsetForLeaderEpochResponse(topics))
 
     def _epoch_end(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 import trio
 
+from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.conversion import Converter
 from strandline.broker.delete_records import DeleteRecordsHandler
 from strandline.broker.fetch import FetchHandler
@@ -38,8 +39,6 @@ T = TypeVar("T")
 
 DEADLINE_CHECK_INTERVAL_S = 0.1
 """How late an expired produce or fetch may be answered: one coarse timer for all of them."""
-PARTITIONS_PER_STEP = 200
-"""Role changes between two checkpoints, so that a request over 10 K partitions does not hold the loop."""
 
 
 class ReplicaManager:

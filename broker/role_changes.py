@@ -14,10 +14,11 @@ from functools import partial
 import structlog
 import trio
 
+from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.follower import Followers
 from strandline.broker.isr_updates import IsrUpdates
 from strandline.broker.partition import Partition
-from strandline.broker.replica_manager import PARTITIONS_PER_STEP, ReplicaManager
+from strandline.broker.replica_manager import ReplicaManager
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_EPOCH_TOPIC_DELETED,

@@ -135,16 +135,21 @@ def decode_header(buffer: Buffer, position: int) -> FrameHeader:
     return FrameHeader(api_key, version, correlation_id, body_bytes)
 
 
-def decode_body(cls: type[M], body: Buffer) -> M:
+def decode_body(cls: type[M], body: Buffer, *, max_elements: int | None = None) -> M:
     """The message of class `cls` that `body` holds, all of it and nothing else.
 
-    RemoteProtocolError: `body` is not msgpack, not that message, or longer than it. Memory stays within 64 times
+    max_elements: of each array and map, at most so many. RemoteProtocolError: `body` is not msgpack, not that message,
+    or longer than it. Memory stays within 64 times
     `len(body)` (empty arrays, one byte each on the wire): unpackb compares every length with the bytes that are there.
     """
     try:
         # Not strict_map_key: CreateTopics has partition numbers as keys. Colliding integers are no danger: CPython's
         # probing takes in all 64 bits within a few steps.
-        return msgspec.convert(msgpack.unpackb(body, strict_map_key=False), cls)
+        if max_elements is None:
+            value = msgpack.unpackb(body, strict_map_key=False)
+        else:
+            value = msgpack.unpackb(body, strict_map_key=False, max_array_len=max_elements, max_map_len=max_elements)
+        return msgspec.convert(value, cls)
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         # msgpack: ValueError, ExtraData, FormatError, StackError, UnicodeDecodeError; TypeError for an unhashable
         # map key. msgspec: ValidationError (a ValueError) and RecursionError.

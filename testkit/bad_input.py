@@ -174,6 +174,43 @@ BODIES = [
     _unreadable("missing fields", msgpack.packb([0]), ApiKey.FETCH),
 ]
 
+_MANY = 10_001
+"""Topics or partitions: one more than a request may name."""
+
+BREADTH = [
+    _unreadable("metadata of too many topics", msgpack.packb([["t"] * _MANY])),
+    _unreadable("the creation of too many topics", msgpack.packb([[["t"]] * _MANY]), ApiKey.CREATE_TOPICS),
+    _unreadable("the deletion of too many topics", msgpack.packb([["t"] * _MANY, 1]), ApiKey.DELETE_TOPICS),
+    _unreadable(
+        "an assignment of too many",
+        msgpack.packb([[["t", -1, -1, {n: [1] for n in range(_MANY)}]]]),
+        ApiKey.CREATE_TOPICS,
+    ),
+    *[
+        _unreadable(f"{key.name} of too many partitions: {counts}", msgpack.packb([*before, topics, *after]), key)
+        for key, before, element, after in (
+            (ApiKey.PRODUCE, [1, 1000], [0, 0], []),
+            (ApiKey.FETCH, [0, 1, 1000], [0, 0, 100], []),
+            (ApiKey.LIST_OFFSETS, [], [0, -1], []),
+            (ApiKey.OFFSET_FOR_LEADER_EPOCH, [], [0, 0], []),
+            (ApiKey.DELETE_RECORDS, [], [0, 0], [1000]),
+        )
+        for counts, topics in (
+            ("of one topic", [["t", [element] * _MANY]]),
+            ("of several topics", [["t", [element] * (_MANY // 3 + 1)]] * 3),
+            ("of many topics", [["t", [element]]] * _MANY),
+            ("with topics without any", [["t", [element] * (_MANY - 10)], *[["t", []]] * 10]),
+        )
+    ],
+    _unreadable("a body of more than 2 MiB", msgpack.packb([["t" * 250] * 9000])),
+    BadInput(
+        "an unknown version that names too much",
+        frame_of(ApiKey.METADATA, 1000, CORRELATION_ID, msgpack.packb([["t"] * _MANY])),
+        Outcome.ANSWERED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    ),
+]
+
 ATTACHMENTS = [
     _attached("fewer bytes attached than named", 100, attachments=bytes(99)),
     _attached("more bytes attached than named", 100, attachments=bytes(101)),
@@ -184,7 +221,7 @@ ATTACHMENTS = [
     _attached("sizes of 2 GiB", 2**31 - 1, 2**31 - 1, attachments=bytes(100)),
 ]
 
-EVERYWHERE = [*LENGTHS, *OTHER_PROTOCOLS, *HEADERS, *VERSIONS, *BODIES, *ATTACHMENTS]
+EVERYWHERE = [*LENGTHS, *OTHER_PROTOCOLS, *HEADERS, *VERSIONS, *BODIES, *BREADTH, *ATTACHMENTS]
 """Rows for any listener."""
 
 ON_CLIENT_LISTENERS = [

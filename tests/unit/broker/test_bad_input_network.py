@@ -16,11 +16,15 @@ from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import (
     ApiVersionsResponse,
     ControlledShutdownResponse,
+    CreateTopicsResponse,
+    DeleteRecordsResponse,
+    DeleteTopicsResponse,
     FetchResponse,
     ListOffsetsResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
+    OffsetForLeaderEpochResponse,
     ProduceResponse,
     StopReplicaResponse,
     UpdateMetadataResponse,
@@ -59,6 +63,10 @@ INLINE: dict[int, InlineHandler] = {
     ApiKey.FETCH: lambda request: request.respond(FetchResponse([])),
     ApiKey.LIST_OFFSETS: lambda request: request.respond(ListOffsetsResponse([])),
     ApiKey.METADATA: lambda request: request.respond(MetadataResponse([], [])),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
+    ApiKey.DELETE_RECORDS: lambda request: request.respond(DeleteRecordsResponse([])),
+    ApiKey.CREATE_TOPICS: lambda request: request.respond(CreateTopicsResponse([])),
+    ApiKey.DELETE_TOPICS: lambda request: request.respond(DeleteTopicsResponse([])),
     ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(35, [])),
 }
 CONTROL: dict[int, QueuedHandler] = dict.fromkeys(

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.control import ControlHandlers
+from strandline.broker.control import MAX_AUTOMATIC_CREATIONS, ControlHandlers
 from strandline.broker.registration import Registration
 from strandline.broker.request_channel import RequestInHand
 from strandline.client.errors import CannotReachBroker
@@ -203,6 +203,16 @@ async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_f
     assert [[topic.name for topic in request.topics] for request in broker.plane.asked] == [["new"]]
     broker.control.create_topic_automatically("new", "client:1")
     assert len(broker.site.submitted) == 1, "later it may be asked for again"
+
+
+async def test_automatic_creations_at_a_time_are_bounded(broker: Broker, autojump_clock: MockClock) -> None:
+    for number in range(1000):
+        broker.control.create_topic_automatically(f"new-{number}", "client:1")
+    assert len(broker.site.submitted) == MAX_AUTOMATIC_CREATIONS
+    assert broker.site.event_names().count("creating topic automatically") == MAX_AUTOMATIC_CREATIONS
+    await broker.site.run_submitted()
+    broker.control.create_topic_automatically("new-999", "client:1")
+    assert len(broker.site.submitted) == 1
 
 
 async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broker, autojump_clock: MockClock) -> None:

@@ -27,6 +27,7 @@ from strandline.protocol.messages import (
     FetchTopicResponse,
 )
 from strandline.protocol.records import assign_offset
+from strandline.protocol.types import TopicPartition
 from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.testkit.pipeline import Pipeline, open_pipeline
 from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
@@ -468,3 +469,16 @@ async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Lead
     await trio.sleep(0.1)
     assert not site.followers._fetchers
     assert request.connection.closed
+
+
+async def test_more_partitions_than_one_fetch_may_name_take_turns(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.broker.follower.MAX_NAMED", 2)
+    await site.order(*(site.state(TopicPartition("t", number), leader=2, epoch=EPOCH) for number in range(5)))
+    named = []
+    for _ in range(5):
+        request = await leader.next()
+        named.append(sorted(leader.reads(request)))
+        leader.answer(request)
+    assert named == [[0, 1], [2, 3], [0, 4], [1, 2], [3, 4]]

@@ -1,0 +1,235 @@
+"""Requests that name many partitions: what is let in, what others get of the loop meanwhile, what stands twice."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+
+from strandline.broker import breadth
+from strandline.broker.breadth import MAX_NAMED, PARTITIONS_PER_STEP, decode_broad
+from strandline.broker.queries import QueryHandler
+from strandline.broker.request_channel import Remainder, RequestInHand
+from strandline.protocol import messages as m
+from strandline.protocol.api import ApiKey
+from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.protocol.types import TopicPartition
+from strandline.testkit.pipeline import open_pipeline
+from strandline.testkit.raw_client import request_frame
+from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
+
+MANY = 5 * PARTITIONS_PER_STEP
+NUMBERS = range(MANY)
+
+
+# --- at the door -------------------------------------------------------------------------------------------------
+
+
+def fetch_of(count: int) -> m.FetchRequest:
+    return m.FetchRequest(0, 0, 1000, [m.FetchTopic("t", [m.FetchPartition(n, 0, 1000) for n in range(count)])])
+
+
+def body_of(request: m.Request) -> bytes:
+    return request_frame(request)[21:]
+
+
+def test_as_many_partitions_as_one_request_may_name_are_read() -> None:
+    assert (
+        len(decode_broad(m.FetchRequest, body_of(fetch_of(MAX_NAMED)), is_bounded=True).topics[0].partitions) == 10_000
+    )
+    with pytest.raises(RemoteProtocolError, match="2097152 bytes that name 10000 topics or partitions: send several"):
+        decode_broad(m.FetchRequest, body_of(fetch_of(MAX_NAMED + 1)), is_bounded=True)
+
+
+def test_what_controllers_send_has_no_such_bound() -> None:
+    states = [m.UpdateMetadataPartitionState(number, 1, 1, 0, [1], 0, [1]) for number in range(MAX_NAMED + 1)]
+    request = m.UpdateMetadataRequest(9, 1, 1, [m.UpdateMetadataTopicState("t", bytes(16), states)], [])
+    decoded = decode_broad(m.UpdateMetadataRequest, body_of(request), is_bounded=False)
+    assert len(decoded.topic_states[0].partition_states) == MAX_NAMED + 1
+
+
+def test_the_collector_waits_while_a_large_body_is_read_and_goes_on_after_a_bad_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused: list[bool] = []
+    monkeypatch.setattr(breadth, "decode_body", lambda *_, **__: paused.append(not gc.isenabled()) or fetch_of(1))
+    decode_broad(m.FetchRequest, b"", is_bounded=True)
+    assert (paused, gc.isenabled()) == ([True], True)
+    monkeypatch.undo()
+    with pytest.raises(RemoteProtocolError):
+        decode_broad(m.FetchRequest, msgpack.packb(["nonsense"]), is_bounded=True)
+    assert gc.isenabled()
+
+
+async def test_others_are_served_between_the_large_requests_of_one_connection() -> None:
+    """The pipelined requests of one client arrive in one read; the other's only one comes behind the first."""
+    order: list[str] = []
+
+    def fetch(request: RequestInHand) -> None:
+        order.append("wide" if request.message.topics else "small")
+        request.respond(m.FetchResponse([]))
+
+    async with open_pipeline(inline={ApiKey.FETCH: fetch}) as pipeline:
+        wide, other = await pipeline.connect("a"), await pipeline.connect("b")
+        frame = request_frame(fetch_of(4000))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wide.send, frame * 8)
+            nursery.start_soon(other.send, request_frame(m.FetchRequest(0, 0, 0, [])))
+            for _ in range(8):
+                assert await wide.response() is not None
+            assert await other.response() is not None
+    assert order.index("small") < 4, order
+
+
+# --- in the handlers ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def queries(site: ReplicaSite) -> QueryHandler:
+    return QueryHandler(site.replicas, cluster_id="c", software_version="1", create_topic=lambda *_: None)
+
+
+async def turns_of_others(handle: Callable[[RequestInHand], Remainder | None], hand: Hand) -> int:
+    """How often another task ran before the answer was there."""
+    remainder = handle(in_hand(hand))
+    assert remainder is not None, "answered inline"
+    assert not hand.is_answered
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while not hand.is_answered:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await remainder()
+    assert hand.is_answered
+    return turns
+
+
+async def test_questions_about_many_partitions_let_others_run_and_those_about_few_are_answered_at_once(
+    site: ReplicaSite, queries: QueryHandler
+) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+
+    def ask(count: int) -> list[tuple[Callable[[RequestInHand], Remainder | None], Hand]]:
+        offsets = [m.ListOffsetsPartition(number, -1) for number in range(count)]
+        ends = [m.OffsetForLeaderPartition(number, 0) for number in range(count)]
+        return [
+            (queries.list_offsets, Hand(m.ListOffsetsRequest([m.ListOffsetsTopic("t", offsets)]))),
+            (
+                queries.offset_for_leader_epoch,
+                Hand(m.OffsetForLeaderEpochRequest([m.OffsetForLeaderTopic("t", ends)])),
+            ),
+        ]
+
+    for handle, hand in ask(PARTITIONS_PER_STEP):
+        assert handle(in_hand(hand)) is None
+        assert hand.is_answered
+    for handle, hand in ask(MANY):
+        assert await turns_of_others(handle, hand) >= 4
+        answered = hand.answer.topics[0].partitions
+        assert len(answered) == MANY
+        assert [part.error_code for part in answered[:2]] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_metadata_of_many_topics_lets_others_run(site: ReplicaSite, queries: QueryHandler) -> None:
+    for number in range(MANY):
+        site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
+    for asked in (None, [f"n{number:05}" for number in NUMBERS]):
+        hand = Hand(m.MetadataRequest(asked))
+        assert await turns_of_others(queries.metadata, hand) >= 4
+        assert [topic.name for topic in hand.answer.topics] == [f"n{number:05}" for number in NUMBERS]
+
+
+async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_anew(site: ReplicaSite) -> None:
+    created: list[str] = []
+    queries = QueryHandler(
+        site.replicas, cluster_id="c", software_version="1", create_topic=lambda name, _: created.append(name)
+    )
+    for number in range(MANY):
+        site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
+    hand = Hand(m.MetadataRequest(None, True))
+    remainder = queries.metadata(in_hand(hand))
+    assert remainder is not None
+    del site.metadata.topics["n00999"]
+    await remainder()
+    assert len(hand.answer.topics) == MANY - 1
+    assert created == []
+
+
+async def test_deletions_of_records_in_many_partitions_let_others_run(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(5)))
+    parts = [m.DeleteRecordsPartition(number, 3) for number in NUMBERS]
+    hand = Hand(m.DeleteRecordsRequest([m.DeleteRecordsTopic("t", parts)], 1000))
+    assert await turns_of_others(site.replicas.delete_records.handle, hand) >= 4
+    assert hand.deleted[:2] == [(0, 3), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert len(hand.deleted) == MANY
+
+
+# --- what stands twice -------------------------------------------------------------------------------------------
+
+
+async def test_a_produce_that_names_a_partition_twice_appends_both_in_order(site: ReplicaSite) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    hand = site.produce((T0, batch(2)), (T0, batch(3)), (T0, b""))
+    assert [(part.error_code, part.base_offset) for part in hand.outcomes[:2]] == [(0, 0), (0, 2)]
+    assert site.partition().log.log_end_offset == 5
+
+
+async def test_a_fetch_or_deletion_that_names_a_partition_twice_is_refused_and_waits_for_nothing(
+    site: ReplicaSite,
+) -> None:
+    for tp in (T0, T1):
+        await site.lead(tp, replicas=(1,), isr=(1,))
+    for names in ((T0, T0), (T0, T1, T0)):
+        with pytest.raises(BrokerError, match="twice") as refusal:
+            site.fetch(*((tp, 0) for tp in names), wait_ms=1000)
+        assert refusal.value.code == ErrorCode.INVALID_REQUEST
+        with pytest.raises(BrokerError, match="twice"):
+            site.delete_records(*((tp, 0) for tp in names))
+    assert not site.partition().parked_fetches and not site.partition().deletions
+    assert not site.fetch((T0, 0), (T1, 0), (TopicPartition("t", 2), 0), wait_ms=0).answer.error_code
+
+
+# --- the brokers' own topics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_clients_read_the_brokers_own_topics_and_neither_write_nor_create_them(
+    site: ReplicaSite, queries: QueryHandler, name: str
+) -> None:
+    created: list[Any] = []
+    queries._create_topic = lambda *asked: created.append(asked)
+
+    def metadata(*, create: bool) -> m.MetadataTopic:
+        hand = Hand(m.MetadataRequest([name], create))
+        assert queries.metadata(in_hand(hand)) is None
+        topic: m.MetadataTopic = hand.answer.topics[0]
+        return topic
+
+    site.update_metadata()
+    assert metadata(create=False).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert metadata(create=True).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert created == []
+    tp = TopicPartition(name, 0)
+    await site.order(site.state(tp, replicas=(1,), isr=(1,)), topic=name)
+    site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=name)
+    (outcome,) = site.produce((tp, batch())).outcomes
+    assert outcome.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (
+        outcome.error_message
+        == f"topic {name} is the brokers' own: clients may read it, and not create, delete or write to it"
+    )
+    assert site.partition(tp).log.log_end_offset == 0
+    assert site.fetch((tp, 0)).fetched[0].error_code == 0
+    told = metadata(create=True)
+    assert (told.error_code, told.is_internal, len(told.partitions)) == (0, True, 1)
