@@ -10,6 +10,9 @@ Inline, a plain function per request. The batches of one burst are gathered per 
 Where a topic's rules ask for more than the loop can do (`conversion`), the request leaves its burst with those
 partitions: `handle` returns what is left to do, the channel has it done by a handler task while the connection is
 muted. After that wait everything about roles is checked anew.
+
+A partition that stands twice in a request has both batches appended, in their order, each with its own answer. The
+brokers' own topics are written by brokers, never through a request (INVALID_TOPIC_EXCEPTION).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import PartitionProduceResponse
 from strandline.protocol.record_batch import TIMESTAMP_TYPE_BIT
 from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
+from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.storage.errors import LogStorageError, ProducerRefused
 
@@ -95,6 +99,9 @@ class ProduceHandler:
         applied to."""
         if not -1 <= acks <= 1:
             return PartitionProduceResponse(index, ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic in INTERNAL_TOPICS:
+            text = f"topic {topic} {BROKERS_OWN}"
+            return PartitionProduceResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=text)
         partition = self._replicas.partitions.get((topic, index))
         if partition is None or partition.leadership is None:
             return self._refuse_not_leading(topic, index, partition)

@@ -15,6 +15,10 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreatableTopic,
     CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -31,6 +35,7 @@ from strandline.protocol.messages import (
     TopicProduceData,
 )
 from strandline.protocol.records import build_batch
+from strandline.protocol.topic_name import INTERNAL_TOPICS
 
 TOPIC = "bad-input"
 OTHER_ID = b"\x01" * 16
@@ -152,6 +157,35 @@ def _list_offsets(partition: int, timestamp: int) -> Request:
     return ListOffsetsRequest([ListOffsetsTopic(TOPIC, [ListOffsetsPartition(partition, timestamp)])])
 
 
+INTERNAL = [
+    row
+    for name in sorted(INTERNAL_TOPICS)
+    for row in (
+        BadRequest(f"produce to {name}", _produce(GOOD_BATCH, topic=name), _BAD_NAME, GOOD_BATCH),
+        BadRequest(f"automatic creation of {name}", MetadataRequest([name], True), _BAD_NAME),
+        BadRequest(f"create {name}", CreateTopicsRequest([CreatableTopic(name, 1, 1)], 5000), _BAD_NAME),
+        BadRequest(f"delete {name}", DeleteTopicsRequest([name], 5000), _BAD_NAME),
+        BadRequest(
+            f"delete records of {name}",
+            DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)])], 1000),
+            _BAD_NAME,
+        ),
+    )
+]
+
+TWICE = [
+    BadRequest(
+        "fetch from a partition twice",
+        FetchRequest(0, 0, 1000, [FetchTopic(TOPIC, [FetchPartition(0, 0, 1000)] * 2)]),
+        frozenset({ErrorCode.INVALID_REQUEST}),
+    ),
+    BadRequest(
+        "delete the records of a partition twice",
+        DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 0)])] * 2, 1000),
+        frozenset({ErrorCode.INVALID_REQUEST}),
+    ),
+]
+
 READS = [
     BadRequest("fetch from partition -1", _fetch(-1), _UNKNOWN),
     BadRequest("fetch from partition 2**31 - 1", _fetch(2**31 - 1), _UNKNOWN),
@@ -215,6 +249,16 @@ CREATE_TOPICS = [
     _create("-2 partitions", _BAD_PARTITIONS, CreatableTopic("parts", -2, 1)),
     _create("a million partitions", _BAD_PARTITIONS, CreatableTopic("parts", 1_000_000, 1)),
     _create("2**31 - 1 partitions", _BAD_PARTITIONS, CreatableTopic("parts", 2**31 - 1, 1)),
+    BadRequest(
+        "more topics than one request creates",
+        CreateTopicsRequest([CreatableTopic(f"n{number}", 1, 1) for number in range(1001)], 5000),
+        _code(ErrorCode.POLICY_VIOLATION),
+    ),
+    BadRequest(
+        "more topics than one request deletes",
+        DeleteTopicsRequest([f"n{number}" for number in range(1001)], 5000),
+        _code(ErrorCode.POLICY_VIOLATION),
+    ),
     _create("a replica twice", _BAD_ASSIGNMENT, CreatableTopic("a", assignments={0: [1, 1]})),
     _create("an unknown replica", _BAD_ASSIGNMENT, CreatableTopic("a", assignments={0: [77]})),
     _create("a gap in the assignment", _BAD_ASSIGNMENT, CreatableTopic("a", assignments={1: [1]})),
@@ -239,7 +283,7 @@ CREATE_TOPICS = [
     ),
 ]
 
-EVERYWHERE = [*BATCHES, *PRODUCE, *READS, *CREATE_TOPICS]
+EVERYWHERE = [*BATCHES, *PRODUCE, *INTERNAL, *TWICE, *READS, *CREATE_TOPICS]
 
 ON_CLIENT_LISTENERS = [
     BadRequest(
