@@ -84,15 +84,23 @@ def key_value(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+_OF_PROGRAMS = ("environment", "on_batch", "partitioner")
+
+
 def client_settings(pairs: Iterable[str]) -> dict[str, object]:
-    """`-X linger.ms=20` becomes the keyword argument `linger_ms=20`; numbers and booleans become such."""
+    """`-X linger.ms=20` becomes the keyword argument `linger.ms`, which the clients understand and call it by in their
+    errors; numbers and booleans become such."""
     settings: dict[str, object] = {}
+    seen: set[str] = set()
     for pair in pairs:
         key, value = key_value(pair, "-X")
         name = key.replace(".", "_").replace("-", "_")
-        if name in settings:
+        if name in seen:
             raise click.UsageError(f"-X {key} is given twice")
-        settings[name] = parsed_value(value)
+        if name in _OF_PROGRAMS:
+            raise click.UsageError(f"-X {key} can only be set in a program: its value is an object of Python's")
+        seen.add(name)
+        settings[key] = parsed_value(value)
     return settings
 
 

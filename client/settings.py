@@ -1,7 +1,7 @@
 """Client settings: Kafka's names with underscores, their defaults, units and limits, in one table per client.
 
-`from_mapping` takes what a caller gave (keyword arguments, or strings of a command line or file; dots count as
-underscores), converts and checks it; an unknown name is refused together with the nearest known one.
+`from_mapping` takes what a caller gave (keyword arguments, or strings of a command line or file; dots and hyphens count
+as underscores), converts and checks it; an unknown name is refused together with the nearest known one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def from_mapping(cls: type[S], values: Mapping[str, Any]) -> S:
     fields = {item.name: item for item in dataclasses.fields(cls)}
     checked: dict[str, Any] = {}
     for given, value in values.items():
-        name = given.replace(".", "_")
+        name = given.replace(".", "_").replace("-", "_")
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"

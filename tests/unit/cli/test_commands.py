@@ -41,7 +41,7 @@ def test_key_separator_partition_and_headers_reach_the_producer(shell: Any, tmp_
     )
     assert ran.code == 0
     assert shell.cluster.produced == [("t", b"k", b"v:w", 2, (("h", b"1"),))]
-    given = {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger_ms": 7}
+    given = {"acks": "1", "compression_type": "none", "max_block_ms": 10_000, "linger.ms": 7}
     assert shell.cluster.settings == {**given, "closed_within_s": None}
 
 
@@ -76,6 +76,12 @@ def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_coun
     assert "2 records produced" in ran.err
     assert shell.cluster.settings["closed_within_s"] < 1
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
+def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
+    assert capfd.readouterr().err.startswith(f"strandline: {key}='abc' is not a number (")
 
 
 def test_what_was_settled_shortly_after_ctrl_c_is_shown_and_counted(
@@ -281,6 +287,8 @@ def test_list_prints_one_name_a_line(shell: Any) -> None:
         ["produce", "-t", "t", "-H", "novalue"],
         ["produce", "-t", "t", "-H", "\udcff=value"],
         ["produce", "-t", "t", "-X", "novalue"],
+        ["produce", "-t", "t", "-X", "linger.ms=1", "-X", "linger_ms=2"],
+        ["produce", "-t", "t", "-X", "on.batch=print"],
         ["consume", "-t", "t", "-o", "x"],
         ["consume", "-t", "t", "-o", "5:3"],
         ["consume", "-t", "t", "-o", "1", "--from-beginning"],

@@ -15,7 +15,7 @@ from strandline.runtime.network import Address
 def test_dotted_names_and_strings_of_a_command_line_are_understood() -> None:
     settings = from_mapping(
         ProducerSettings,
-        {"bootstrap.servers": "a:1, [::1]:2", "acks": "all", "linger.ms": "7.5", "batch.size": "100"},
+        {"bootstrap.servers": "a:1, [::1]:2", "acks": "all", "linger.ms": "7.5", "batch-size": "100"},
     )
     assert (settings.acks, settings.linger_ms, settings.batch_size) == (-1, 7.5, 100)
     assert parse_addresses(settings.bootstrap_servers) == [Address("a", 1), Address("::1", 2)]
@@ -27,7 +27,8 @@ def test_dotted_names_and_strings_of_a_command_line_are_understood() -> None:
     [
         ({"lingerms": 5}, "did you mean linger_ms"),
         ({"acks": 2}, "0, 1 or all"),
-        ({"batch_size": "many"}, "not an integer"),
+        ({"batch_size": "many"}, "batch_size='many' is not an integer"),
+        ({"batch.size": "many"}, r"batch\.size='many' is not an integer"),
         ({"batch_size": -1}, "at least 0 bytes"),
         ({"linger_ms": float("nan")}, "at least 0 ms"),
         ({"retries": True}, "at least"),
