@@ -35,7 +35,7 @@ from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from strandline.protocol.types import NO_OFFSET, TopicPartition
+from strandline.protocol.types import NO_OFFSET, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 
@@ -211,6 +211,11 @@ class TrioConsumer(Service):
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
         """The topic's partitions. UnknownTopic or what hindered it after `timeout_ms`."""
         return sorted((await self._layout(topic, timeout_ms)).partitions)
+
+    async def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
+        """Which of the topics that had this name it is, as far as this client knows now; zeros where the cluster gives
+        no ids. UnknownTopic or what hindered it after `timeout_ms`."""
+        return (await self._layout(topic, timeout_ms)).topic_id
 
     # --- Tasks ---
 

@@ -17,7 +17,7 @@ from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
 
@@ -196,6 +196,9 @@ class Consumer(_Front[TrioConsumer]):
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
         return self._within(timeout_ms, self._client.partitions_for_topic, topic, timeout_ms)
+
+    def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
+        return self._within(timeout_ms, self._client.topic_id, topic, timeout_ms)
 
     def _now(self, function: Callable[..., T], *args: Any) -> T:
         async def call() -> T:

@@ -6,6 +6,7 @@ an admin client that lists topics. Fetched chunks are handed on as they are, und
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,8 @@ from strandline import Admin, Consumer
 from strandline.client.assignment import FetchedBatches
 from strandline.client.errors import ClientError, LogTruncated, OffsetOutOfRange
 from strandline.client.errors import UnknownTopic as NoSuchTopic
-from strandline.protocol.types import TopicPartition
+from strandline.client.settings import AdminSettings
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import OffsetGone
 from strandline.spark_connector.planning import Held
 from strandline.spark_connector.request import SourceOptions
@@ -46,8 +48,8 @@ class ClusterClient:
         self._consumer.close()
 
     def topics(self) -> list[str]:
-        settings = {key: self._settings[key] for key in ("bootstrap_servers", "client_id")}
-        with Admin(**settings) as admin:
+        known = {each.name for each in dataclasses.fields(AdminSettings)}
+        with Admin(**{key: value for key, value in self._settings.items() if key in known}) as admin:
             return sorted(name for name, topic in admin.describe_topics().items() if not topic.is_internal)
 
     def partitions(self, topic: str) -> list[int]:
@@ -57,6 +59,13 @@ class ClusterClient:
             return []
         except ClientError:  # no answer so far: now with the time that the user gave (kafka.default.api.timeout.ms)
             return list(self._consumer.partitions_for_topic(topic))
+
+    def topic_id(self, topic: str) -> TopicId:
+        try:
+            found: TopicId = self._consumer.topic_id(topic, timeout_ms=UNKNOWN_AFTER_MS)
+        except NoSuchTopic:
+            return NO_TOPIC_ID
+        return found
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """The log starts are asked for first: they only grow, so no partition seems to begin behind its end."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import (
     DataLoss,
     EndOffsetMismatch,
@@ -37,6 +37,8 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: TopicId = NO_TOPIC_ID
+    """Of the topic whose offsets these are: one of the same name that is created anew counts from 0 again."""
 
     @property
     def size(self) -> int:

@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from strandline.protocol.records import Columns, InvalidBatch, decode_columns, scan
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.arrow import RowBuffer
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.planning import Held, OffsetRange, Resolver, asked_timestamps, check_covers, split
@@ -38,6 +38,9 @@ class Cluster(Protocol):
 
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers; empty for a topic that does not exist."""
+
+    def topic_id(self, topic: str) -> TopicId:
+        """Of the topic that has this name now, as far as the cluster told; NO_TOPIC_ID where it did not."""
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """Log start and high watermark of each."""
@@ -68,6 +71,8 @@ def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrow
     check_covers(options.ending, partitions, starting=False)
     if not partitions:
         return []
+    # Before their offsets: those of a topic that is created anew in between must not pass for the old one's.
+    topic_ids = {topic: cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
     start_times, end_times = (
         asked_timestamps(options.starting, partitions),
         asked_timestamps(options.ending, partitions),
@@ -82,7 +87,7 @@ def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrow
     )
     ranges = narrowed(resolver.ranges(options.starting, options.ending), narrowing, cluster)
     return split(
-        ranges,
+        [each._replace(topic_id=topic_ids[each.topic]) for each in ranges],
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
@@ -147,9 +152,16 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
         try:
             fetched = cluster.fetch(partition, position, options.poll_timeout_ms)
         except OffsetGone:
+            if _is_another_topic(wanted, cluster):
+                _refuse_another_topic(options, wanted, position, warn)
+                break
             losses += 1
             position = _after_loss(options, wanted, position, losses, cluster, warn)
             continue
+        # After the fetch, which names the topic by the id that the client knew: these records are of that one.
+        if _is_another_topic(wanted, cluster):
+            _refuse_another_topic(options, wanted, position, warn)
+            break
         before = position
         for start, header in scan(fetched):
             if header.base_offset >= wanted.end:
@@ -192,6 +204,23 @@ def _size_bytes(batch: memoryview, keys: list[bytes | None], values: list[bytes 
     if not batch[22] & 0x07:
         return len(batch)
     return sum(len(key) for key in keys if key) + sum(len(value) for value in values if value)
+
+
+def _is_another_topic(wanted: OffsetRange, cluster: Cluster) -> bool:
+    if wanted.topic_id == NO_TOPIC_ID:
+        return False
+    return cluster.topic_id(wanted.topic) not in (wanted.topic_id, NO_TOPIC_ID)
+
+
+def _refuse_another_topic(options: SourceOptions, wanted: OffsetRange, position: int, warn: Warn) -> None:
+    """Nothing of what was planned is left: DataLoss unless that is allowed."""
+    text = (
+        f"Topic {wanted.topic!r} was deleted and created anew after the read was planned: offsets [{position}, "
+        f"{wanted.end}) of its old partition {wanted.partition} are gone"
+    )
+    if options.fail_on_data_loss:
+        raise DataLoss(text)
+    warn(f"{text}; nothing of the new topic is read")
 
 
 def _after_loss(

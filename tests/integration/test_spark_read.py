@@ -12,6 +12,9 @@ import pytest
 from strandline import Admin, Producer
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.java import spark_environment
+from strandline.spark_connector.errors import DataLoss
+from strandline.spark_connector.options import parse_options
+from strandline.spark_connector.reader import plan_ranges, read_range
 
 pytestmark = pytest.mark.spark
 
@@ -195,6 +198,24 @@ def test_pushed_filters_read_less_and_return_the_same(spark: Any, load: Any) -> 
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert expected_rows == {(0, offset) for offset in range(103, 110)} | {(2, offset) for offset in range(103, 110)}
+
+
+def test_a_task_does_not_take_a_topic_created_anew_for_the_one_that_was_planned(served: EmbeddedCluster) -> None:
+    options = parse_options({"servers": served.bootstrap_servers, "subscribe": "anew"})
+    with Admin(bootstrap_servers=served.bootstrap_servers) as admin:
+        for value in (b"old", b"new"):
+            admin.create_topic("anew", 1, 3)
+            with Producer(bootstrap_servers=served.bootstrap_servers) as producer:
+                producer.send("anew", value).result()
+            if value == b"old":
+                (planned,) = plan_ranges(options, print)
+                (rows,) = read_range(options, planned, print)
+                assert rows["value"].to_pylist() == [b"old"]
+                admin.delete_topic("anew")
+    with pytest.raises(DataLoss, match="'anew' was deleted and created anew after the read was planned"):
+        list(read_range(options, planned, print))
+    with Admin(bootstrap_servers=served.bootstrap_servers) as admin:
+        admin.delete_topic("anew")
 
 
 def test_records_that_are_not_committed_are_never_read(spark: Any, new_cluster: Callable[..., EmbeddedCluster]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.records import assign_offset, build_batch, scan
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector import arrow
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options import parse_options
@@ -28,6 +28,7 @@ class MemoryCluster:
         self.log_start: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.timed: dict[TopicPartition, int | None] = {}
+        self.topic_ids: dict[str, bytes] = {}
         self.batches_per_fetch = 2
         self.fetches = 0
 
@@ -42,6 +43,9 @@ class MemoryCluster:
 
     def partitions(self, topic: str) -> list[int]:
         return [partition.partition for partition in self.batches if partition.topic == topic]
+
+    def topic_id(self, topic: str) -> bytes:
+        return self.topic_ids.get(topic, NO_TOPIC_ID)
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         return {each: Held(self.log_start.get(each, 0), self.high_watermarks.get(each, 0)) for each in partitions}
@@ -219,3 +223,45 @@ def test_pushed_filters_narrow_the_plan(cluster: MemoryCluster, warnings: list[s
     assert plan(options(), cluster, warnings.append, narrowing) == [OffsetRange("t", 0, 2, 7)]
     cluster.timed = {T0: 4, TopicPartition("t", 1): None}
     assert plan(options(), cluster, warnings.append, Narrowing(since_ms=5)) == [OffsetRange("t", 0, 4, 9)]
+
+
+@pytest.mark.parametrize("is_shorter", [False, True])
+def test_a_topic_that_was_created_anew_is_not_read_as_the_planned_one(
+    cluster: MemoryCluster, warnings: list[str], is_shorter: bool
+) -> None:
+    cluster.add(T0, 0, [b"old"] * 4)
+    cluster.topic_ids["t"] = b"\x01" * 16
+    planned = plan(options(minPartitions="2"), cluster, warnings.append)
+    assert [each.topic_id for each in planned] == [b"\x01" * 16] * 2
+    cluster.topic_ids["t"] = b"\x02" * 16
+    cluster.batches.clear()
+    cluster.add(T0, 0, [b"new"] * (1 if is_shorter else 4))
+    with pytest.raises(DataLoss, match=r"'t' was deleted and created anew .* \[2, 4\) of its old partition 0 are gone"):
+        rows(cluster, planned[1], options(), warnings)
+    assert warnings == []
+    assert rows(cluster, planned[1], options(failOnDataLoss="false"), warnings) == []
+    assert len(warnings) == 1 and warnings[0].endswith("; nothing of the new topic is read")
+
+
+def test_a_topic_created_anew_during_a_task_ends_it_with_what_was_read(
+    cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    cluster.add(T0, 0, [b"old"] * 2)
+    cluster.add(T0, 2, [b"new"] * 2)
+    cluster.batches_per_fetch = 1
+    ids = iter([b"\x01" * 16] * 2 + [b"\x02" * 16])
+    cluster.topic_id = lambda topic: next(ids)  # type: ignore[method-assign]
+    (planned,) = plan(options(), cluster, warnings.append)
+    found = rows(cluster, planned, options(failOnDataLoss="false"), warnings)
+    assert found == [(0, b"old"), (1, b"old")]
+    assert "offsets [2, 4)" in warnings[0]
+
+
+def test_where_the_cluster_knows_no_topic_ids_everything_is_read(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.topic_ids["t"] = b"\x01" * 16
+    cluster.add(T0, 0, [b"a", b"b"])
+    (planned,) = plan(options(), cluster, warnings.append)
+    cluster.topic_ids.clear()
+    assert len(rows(cluster, planned, options(), warnings)) == 2
+    cluster.topic_ids["t"] = b"\x02" * 16
+    assert len(rows(cluster, planned._replace(topic_id=NO_TOPIC_ID), options(), warnings)) == 2

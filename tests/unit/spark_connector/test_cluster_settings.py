@@ -1,0 +1,53 @@
+"""The settings that a query gives reach every client that serves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.spark_connector import cluster
+from strandline.spark_connector.cluster import ClusterClient
+from strandline.spark_connector.options import CLIENT_SETTINGS, parse_options
+
+GIVEN = {"servers": "b:1", "subscribePattern": "t.*", "kafka.request.timeout.ms": "7", "kafka.client.id": "mine"}
+
+
+class Recorder:
+    """In place of Consumer and Admin."""
+
+    made: dict[str, dict[str, Any]]
+
+    def __init__(self, **settings: Any) -> None:
+        self.made[type(self).__name__] = settings
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def describe_topics(self) -> dict[str, Any]:
+        return {}
+
+
+def test_topics_of_a_pattern_are_listed_with_the_settings_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, dict[str, Any]] = {}
+    for name in ("Admin", "Consumer"):
+        monkeypatch.setattr(cluster, name, type(name, (Recorder,), {"made": made}))
+    with ClusterClient(parse_options({**GIVEN, "kafka.fetch.max.bytes": "1000"})) as client:
+        client.topics()
+    common = {"bootstrap_servers": "b:1", "client_id": "mine", "request_timeout_ms": "7"}
+    assert made["Admin"] == common
+    assert made["Consumer"] == {**common, "fetch_max_bytes": "1000", "auto_offset_reset": "none"}
+
+
+def test_the_admin_client_takes_whatever_reaches_it() -> None:
+    """Nobody listens there: only the making counts."""
+    values = {f"kafka.{name}": "true" if name == "check.crcs" else "100" for name in CLIENT_SETTINGS}
+    options = parse_options({"servers": "127.0.0.1:1", "subscribePattern": "t.*", **values})
+    with ClusterClient(options) as client, pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+        client.topics()
