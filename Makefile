@@ -47,13 +47,13 @@ demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)
 
 up: setup ## start an embedded cluster (BROKERS=3 DATA=strandline-data)
-	@$(VENV)/bin/strandline up --brokers $(BROKERS) --data $(DATA)
+	@$(VENV)/bin/strandline up --brokers $(BROKERS) --data '$(DATA)'
 
 status: setup ## show the embedded cluster
-	@$(VENV)/bin/strandline status --data $(DATA)
+	@$(VENV)/bin/strandline status --data '$(DATA)'
 
 down: setup ## stop the embedded cluster
-	@$(VENV)/bin/strandline down --data $(DATA)
+	@$(VENV)/bin/strandline down --data '$(DATA)'
 
 bench: setup ## measure the write and read path against the ceiling
 	$(PYTHON) tests/benchmarks/bench.py $(BENCH)
