@@ -59,14 +59,16 @@ def decode_broad(request_class: type[R], body: Buffer, *, is_bounded: bool) -> R
 
 
 def count_named(request: m.Request) -> int:
-    """How many partitions, or topics without partitions, stand in a request; 0 where that is not what it is about."""
+    """How many partitions (or settings), or topics without them, stand in a request; 0 where it is about none."""
     if isinstance(request, m.ProduceRequest):
         return sum(max(1, len(topic.partition_data)) for topic in request.topic_data)
     if isinstance(
         request, (m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest, m.DeleteRecordsRequest)
     ):
         return sum(max(1, len(topic.partitions)) for topic in request.topics)
-    return 0  # Metadata, CreateTopics, DeleteTopics: one list, bounded while it is read
+    if isinstance(request, m.CreateTopicsRequest):
+        return sum(max(1, len(topic.assignments), len(topic.configs)) for topic in request.topics)
+    return 0  # Metadata, DeleteTopics: one list, bounded while it is read
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class BurstReader:
                     if size > len(view):
                         next_ = Next.LARGE
                     break
-                if room <= len(requests) or others >= MAX_OTHERS_IN_BURST:
+                if room <= len(requests):
                     next_ = Next.YIELD if connection.room else Next.ROOM
                     break
                 position = end
@@ -162,6 +162,8 @@ class BurstReader:
                 else:
                     queued = request
                     next_ = Next.QUEUED
+                if others >= MAX_OTHERS_IN_BURST and next_ is Next.READ:
+                    next_ = Next.YIELD
         except RemoteProtocolError as error:
             fault = error
         if position:

@@ -180,6 +180,13 @@ _MANY = 10_001
 BREADTH = [
     _unreadable("metadata of too many topics", msgpack.packb([["t"] * _MANY])),
     _unreadable("the creation of too many topics", msgpack.packb([[["t"]] * _MANY]), ApiKey.CREATE_TOPICS),
+    *[
+        _unreadable(f"the creation of topics with too many {what}", msgpack.packb([topics]), ApiKey.CREATE_TOPICS)
+        for what, topics in (
+            ("assignments", [["t", -1, -1, {n: [1] for n in range(5000)}]] * 3),
+            ("settings", [["t", 1, 1, {}, {f"k{n}": "" for n in range(5000)}]] * 3),
+        )
+    ],
     _unreadable("the deletion of too many topics", msgpack.packb([["t"] * _MANY, 1]), ApiKey.DELETE_TOPICS),
     _unreadable(
         "an assignment of too many",
