@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,25 +13,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: their common module lies here
 if os.environ.get("STRANDLINE_DOCKER"):
-    from engine import BASE_IMAGE, Compose, Engine, NotHere, running_engine
-else:
-    collect_ignore_glob = ["test_*.py"]
+    from engine import BASE_IMAGE, Compose, Engine, LeftOver, NotHere, build, running_engine
 
-NOT_HERE = 77
-"""The exit code for "this machine cannot"; `scripts/docker-test` knows it."""
+    # An end by SIGTERM, as a time limit sends it, takes the engine down as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+else:
+    collect_ignore = ["test_compose.py", "test_single.py"]
 
 NewCompose = Callable[[str], "Compose"]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with ExitStack() as stack:
-        try:
-            engine = stack.enter_context(running_engine())
-            engine.provide_images()
-        except NotHere as reason:
-            pytest.exit(f"docker-test: not run: {reason}", returncode=NOT_HERE)
-        yield engine
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +35,8 @@ def ports() -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def new_compose(engine: Engine, ports: list[int]) -> NewCompose:
-    """A compose file of deploy/, by its name; the images are built with the first one."""
+def new_compose(ports: list[int]) -> Iterator[NewCompose]:
+    """A compose file of deploy/, by its name, on an engine that has its images."""
     variables = {
         "BASE_IMAGE": BASE_IMAGE,
         **{f"BROKER_{number}_PORT": str(port) for number, port in enumerate(ports, 1)},
@@ -55,4 +45,14 @@ def new_compose(engine: Engine, ports: list[int]) -> NewCompose:
     def make(file: str) -> Compose:
         return Compose(engine, file, "strandline-test-" + file.split(".")[1], variables)
 
-    return make
+    with ExitStack() as stack:
+        try:
+            engine: Engine = stack.enter_context(running_engine())
+            engine.provide_images()
+            for service in ("broker-1", "spark"):
+                build(make("docker-compose.yml"), service)
+        except NotHere as reason:
+            pytest.exit(f"docker-test: not run: {reason}", returncode=0)
+        except LeftOver as reason:
+            pytest.exit(f"docker-test: {reason}", returncode=1)
+        yield make

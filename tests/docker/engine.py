@@ -3,18 +3,23 @@
 The engine keeps its folders and its socket in one place that is removed afterwards; `STRANDLINE_DOCKER_STATE` names a
 folder to keep instead, so that a second run finds its images warm. Images that no registry offers here are made: the
 base from Debian's packages (debootstrap), under the name that the Dockerfile asks for, and ZooKeeper on top of it.
+
+An engine rewrites the machine's packet filter when it starts: published ports of another one that runs would be gone.
+So nothing is started beside another engine, unless `STRANDLINE_DOCKER_BESIDE` is set. The engine ends with its test
+run, however that ends (the kernel sends it SIGTERM when the run is killed).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +28,11 @@ BASE_IMAGE = "python:3.11-slim-bookworm"
 ZOOKEEPER_IMAGE = "zookeeper:3.9"
 SUITE = "bookworm"
 BUILD_TIMEOUT_S = 1800
+START_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 20
 _POLL_S = 0.2
+_SOCKET_FOLDER = "strandline-engine-"
+_PROC = Path("/proc")
 
 
 class Failed(AssertionError):
@@ -31,7 +40,11 @@ class Failed(AssertionError):
 
 
 class NotHere(Exception):
-    """This machine cannot run an engine, or reaches neither a registry of images nor Debian's packages."""
+    """This machine cannot run an engine, or does not reach what an image is made of."""
+
+
+class LeftOver(Exception):
+    """An engine of an earlier run is still there."""
 
 
 def run(*command: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, stdin: str = "") -> str:
@@ -57,10 +70,10 @@ class Engine:
     def __init__(self, state: Path) -> None:
         self.state = state
         # A socket's path is limited to 108 bytes, whatever the folder is.
-        self._socket_folder = Path(tempfile.mkdtemp(prefix="docker-"))
+        self._socket_folder = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER))
         self.host = f"unix://{self._socket_folder}/engine.sock"
         self.environment = {
-            **os.environ,
+            **without_what_steers_docker(os.environ),
             "DOCKER_HOST": self.host,
             "DOCKER_BUILDKIT": "0",
             "COMPOSE_DOCKER_CLI_BUILD": "0",
@@ -68,32 +81,29 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        for command in ("docker", "docker-compose", "dockerd", "setpriv"):
+            if shutil.which(command) is None:
+                raise NotHere(f"there is no {command} on this machine")
         self.state.mkdir(parents=True, exist_ok=True)
         with (self.state / "engine.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    *(
-                        "dockerd",
-                        "--data-root",
-                        str(self.state / "data"),
-                        "--exec-root",
-                        str(self._socket_folder / "exec"),
-                    ),
-                    *("-H", self.host, "--pidfile", str(self._socket_folder / "pid")),
+                    *("setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host),
+                    *("--data-root", str(self.state / "data"), "--exec-root", str(self._socket_folder / "exec")),
+                    *("--pidfile", str(self._socket_folder / "pid")),
                 ],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
-                self.docker("version")
+                self.docker("version", timeout_s=ANSWER_TIMEOUT_S)
                 return
-            except Failed as error:
+            except (Failed, subprocess.TimeoutExpired) as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.stop()
                     raise NotHere(f"no Docker engine can be started here: {self._last_line()}") from error
                 time.sleep(_POLL_S)
 
@@ -122,6 +132,13 @@ class Engine:
         events = self.docker("events", "--since", str(since_s), "--until", f"{time.time():.9f}", *of_it)
         return [int(line) / 1e9 for line in events.split()]
 
+    def remove_containers(self) -> None:
+        """Those of a run that was killed: a folder that is kept brings them back."""
+        if containers := self.docker("ps", "--all", "--quiet").split():
+            self.docker("rm", "--force", "--volumes", *containers)
+        if volumes := self.docker("volume", "ls", "--quiet").split():
+            self.docker("volume", "rm", *volumes)
+
     def has_image(self, name: str) -> bool:
         return bool(self.docker("images", "-q", name).strip())
 
@@ -139,7 +156,8 @@ class Engine:
                 try:
                     make()
                 except (Failed, subprocess.SubprocessError, OSError) as error:
-                    raise NotHere(f"{name} can neither be pulled nor made: {str(error)[-2000:]}") from error
+                    said = network_failure(str(error)) or str(error).strip().splitlines()[-1]
+                    raise NotHere(f"{name} can neither be pulled nor made: {said}") from error
 
     def _import_base(self) -> None:
         folder = self.state / "base"
@@ -176,16 +194,96 @@ class Engine:
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:
+    if not os.environ.get("STRANDLINE_DOCKER_BESIDE"):
+        refuse_beside_others()
     kept = os.environ.get("STRANDLINE_DOCKER_STATE")
     state = Path(kept) if kept else Path(tempfile.mkdtemp(prefix="strandline-docker-"))
     engine = Engine(state)
-    engine.start()
     try:
+        engine.start()
+        if kept:
+            engine.remove_containers()
         yield engine
     finally:
         engine.stop()
         if not kept:
             shutil.rmtree(state, ignore_errors=True)
+
+
+def refuse_beside_others(proc: Path = _PROC) -> None:
+    """NotHere: another engine has the network of this machine. LeftOver: it is one of ours whose run is over."""
+    for process in sorted((each for each in proc.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)):
+        try:
+            if (process / "comm").read_text().strip() != "dockerd" or not _shares_network(process, proc):
+                continue
+            words = (process / "cmdline").read_text(errors="replace")
+            parent = _parent(process, proc)
+        except OSError:
+            continue  # it ended meanwhile
+        if _SOCKET_FOLDER not in words:
+            raise NotHere(
+                f"another Docker engine runs here (pid {process.name}), and one more would take the rules of its "
+                "published ports away; stop it, or set STRANDLINE_DOCKER_BESIDE=1 if that does not matter"
+            )
+        if "pytest" in parent:
+            raise NotHere(f"another run of these tests has its engine here (pid {process.name})")
+        raise LeftOver(f"the engine of an earlier run is still there: end it by kill {process.name}")
+
+
+def _parent(process: Path, proc: Path) -> str:
+    """The command line of who started it; empty when that has ended."""
+    started_by = re.search(r"^PPid:\s*(\d+)", (process / "status").read_text(), re.MULTILINE)
+    try:
+        return (proc / started_by[1] / "cmdline").read_text(errors="replace") if started_by else ""
+    except OSError:
+        return ""
+
+
+def _shares_network(process: Path, proc: Path) -> bool:
+    try:
+        return (process / "ns/net").readlink() == (proc / "self/ns/net").readlink()
+    except OSError:
+        return True
+
+
+def without_what_steers_docker(variables: Mapping[str, str]) -> dict[str, str]:
+    """The caller's variables without those that docker, docker-compose or the compose files act on."""
+    used = {name for file in (ROOT / "deploy").glob("*.yml") for name in re.findall(r"\$\{(\w+)", file.read_text())}
+    steering = ("COMPOSE_", "DOCKER_")
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in used and (name == "DOCKER_CONFIG" or not name.startswith(steering))
+    }
+
+
+_NETWORK = re.compile(
+    "Temporary failure (in name resolution|resolving)|Could not resolve|Failed to (fetch|establish a new connection)"
+    "|(Could not|Unable to) connect|connection broken by|Connection(Error| refused| reset| timed out)"
+    "|ReadTimeout|[Rr]ead timed out|Network is unreachable|No route to host|HTTP error 5"
+)
+
+
+def network_failure(printed: str) -> str | None:
+    """The last line by which the step of a build that failed says that it did not reach a server."""
+    last_step = re.split(r"^Step \d+/\d+ :", printed, flags=re.MULTILINE)[-1]
+    said = [line.strip() for line in last_step.splitlines() if _NETWORK.search(line)]
+    return said[-1] if said else None
+
+
+def build(compose: Callable[..., object], *services: str) -> None:
+    """Images of a compose file. NotHere: a server was not reached, twice; whatever else fails is ours to mend."""
+    for last in (False, True):
+        try:
+            compose("build", *services, timeout_s=BUILD_TIMEOUT_S)
+        except Failed as error:
+            said = network_failure(str(error))
+            if said is None:
+                raise
+            if last:
+                raise NotHere(f"no image can be built, a server is not reached: {said}") from error
+        else:
+            return
 
 
 def _debian_mirror() -> str:
