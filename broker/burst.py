@@ -117,8 +117,7 @@ class BurstReader:
         is_shared: the buffer serves other connections next, so what leaves the burst is copied out of it."""
         room = min(connection.room, self._limits.burst_max_requests)
         requests: list[RequestInHand] = []
-        others = 0
-        position = 0
+        others = position = 0
         next_ = Next.READ
         fault: RemoteProtocolError | None = None
         queued: RequestInHand | None = None
@@ -136,8 +135,7 @@ class BurstReader:
                     break
                 header = decode_header(buffer, position + PREFIX_BYTES)
                 body_start = position + PREFIX_AND_HEADER_BYTES
-                body_end = body_start + header.body_bytes
-                end = position + size
+                body_end, end = body_start + header.body_bytes, position + size
                 route = self._channel.routes.get(header.api_key)
                 if route is None:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
