@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+import msgspec
 import structlog
 import trio
 
@@ -31,6 +32,7 @@ from strandline.protocol.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
+    PartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -42,6 +44,8 @@ from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
+STOPS_PER_STEP = 5
+"""Replicas stopped between two checkpoints: removing a log renames its folder and writes to a disk."""
 MAX_AUTOMATIC_CREATIONS = 100
 """At a time: one Metadata request may name thousands of topics that do not exist."""
 
@@ -147,11 +151,21 @@ class ControlHandlers:
         message = cast(StopReplicaRequest, request.message)
         if self._is_stale(message.broker_epoch):
             return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
-        response = self._roles.stop_replicas(message)
-        for state in message.partition_states:
-            if state.delete_partition:
-                self._topic_configs.forget(state.topic_name, state.topic_id)
-        return response
+        errors: list[PartitionError] = []
+        for start in range(0, max(1, len(message.partition_states)), STOPS_PER_STEP):
+            if start:
+                await trio.lowlevel.checkpoint()
+                if self._is_stale(message.broker_epoch):
+                    return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, errors)
+            states = message.partition_states[start : start + STOPS_PER_STEP]
+            response = self._roles.stop_replicas(msgspec.structs.replace(message, partition_states=states))
+            errors += response.partition_errors
+            if response.error_code:  # a newer controller spoke meanwhile
+                return StopReplicaResponse(response.error_code, errors)
+            for state in states:
+                if state.delete_partition:
+                    self._topic_configs.forget(state.topic_name, state.topic_id)
+        return StopReplicaResponse(ErrorCode.NONE, errors)
 
     async def update_metadata(self, request: RequestInHand) -> Message:
         message = cast(UpdateMetadataRequest, request.message)

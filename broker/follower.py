@@ -47,6 +47,10 @@ DEADLINE_CHECK_INTERVAL_S = 1.0
 """How late an overdue answer is noticed: one coarse timer for all fetchers."""
 HEAD_ROOM_BYTES = 2**20
 """What an answer may hold beyond its batches."""
+MAX_FETCHED = MAX_NAMED // 2
+"""Partitions in one fetch; however long their topics' names are, the leader takes it (`breadth`). More take turns."""
+TURN_WAIT_MS = 50
+"""How long a fetch may wait for data while others wait for their turn."""
 
 
 class FetcherKey(NamedTuple):
@@ -245,7 +249,7 @@ class Fetcher:
             return
         request, epochs = self._request(asked, now)
         # These come last next time: nobody starves behind a full or failed answer, or beyond what one fetch may name.
-        for partition in asked[:MAX_NAMED] if len(asked) > MAX_NAMED else [next(iter(self.partitions))]:
+        for partition in asked[:MAX_FETCHED] if len(asked) > MAX_FETCHED else [next(iter(self.partitions))]:
             del self.partitions[partition]
             self.partitions[partition] = None
         self._polling = connection
@@ -273,7 +277,8 @@ class Fetcher:
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
-        partitions = partitions[:MAX_NAMED]
+        if len(partitions) > MAX_FETCHED:
+            partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
 
     def _process(

@@ -37,6 +37,9 @@ from strandline.storage.errors import LogStorageError, OutOfDescriptors, StrayLo
 from strandline.storage.flush import write_epochs
 from strandline.storage.log import Log
 
+LOGS_PER_STEP = 5
+"""Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
+
 EPOCH_FILES_WAIT_S = 2.0
 """Then the answer goes out before they are written."""
 
@@ -79,13 +82,15 @@ class RoleChanges:
         touched: list[Partition] = []
         outcome = ErrorCode.NONE
         states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
+        hosted = len(self._replicas.partitions)
         for count, (topic, state) in enumerate(states, 1):
             code, partition = self._apply(topic, state, topic_configs)
             errors.append(PartitionError(topic.topic_name, state.partition_index, code))
             if partition is not None:
                 touched.append(partition)
-            if count % PARTITIONS_PER_STEP == 0:
+            if count % PARTITIONS_PER_STEP == 0 or len(self._replicas.partitions) >= hosted + LOGS_PER_STEP:
                 await trio.lowlevel.checkpoint()
+                hosted = len(self._replicas.partitions)
                 if request.controller_epoch < self._replicas.controller_epoch:  # a newer controller spoke meanwhile
                     outcome = ErrorCode.STALE_CONTROLLER_EPOCH
                     break

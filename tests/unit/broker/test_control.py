@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.control import MAX_AUTOMATIC_CREATIONS, ControlHandlers
+from strandline.broker.control import MAX_AUTOMATIC_CREATIONS, STOPS_PER_STEP, ControlHandlers
 from strandline.broker.registration import Registration
 from strandline.broker.request_channel import RequestInHand
+from strandline.broker.role_changes import LOGS_PER_STEP
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
@@ -35,6 +37,7 @@ from strandline.protocol.messages import (
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
+from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.pipeline import open_pipeline
@@ -182,6 +185,53 @@ async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker, au
     await broker.client.create(ConfigZnode.path("t"), config.encode(), parents=True)
     await broker.lead(topic_id=b"\x07" * 16)
     assert broker.site.partition().config.min_insync_replicas == 3
+
+
+def largest_gap(seen: list[int]) -> int:
+    ordered = sorted(set(seen))
+    return max(after - before for before, after in pairwise(ordered))
+
+
+async def test_orders_for_many_replicas_let_others_run_between_some_of_them(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
+    site, count = broker.site, 50
+    seen: list[int] = []
+
+    async def others() -> None:
+        while True:
+            seen.append(len(site.replicas.partitions))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await site.order(*(site.state(TopicPartition("t", number), is_new=True) for number in range(count)))
+        # The order of two tasks within a turn is random: at most one step is missed.
+        assert largest_gap([*seen, count]) <= 2 * LOGS_PER_STEP, "new logs are made a few at a time"
+        seen.clear()
+        states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, True) for number in range(count)]
+        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+        assert largest_gap([0, *seen, count]) <= 2 * STOPS_PER_STEP
+        nursery.cancel_scope.cancel()
+    assert [error.error_code for error in response.partition_errors] == [0] * count
+    assert not site.replicas.partitions
+
+
+async def test_a_session_that_ends_between_two_stops_makes_the_rest_stale(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
+    site, count = broker.site, 50
+    await site.order(*(site.state(TopicPartition("t", number), is_new=True) for number in range(count)))
+
+    async def new_session() -> None:
+        broker.registration.broker_epoch = MY_EPOCH + 1
+
+    states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, True) for number in range(count)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(new_session)
+        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert 0 < len(site.replicas.partitions) < count
 
 
 # --- asking the controller -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.follower import TURN_WAIT_MS
 from strandline.broker.partition import Partition
 from strandline.broker.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
@@ -474,11 +475,12 @@ async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Lead
 async def test_more_partitions_than_one_fetch_may_name_take_turns(
     site: ReplicaSite, leader: Leader, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.broker.follower.MAX_NAMED", 2)
+    monkeypatch.setattr("strandline.broker.follower.MAX_FETCHED", 2)
     await site.order(*(site.state(TopicPartition("t", number), leader=2, epoch=EPOCH) for number in range(5)))
     named = []
     for _ in range(5):
         request = await leader.next()
         named.append(sorted(leader.reads(request)))
+        assert request.message.max_wait_ms == TURN_WAIT_MS, "the others do not wait long"
         leader.answer(request)
     assert named == [[0, 1], [2, 3], [0, 4], [1, 2], [3, 4]]
