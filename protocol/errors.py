@@ -78,7 +78,10 @@ class ErrorCode(enum.IntEnum):
     COORDINATOR_LOAD_IN_PROGRESS = 14, "The coordinator is still loading its state; retry.", _RETRY
     COORDINATOR_NOT_AVAILABLE = 15, "There is no coordinator at the moment; look for it again and retry.", _RETRY
     NOT_COORDINATOR = 16, "This broker is not the coordinator; look for it again and retry.", _RETRY
-    INVALID_TOPIC_EXCEPTION = 17, 'The topic name is not allowed; use 1 to 249 of [a-zA-Z0-9._-], neither "." nor "..".'
+    INVALID_TOPIC_EXCEPTION = (
+        17,
+        'The topic is the brokers\' own, or its name is not allowed; use 1 to 249 of [a-zA-Z0-9._-], not "." or "..".',
+    )
     RECORD_LIST_TOO_LARGE = 18, "The batch is larger than segment.bytes; send smaller batches."
     NOT_ENOUGH_REPLICAS = (
         19,
