@@ -146,7 +146,7 @@ class StorageContext:
     removals: Removals = field(default_factory=Removals)
     """Files that were put aside, until they are unlinked: the broker's, the log manager's own."""
     unreservable: set[str] = field(default_factory=set)
-    """Log directories whose file systems reserve no space (`reserving`): reported once, whichever log found out."""
+    """Log directories where no space could be reserved (`reserving`): reported once, whichever log found out."""
     directory: DirectoryHealth = field(default_factory=DirectoryHealth)
     """Of the log directory that this context serves."""
     rebuilds: RebuildPlace = field(default_factory=RebuildPlace)

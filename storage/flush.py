@@ -171,7 +171,8 @@ class Flushes:
             if final:
                 active.finish()
                 self._producers.capture(log_end_offset)
-            active.indexes.flush()
+            else:
+                active.indexes.flush()
         except OSError as error:
             raise self._health.fail("writing an index failed", error) from error
         folder = self._segments.folder

@@ -4,16 +4,17 @@ Kafka makes the file as long as a segment may get and cuts it when it is closed.
 behind the end of the file (`File.reserve`): its size stays what was written, so recovery, readers and copies of the
 folder see nothing of it.
 
-    created         every new active segment reserves; the next one obeys a configuration that was changed. No space:
-                    as any other error of a roll, the log goes offline with its directory
+    created         every new active segment reserves; the next one obeys a configuration that was changed. Where so
+                    much is not free it goes on without: what is still free is for records (Kafka's file takes no space
+                    before it is written, either), and only a write that finds none is an error
     sealed, closed  what is left is given back, before the next segment asks for its own
     cut             likewise, by the truncation itself; the segment goes on without
     loaded          a start reserves nothing, it gives back what a life left that was killed (after an orderly stop
                     nothing is looked for); the active segment goes on without, and the next roll reserves
 
-What the cleaner writes reserves nothing. Where the file system offers no such thing the key does nothing, which is said
-once per log directory. Both ways the system call works on extents: some 3 ms for a GiB on ext4, less for what is left
-of a segment that is full, so it is called on the event loop.
+What the cleaner writes reserves nothing. Where the file system offers no such thing, or has no such space, the key does
+nothing, which is said once per log directory. Both ways the system call works on extents: some 3 ms for a GiB on ext4,
+less for what is left of a segment that is full, so it is called on the event loop.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk, File, FolderEntry
 from strandline.storage.context import StorageContext
+from strandline.storage.directory_health import is_about_space
 
 if TYPE_CHECKING:
     from strandline.storage.segment import Segment
@@ -32,16 +34,19 @@ _LEFTOVER_BYTES = 64 * 2**10
 
 
 def reserve(context: StorageContext, segment: Segment, size_bytes: int) -> None:
-    """Keep so much for a segment that was just created. OSError from the disk: the segment is not to be used."""
+    """Keep so much for a segment that was just created, if it is there. OSError from the disk, other than that it is
+    full: the segment is not to be used."""
+    why = "its file system cannot reserve space: preallocate does nothing there"
     try:
         segment.is_reserved = segment.log.get().reserve(size_bytes)
-    except OSError:
-        segment.release()
-        raise
+    except OSError as error:
+        if not is_about_space(error.errno):
+            segment.release()
+            raise
+        why = f"{size_bytes} bytes are not free ({error.strerror}): preallocate does nothing until they are"
     directory = context.directory.path
     if not segment.is_reserved and directory not in context.unreservable:
         context.unreservable.add(directory)
-        why = "its file system cannot reserve space; preallocate does nothing there"
         context.report("log-dir-cannot-preallocate", path=directory, why=why)
 
 

@@ -136,12 +136,34 @@ def test_what_the_cleaner_writes_reserves_nothing(site: StorageSite) -> None:
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
-def test_a_roll_without_space_refuses_the_batch_and_keeps_what_was_taken(site: StorageSite) -> None:
+def test_where_the_space_of_one_segment_is_left_others_go_without_and_take_what_is_free(site: StorageSite) -> None:
+    manager, first = started(site)
+    site.disk.capacity_bytes = SEGMENT_BYTES + 10_000
+    second = manager.create(TopicPartition("t", 1), TOPIC_ID)
+    rolled(second, 2)
+    fill(first, 3)
+    assert reserved(site, second) == [0, 0, 0]
+    (report,) = site.reports.of("log-dir-cannot-preallocate")
+    assert report["path"] == "/logs" and str(SEGMENT_BYTES) in report["why"]
+    assert manager.directories.offline_paths == []
+
+
+def test_a_roll_where_the_space_is_lacking_keeps_no_batch_out(site: StorageSite) -> None:
+    log = reserving(site, segment_bytes=1000)
+    fault = site.disk.fail("reserve", "*.log", errno.ENOSPC)
+    fill(log, 20)
+    assert log.failure is None and not any(reserved(site, log))
+    fault.cancel()
+    rolled(log, 1)
+    assert reserved(site, log)[-1] == 1000
+
+
+def test_any_other_error_of_a_reservation_refuses_the_batch_and_keeps_what_was_taken(site: StorageSite) -> None:
     log = reserving(site, segment_bytes=1000)
     fill(log, 5)
     taken = raw(log)
-    fault = site.disk.fail("reserve", "*.log", errno.ENOSPC)
-    with pytest.raises(LogStorageError, match=r"t-0 is offline: rolling to a new segment failed: .*ENOSPC"):
+    fault = site.disk.fail("reserve", "*.log", errno.EIO)
+    with pytest.raises(LogStorageError, match=r"t-0 is offline: rolling to a new segment failed: .*EIO"):
         fill(log, 20)
     assert taken and raw(log).startswith(taken) and log.failure is not None
     taken = raw(log)
@@ -151,13 +173,14 @@ def test_a_roll_without_space_refuses_the_batch_and_keeps_what_was_taken(site: S
     fill(log, 20)
 
 
-def test_a_log_is_not_created_where_its_space_is_lacking(site: StorageSite) -> None:
+def test_a_log_is_created_where_its_space_is_lacking(site: StorageSite) -> None:
     site.config = replace(site.config, preallocate=True, segment_bytes=SEGMENT_BYTES)
     manager = site.start()
+    manager.mark_loss_handled()
     site.disk.capacity_bytes = SEGMENT_BYTES
-    with pytest.raises(LogStorageError, match="creating its folder failed"):
-        manager.create(TP, TOPIC_ID)
-    assert manager.get(TP) is None
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 3)
+    assert reserved(site, log) == [0]
 
 
 def test_what_a_segment_did_not_need_serves_the_next_one(site: StorageSite) -> None:
