@@ -191,7 +191,8 @@ class BurstReader:
             self._refuse(connection, route, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             return None
         try:
-            message = _decode(route, body)
+            is_broad = len(body) > BROAD_BODY_BYTES
+            message = _decode_broad(route, body) if is_broad else decode_body(route.request_class, body)
         except RemoteProtocolError as error:
             self._refuse(connection, route, header, None, ErrorCode.INVALID_REQUEST, str(error))
             self._log_fault(connection, str(error))
@@ -209,7 +210,8 @@ class BurstReader:
     ) -> RequestInHand | None:
         message: Request | None
         try:
-            message = _decode(route, body)
+            is_broad = len(body) > BROAD_BODY_BYTES
+            message = _decode_broad(route, body) if is_broad else decode_body(route.request_class, body)
         except RemoteProtocolError:
             message = None
         if header.api_key == ApiKey.API_VERSIONS:
@@ -259,9 +261,7 @@ class BurstReader:
         )
 
 
-def _decode(route: Route, body: memoryview) -> Request:
-    if len(body) <= BROAD_BODY_BYTES:
-        return decode_body(route.request_class, body)
+def _decode_broad(route: Route, body: memoryview) -> Request:
     return decode_broad(route.request_class, body, is_bounded=not route.inter_broker_only)
 
 
