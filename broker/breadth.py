@@ -50,25 +50,9 @@ def decode_broad(request_class: type[R], body: Buffer, *, is_bounded: bool) -> R
         raise RemoteProtocolError(f"body of {len(body)} bytes: {limits}")
     with _collector_paused():
         try:
-            request = decode_body(request_class, body, max_elements=MAX_NAMED if is_bounded else None)
+            return decode_body(request_class, body, max_elements=MAX_NAMED if is_bounded else None)
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"{error} ({limits})" if is_bounded else str(error)) from error
-    if is_bounded and (named := count_named(request)) > MAX_NAMED:
-        raise RemoteProtocolError(f"{request_class.__name__} names {named} topics and partitions: {limits}")
-    return request
-
-
-def count_named(request: m.Request) -> int:
-    """How many partitions (or settings), or topics without them, stand in a request; 0 where it is about none."""
-    if isinstance(request, m.ProduceRequest):
-        return sum(max(1, len(topic.partition_data)) for topic in request.topic_data)
-    if isinstance(
-        request, (m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest, m.DeleteRecordsRequest)
-    ):
-        return sum(max(1, len(topic.partitions)) for topic in request.topics)
-    if isinstance(request, m.CreateTopicsRequest):
-        return sum(max(1, len(topic.assignments), len(topic.configs)) for topic in request.topics)
-    return 0  # Metadata, DeleteTopics: one list, bounded while it is read
 
 
 @contextmanager

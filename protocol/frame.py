@@ -138,7 +138,8 @@ def decode_header(buffer: Buffer, position: int) -> FrameHeader:
 def decode_body(cls: type[M], body: Buffer, *, max_elements: int | None = None) -> M:
     """The message of class `cls` that `body` holds, all of it and nothing else.
 
-    max_elements: of each array and map, at most so many. RemoteProtocolError: `body` is not msgpack, not that message,
+    max_elements: of each array and map, and of all partitions (settings) of all topics, at most so many.
+    RemoteProtocolError: `body` is not msgpack, not that message,
     or longer than it. Memory stays within 64 times
     `len(body)` (empty arrays, one byte each on the wire): unpackb compares every length with the bytes that are there.
     """
@@ -149,12 +150,26 @@ def decode_body(cls: type[M], body: Buffer, *, max_elements: int | None = None) 
             value = msgpack.unpackb(body, strict_map_key=False)
         else:
             value = msgpack.unpackb(body, strict_map_key=False, max_array_len=max_elements, max_map_len=max_elements)
+            if (named := _count_named(value)) > max_elements:  # before the larger part of the work
+                raise RemoteProtocolError(f"a {cls.__name__} that names {named} topics and partitions")
         return msgspec.convert(value, cls)
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         # msgpack: ValueError, ExtraData, FormatError, StackError, UnicodeDecodeError; TypeError for an unhashable
         # map key. msgspec: ValidationError (a ValueError) and RecursionError.
         reason = str(error) or type(error).__name__
         raise RemoteProtocolError(f"body is not a {cls.__name__}: {reason[:200]}") from None
+
+
+def _count_named(value: object) -> int:
+    """What the lists of a message name: the lists and maps in their elements, or the elements where there are none."""
+    named = 0
+    for field in value if isinstance(value, list) else ():
+        for element in field if isinstance(field, list) else ():
+            parts = (
+                [len(part) for part in element if isinstance(part, (list, dict))] if isinstance(element, list) else ()
+            )
+            named += max(1, sum(parts))
+    return named
 
 
 def split_attachments(sizes: Iterable[int], view: memoryview) -> list[memoryview | None]:
