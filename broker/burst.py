@@ -191,8 +191,7 @@ class BurstReader:
             self._refuse(connection, route, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             return None
         try:
-            is_broad = len(body) > BROAD_BODY_BYTES
-            message = _decode_broad(route, body) if is_broad else decode_body(route.request_class, body)
+            message = _decode(route, body)
         except RemoteProtocolError as error:
             self._refuse(connection, route, header, None, ErrorCode.INVALID_REQUEST, str(error))
             self._log_fault(connection, str(error))
@@ -210,8 +209,7 @@ class BurstReader:
     ) -> RequestInHand | None:
         message: Request | None
         try:
-            is_broad = len(body) > BROAD_BODY_BYTES
-            message = _decode_broad(route, body) if is_broad else decode_body(route.request_class, body)
+            message = _decode(route, body)
         except RemoteProtocolError:
             message = None
         if header.api_key == ApiKey.API_VERSIONS:
@@ -261,7 +259,9 @@ class BurstReader:
         )
 
 
-def _decode_broad(route: Route, body: memoryview) -> Request:
+def _decode(route: Route, body: memoryview) -> Request:
+    if len(body) <= BROAD_BODY_BYTES:
+        return decode_body(route.request_class, body)
     return decode_broad(route.request_class, body, is_bounded=not route.inter_broker_only)
 
 
