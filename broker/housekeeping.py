@@ -83,9 +83,11 @@ class Housekeeping:
                     await trio.lowlevel.checkpoint()
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
+        deleted = self._replicas.logs_deleted
         while True:
             with trio.move_on_after(interval_s):
-                await self._replicas.logs_deleted.park()
+                await deleted.wait()
+            deleted = self._replicas.logs_deleted  # what is deleted during the write calls for another one
             await self._replicas.write_checkpoints(path, write, path)
 
     async def _run_producer_expiry(self) -> None:

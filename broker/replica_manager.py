@@ -68,9 +68,9 @@ class ReplicaManager:
         self.rebuilds = IndexRebuilds(self, environment.computing, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
-        self.logs_deleted = trio.lowlevel.ParkingLot()
-        """Unparked when logs were deleted. Checkpoints are written at once then: where one of that name is created
-        while they still tell of it, `LogManager.create` has to write them, and the event loop waits."""
+        self.logs_deleted = trio.Event()
+        """Set when logs were deleted, and another takes its place. Checkpoints are written at once then: where a log of
+        that name is created while they still tell of it, `LogManager.create` writes them, and the event loop waits."""
         self._environment = environment
         self._isr_updates = isr_updates
         self._followers = followers
@@ -291,13 +291,20 @@ class ReplicaManager:
                 nursery.start_soon(self._run_high_watermark_checkpoints, directory.path)
 
     async def _run_high_watermark_checkpoints(self, path: str) -> None:
+        deleted = self.logs_deleted
         while True:
             with trio.move_on_after(self.config.replica_high_watermark_checkpoint_interval_ms / 1000):
-                await self.logs_deleted.park()
+                await deleted.wait()
+            deleted = self.logs_deleted  # what is deleted while these are written calls for others
             # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
             # the new one must not have the old one's mark, which would expose what is not committed (9).
             marks, logs = self.high_watermarks(), dict(self.logs.logs)
             await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
+
+    def note_deletion(self) -> None:
+        """A log was deleted."""
+        self.logs_deleted.set()
+        self.logs_deleted = trio.Event()
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

@@ -282,7 +282,7 @@ class RoleChanges:
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
                 self._logs.delete(topic_partition)
-                self._replicas.logs_deleted.unpark_all()
+                self._replicas.note_deletion()
             except LogStorageError as error:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from strandline.broker.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
@@ -119,3 +121,31 @@ async def test_an_idle_producer_is_forgotten_after_producer_id_expiration_ms(aut
         known = [len(site.partition(tp).log.producers.states) for tp in (T0, T1)]
         nursery.cancel_scope.cancel()
     assert known == [0, 1]
+
+
+async def test_a_deletion_while_the_checkpoints_of_another_are_written_is_noticed_too(autojump_clock) -> None:
+    site = ReplicaSite(topic={"min.insync.replicas": "1"})
+    alone = {"replicas": (1,), "isr": (1,)}
+    await site.order(site.state(T0, **alone), site.state(T1, **alone))
+    site.produce((T0, batch(3)), (T1, batch(2)), acks=1)
+    site.logs.checkpoint_recovery_points()
+    site.logs.checkpoint_high_watermarks(site.replicas.high_watermarks())
+    blocking = site.environment.blocking.run
+
+    async def slow(function: Callable[..., Any], *args: object) -> Any:
+        result = await blocking(function, *args)
+        await trio.sleep(0.5)
+        return result
+
+    site.environment.blocking.run = slow  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 1000)
+        nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+        await wait_all_tasks_blocked()
+        site.stop(T0, delete=True)
+        await trio.sleep(0.1)
+        site.stop(T1, delete=True)
+        await trio.sleep(2)
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            assert site.disk.read(f"/logs/{name}") == b"0\n0\n", name
+        nursery.cancel_scope.cancel()
