@@ -5,11 +5,12 @@ Whoever meets one on the event loop (`storage/rebuilding`) has it noted here and
 | who | until then |
 |---|---|
 | Fetch | that partition has nothing to send yet: the fetch waits as for data, and is looked at again at the end |
-| ListOffsets by time | OFFSET_NOT_AVAILABLE, upon which clients ask again |
+| ListOffsets by time | waits `WAIT_S` at most, then says OFFSET_NOT_AVAILABLE, upon which clients ask again |
 | a follower's cut | the partition is not fetched |
 | retention, compaction | the log is left out until the next round |
 
-A disk that does not answer holds up the indexes of its own directory only: each of them has its own task and worker.
+A disk that does not answer holds up the indexes of its own directory only: each of them has its own task, and a worker
+while there is something to do. Where no index can be built the log is damaged, and offline.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from strandline.runtime.environment import Computing, ComputingFailed
+from strandline.runtime.environment import Computing, ComputingFailed, ComputingSession
 from strandline.runtime.logging import RateLimited
-from strandline.storage.errors import LogStorageError
-from strandline.storage.rebuilding import Rebuild, RebuildFirst, build
+from strandline.storage.errors import LogStorageError, StorageError
+from strandline.storage.rebuilding import Rebuild, RebuildFirst, build, damage
 
 if TYPE_CHECKING:
     from strandline.broker.partition import Partition
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """After a worker died or none could be started."""
+WAIT_S = 5.0
+"""So long a request may hold up those behind it; clients give up after 30 s and more."""
 
 Done = Callable[[bool], None]
 """Told whether to go on at once."""
@@ -74,8 +77,22 @@ class IndexRebuilds:
         if done is not None:
             work.done.append(done)
 
+    async def built(self, partition: Partition, first: RebuildFirst, deadline: float) -> bool:
+        """Have it done and wait for that, until `deadline` at most. False: ask again later."""
+        outcome: list[bool] = []
+        ended = trio.Event()
+
+        def done(is_good: bool) -> None:
+            outcome.append(is_good)
+            ended.set()
+
+        self.add(partition, first, done)
+        with trio.move_on_at(deadline):
+            await ended.wait()
+        return outcome == [True]
+
     async def run(self) -> None:
-        """As long as it runs no index is built anew on the event loop."""
+        """As long as it runs no index of a large segment is built anew on the event loop."""
         place = self._replicas.logs.rebuilds
         place.is_elsewhere = True
         try:
@@ -89,35 +106,41 @@ class IndexRebuilds:
         while True:
             while not lane.work:
                 await lane.came.park()
-            segment, work = next(iter(lane.work.items()))
-            is_good = await self._rebuild(work)
-            if not is_good:
-                await trio.sleep(RETRY_S)
-            del lane.work[segment]  # who asks from here on asks anew
-            for done in work.done:
-                done(is_good)
-            self._replicas.wake(work.partition)
-            self._replicas.end_of_burst()
-            self._replicas.flush_responses()
+            async with self._computing.session() as session:
+                while lane.work:
+                    await self._run_first(lane, session)
 
-    async def _rebuild(self, work: _Work) -> bool:
+    async def _run_first(self, lane: _Lane, session: ComputingSession) -> None:
+        segment, work = next(iter(lane.work.items()))
+        is_good = await self._rebuild(work, session)
+        if not is_good:
+            await trio.sleep(RETRY_S)
+        del lane.work[segment]  # who asks from here on asks anew
+        segment.indexes.pending = None
+        for done in work.done:
+            done(is_good)
+        self._replicas.wake(work.partition)
+        self._replicas.end_of_burst()
+        self._replicas.flush_responses()
+
+    async def _rebuild(self, work: _Work, session: ComputingSession) -> bool:
         """Whether to go on at once: it is built, or the log is another by now, or offline."""
         rebuild = Rebuild(work.log, work.first)
         try:
-            async with self._computing.session() as session:
+            wanted = rebuild.wanted()
+            while not rebuild.take_over(wanted, await session.run(build, list(wanted))):
                 wanted = rebuild.wanted()
-                while not rebuild.take_over(wanted, await session.run(build, list(wanted))):
-                    wanted = rebuild.wanted()
             return True
         except ComputingFailed as error:
             if not rebuild.is_current:  # no such file any more
                 return True
-            if error.errno is None:
+            if error.may_succeed_later:
                 self._log.error("index not rebuilt", "index not rebuilt", log=str(work.log), error=str(error))
                 return False
-            failure = work.log.fail("building an index anew failed", OSError(error.errno, str(error)))
-        except LogStorageError as error:
-            failure = error
+            cause = damage(work.first.segment, error, 0) if error.errno is None else OSError(error.errno, str(error))
+            failure = work.log.fail("building an index anew failed", cause)
+        except StorageError as error:
+            failure = error if isinstance(error, LogStorageError) else work.log.fail("reading failed", error)
         if self._replicas.partitions.get(work.partition.topic_partition) is work.partition:
             self._replicas.partition_failed(work.partition, failure)
         return work.log.failure is not None  # else only descriptors are lacking

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from strandline.broker.breadth import PARTITIONS_PER_STEP
+from strandline.broker.index_rebuilds import WAIT_S as REBUILD_WAIT_S
 from strandline.broker.request_channel import Remainder, RequestInHand
 from strandline.protocol.api import INTER_BROKER_ONLY
 from strandline.protocol.errors import ErrorCode
@@ -185,12 +186,13 @@ class QueryHandler:
     async def _list_offsets_in_steps(self, request: RequestInHand) -> None:
         """In a handler task; those by timestamp one at a time."""
         looked_at = 0
+        deadline = trio.current_time() + REBUILD_WAIT_S
         topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
         for topic, answer in zip(request.message.topics, topics, strict=True):
             for wanted in topic.partitions:
                 if wanted.timestamp >= 0:
                     await trio.lowlevel.checkpoint()
-                    answer.partitions.append(await self._find_by_time(topic.name, wanted))
+                    answer.partitions.append(await self._find_by_time(topic.name, wanted, deadline))
                 else:
                     looked_at += 1
                     if looked_at % PARTITIONS_PER_STEP == 0:
@@ -218,8 +220,11 @@ class QueryHandler:
             return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
         return ListOffsetsPartitionResponse(index, 0)
 
-    async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """The first record that is not older. The role is looked at anew after each wait for a worker."""
+    async def _find_by_time(
+        self, topic: str, wanted: ListOffsetsPartition, deadline: float
+    ) -> ListOffsetsPartitionResponse:
+        """The first record that is not older. The role is looked at anew after each wait for a worker. `deadline`: of
+        waiting for indexes."""
         index, timestamp_ms = wanted.partition_index, wanted.timestamp
         behind = 0
         while True:
@@ -235,9 +240,11 @@ class QueryHandler:
                     return ListOffsetsPartitionResponse(index, 0)
                 header, batch = found
                 record = await self._first_record(header, batch, timestamp_ms, start, end)
+                following = header.next_offset
             except RebuildFirst as first:
-                self._replicas.rebuilds.add(partition, first)
-                return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
+                if not await self._replicas.rebuilds.built(partition, first, deadline):
+                    return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
+                record, following = (), behind
             except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
                 return ListOffsetsPartitionResponse(index, error.code)
             except LogStorageError as error:
@@ -248,7 +255,7 @@ class QueryHandler:
             elif record:
                 return ListOffsetsPartitionResponse(index, 0, record[1], record[0], header.partition_leader_epoch)
             else:
-                behind = header.next_offset
+                behind = following
 
     async def _first_record(
         self, header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int, end: int

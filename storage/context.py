@@ -122,7 +122,13 @@ class RebuildPlace:
     """Where damaged indexes are built anew, of all logs of one broker."""
 
     is_elsewhere: bool = False
-    """An event loop serves the logs: nothing is built where it is needed, RebuildFirst is raised (`rebuilding`)."""
+    """An event loop serves the logs: what takes long is not built where it is needed, RebuildFirst is raised
+    (`rebuilding`)."""
+    on_the_spot_bytes: int = 2**18
+    """Of a .log file up to so large they are built there all the same: in 1 ms, or 2 where all batches are tiny."""
+
+    def is_here(self, size_bytes: int) -> bool:
+        return not self.is_elsewhere or size_bytes <= self.on_the_spot_bytes
 
     @contextmanager
     def here(self) -> Iterator[None]:

@@ -107,21 +107,31 @@ class OffsetIndex:
         """The index in `data`, for a segment whose .log has `log_bytes`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
+        index = cls.restore(base_offset, data)
+        index.check(log_bytes)
+        return index
+
+    @classmethod
+    def restore(cls, base_offset: int, data: bytes) -> OffsetIndex:
+        """An index that was checked when `data` was made of it."""
         columns = array("i", data)
         if sys.byteorder == "little":
             columns.byteswap()
         index = cls(base_offset)
         index.relative_offsets = columns[0::2]
         index.positions = columns[1::2]
-        if not len(index):
-            return index
-        if index.relative_offsets[0] < 0 or index.positions[0] < 0 or index.relative_offsets[-1] == 0:
-            raise CorruptIndex("the first entry lies before the segment")
-        if not (_rises(index.relative_offsets) and _rises(index.positions)):
-            raise CorruptIndex("the entries do not rise")
-        if index.positions[-1] >= log_bytes:
-            raise CorruptIndex(f"the last entry points to byte {index.positions[-1]} of {log_bytes}")
         return index
+
+    def check(self, log_bytes: int) -> None:
+        """CorruptIndex where it breaks a rule."""
+        if not len(self):
+            return
+        if self.relative_offsets[0] < 0 or self.positions[0] < 0 or self.relative_offsets[-1] == 0:
+            raise CorruptIndex("the first entry lies before the segment")
+        if not (_rises(self.relative_offsets) and _rises(self.positions)):
+            raise CorruptIndex("the entries do not rise")
+        if self.positions[-1] >= log_bytes:
+            raise CorruptIndex(f"the last entry points to byte {self.positions[-1]} of {log_bytes}")
 
 
 def _rises(column: array[int]) -> bool:

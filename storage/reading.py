@@ -21,8 +21,7 @@ from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader, read_hea
 from strandline.runtime.disk import Buffer, File, FileRegion
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.errors import CorruptIndex, CorruptLog
-from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
-from strandline.storage.scan import walk_headers
+from strandline.storage.scan import walk_segment
 from strandline.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found],
     """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
     raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help;
     RebuildFirst."""
+    if segment.indexes.pending is not None:
+        segment.indexes.wait_for_others()
     try:
         return search(segment, *arguments)
     except (CorruptIndex, CorruptLog) as error:
@@ -231,15 +232,12 @@ def base_offset_at(segment: Segment, position: int) -> int | None:
 
 def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the batches of a segment from a boundary on. CorruptLog where no batch stands."""
-    end, base_offset = position, segment.base_offset
-    limit = base_offset + MAX_RELATIVE_OFFSET
-    for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
-        if header.base_offset < base_offset or header.last_offset_delta < 0 or header.last_offset > limit:
-            raise CorruptLog(segment.path, found, f"a batch of offset {header.base_offset} stands there")
+    end = position
+    for found, header in walk_segment(segment.log.get(), segment.base_offset, position, segment.size_bytes):
         yield found, header
         end = found + header.size_bytes
     if end != segment.size_bytes:
-        raise CorruptLog(segment.path, end, "no whole batch stands there")
+        raise CorruptLog(segment.path, end, "no whole batch of the offsets that follow stands there")
 
 
 def write_rest(file: File, buffers: Sequence[Buffer], position: int, written: int) -> None:

@@ -1,8 +1,8 @@
 """Indexes that are built anew while their log is served: elsewhere, since that walks over all headers of a segment.
 
-Whoever loads or checks a log builds a damaged index where it stands. Where an event loop serves the logs
-(`RebuildPlace`) a search that needs that raises RebuildFirst instead, before it has changed
-anything. Then, with other things going on in between,
+Whoever loads or checks a log builds a damaged index where it stands, and so does everybody where the segment is small.
+Where an event loop serves the logs (`RebuildPlace`) a search that needs that of a larger one raises RebuildFirst
+instead, before it has changed anything, and so does each further one there. Then, while other things go on,
 
     1 a `Rebuild` is begun on the event loop: it notes which segment of the log that is, and how large
     2 `build` walks over the .log file, in a worker process: that computes, so a thread would hold the loop up, too
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from strandline.runtime.disk import Disk
 from strandline.storage.errors import CorruptLog
 from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.scan import IndexBuilder, walk_segment
+from strandline.storage.scan import IndexBuilder
 from strandline.storage.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from strandline.storage.segment import Segment
 
 CATCH_UP_BYTES = 4 * 2**20
-"""So much is walked over on the event loop: some 5 ms of small batches."""
+"""So much that was appended meanwhile is walked over on the event loop: in 2 ms, or up to 40 where all batches are tiny
+(but then so much does not come so fast)."""
 
 
 class RebuildFirst(Exception):
@@ -43,6 +44,11 @@ class RebuildFirst(Exception):
         self.is_misled = is_misled
 
 
+def damage(segment: Segment, why: Exception, position: int) -> CorruptLog:
+    """An index is not to blame for what a search met: the .log is whole up to `position` at most."""
+    return why if isinstance(why, CorruptLog) else CorruptLog(segment.path, position, str(why))
+
+
 class Wanted(NamedTuple):
     """What `build` is given."""
 
@@ -51,13 +57,16 @@ class Wanted(NamedTuple):
     base_offset: int
     size_bytes: int
     index_interval_bytes: int
+    goes_on: bool
+    """Behind what was built last in this worker's memory, if anything was."""
 
 
 class Built(NamedTuple):
     """What it returns, as a list of plain values."""
 
     end_position: int
-    """Behind the last whole batch."""
+    """Behind the last batch that may stand there, as the next one."""
+    next_offset: int
     offset_index: bytes
     time_index: bytes
     """Without the last entry of a segment that takes no more appends."""
@@ -68,8 +77,10 @@ class Built(NamedTuple):
     def builder(self, wanted: Wanted) -> IndexBuilder:
         """As it was when it had taken the last batch."""
         builder = IndexBuilder(wanted.base_offset, wanted.index_interval_bytes)
-        builder.offset_index = OffsetIndex.decode(wanted.base_offset, self.offset_index, wanted.size_bytes)
-        builder.time_index = TimeIndex.decode(wanted.base_offset, self.time_index)
+        builder.offset_index = OffsetIndex.restore(wanted.base_offset, self.offset_index)
+        builder.time_index = TimeIndex.restore(wanted.base_offset, self.time_index)
+        builder.end_position = self.end_position
+        builder.next_offset = self.next_offset
         builder.max_timestamp_ms = self.max_timestamp_ms
         builder.max_timestamp_offset = self.max_timestamp_offset
         builder.unindexed_bytes = self.unindexed_bytes
@@ -77,21 +88,22 @@ class Built(NamedTuple):
 
 
 def build(disk: Disk, memory: dict[str, Any], wanted: list[Any]) -> list[Any]:
-    """Both indexes of the first `size_bytes` of a .log file, by its headers; goes on where it ended before. A job for a
-    worker: `wanted` is a Wanted, what it returns a Built. OSError from the disk."""
-    path, base_offset, size_bytes, index_interval_bytes = wanted
-    builder: IndexBuilder
-    builder, end = memory.get("built") or (IndexBuilder(base_offset, index_interval_bytes), 0)
+    """Both indexes of the first `size_bytes` of a .log file, by its headers. A job for a worker: `wanted` is a Wanted,
+    what it returns a Built, checked. OSError from the disk; CorruptIndex where no index can be made of the file."""
+    path, base_offset, size_bytes, index_interval_bytes, goes_on = wanted
+    last: IndexBuilder | None = memory.pop("builder", None)
+    builder = last if goes_on and last is not None else IndexBuilder(base_offset, index_interval_bytes)
     file = disk.open(path, read_only=True)
     try:
-        for position, header in walk_segment(file, base_offset, end, size_bytes):
-            builder.add(position, header)
-            end = position + header.size_bytes
+        builder.add_all(file, size_bytes)
     finally:
         file.close()
-    memory["built"] = builder, end
+    builder.offset_index.check(size_bytes)
+    builder.time_index.check()
+    memory["builder"] = builder
     return [
-        end,
+        builder.end_position,
+        builder.next_offset,
         builder.offset_index.encode(),
         builder.time_index.encode(),
         builder.max_timestamp_ms,
@@ -107,6 +119,7 @@ class Rebuild:
         self._log = log
         self._first = first
         self._cuts = log.segments.cuts
+        self._has_begun = False
 
     @property
     def is_current(self) -> bool:
@@ -119,7 +132,8 @@ class Rebuild:
         """All that the segment holds by now."""
         segment = self._first.segment
         log_path = segment.file_paths()[0]
-        return Wanted(log_path, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
+        goes_on, self._has_begun = self._has_begun, True
+        return Wanted(log_path, segment.base_offset, segment.size_bytes, segment.index_interval_bytes, goes_on)
 
     def take_over(self, wanted: Wanted, result: list[Any]) -> bool:
         """Let the segment have what `build` made of `wanted`. False: so much was appended since that it has to be
@@ -131,22 +145,16 @@ class Rebuild:
         segment = first.segment
         is_whole = built.end_position == wanted.size_bytes
         if first.is_misled and not is_whole:
-            why = first.why
-            damage = why if isinstance(why, CorruptLog) else CorruptLog(segment.path, built.end_position, str(why))
-            raise log.fail("reading failed", damage) from why
+            raise log.fail("reading failed", damage(segment, first.why, built.end_position)) from first.why
         if is_whole and segment.size_bytes - built.end_position > CATCH_UP_BYTES:
             return False
         builder = built.builder(wanted)
         try:
             if is_whole:
-                file = segment.log.get()
-                for position, header in walk_segment(file, segment.base_offset, wanted.size_bytes, segment.size_bytes):
-                    builder.add(position, header)
+                builder.add_all(segment.log.get(), segment.size_bytes)
             if segment is not log.segments.active:
                 builder.finish()
             segment.indexes.take(builder, first.why)
-            if is_whole and segment.sealed_timestamp_ms is not None:
-                segment.sealed_timestamp_ms = builder.time_index.last_timestamp_ms
         except OSError as error:
             raise log.fail("building an index anew failed", error) from error
         return True

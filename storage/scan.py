@@ -51,13 +51,18 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         position += size_bytes
 
 
-def walk_segment(file: File, base_offset: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """As `walk_headers`, of a segment: stops at an offset, too, that cannot be in it."""
+def walk_segment(
+    file: File, base_offset: int, position: int, end: int, next_offset: int = 0
+) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk_headers`, of a segment: stops, too, at an offset that cannot be in it or lies below the end of the batch
+    before: no CRC covers a base offset. Gaps are right. next_offset: behind the batch before `position`."""
     limit = base_offset + MAX_RELATIVE_OFFSET
+    least = max(base_offset, next_offset)
     for found, header in walk_headers(file, position, end):
-        if not base_offset <= header.base_offset <= header.last_offset <= limit:
+        if not least <= header.base_offset <= header.last_offset <= limit:
             return
         yield found, header
+        least = header.next_offset
 
 
 def read_batch(file: File, position: int, header: BatchHeader) -> memoryview:
@@ -153,6 +158,9 @@ class IndexBuilder:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.unindexed_bytes = 0
+        self.end_position = 0
+        """Behind the last batch taken, as the next one."""
+        self.next_offset = base_offset
         self._interval = index_interval_bytes
 
     def resume(self, max_timestamp_ms: int, max_timestamp_offset: int) -> None:
@@ -172,6 +180,14 @@ class IndexBuilder:
             self.time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
             self.unindexed_bytes = 0
         self.unindexed_bytes += header.batch_length + LENGTH_PREFIX_BYTES
+        self.end_position = position + header.batch_length + LENGTH_PREFIX_BYTES
+        self.next_offset = last_offset + 1
+
+    def add_all(self, file: File, end: int) -> None:
+        """The batches of the .log file that follow, up to byte `end` or to what cannot be there."""
+        base_offset = self.offset_index.base_offset
+        for position, header in walk_segment(file, base_offset, self.end_position, end, self.next_offset):
+            self.add(position, header)
 
     def finish(self) -> None:
         """The segment takes no more appends: its largest timestamp gets the last entry."""
@@ -181,8 +197,7 @@ class IndexBuilder:
 def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: int, *, finish: bool) -> IndexBuilder:
     """Both indexes from the headers of a whole .log file of `end` bytes."""
     builder = IndexBuilder(base_offset, index_interval_bytes)
-    for position, header in walk_segment(file, base_offset, 0, end):
-        builder.add(position, header)
+    builder.add_all(file, end)
     if finish:
         builder.finish()
     return builder

@@ -13,7 +13,7 @@ entries rise and that the last one is true; `refutes` proves another one when it
 from __future__ import annotations
 
 import operator
-import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ from strandline.storage.errors import CorruptIndex
 
 ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
+_TIMESTAMP_BYTES = 8
 
 
 class TimeIndex:
@@ -90,28 +91,49 @@ class TimeIndex:
 
     def encode(self, first: int = 0) -> bytes:
         """The file's bytes from entry `first` on."""
-        count = len(self) - first
-        columns: list[int] = [0] * (2 * count)
-        columns[0::2] = self.timestamps_ms[first:]
-        columns[1::2] = self.relative_offsets[first:]
-        return struct.pack(">" + "qi" * count, *columns)
+        timestamps_ms, relative_offsets = self.timestamps_ms[first:], self.relative_offsets[first:]
+        if sys.byteorder == "little":
+            timestamps_ms.byteswap()
+            relative_offsets.byteswap()
+        halves = array("i", timestamps_ms.tobytes())
+        columns = array("i", bytes(ENTRY_BYTES * len(relative_offsets)))
+        columns[0::3] = halves[0::2]
+        columns[1::3] = halves[1::2]
+        columns[2::3] = relative_offsets
+        return columns.tobytes()
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> TimeIndex:
         """The index in `data`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        columns = struct.unpack(">" + "qi" * (len(data) // ENTRY_BYTES), data)
-        index = cls(base_offset)
-        index.timestamps_ms = array("q", columns[0::2])
-        index.relative_offsets = array("i", columns[1::2])
-        if not len(index):
-            return index
-        if index.relative_offsets[0] < 0 or index.timestamps_ms[0] < 0:
-            raise CorruptIndex("the first entry lies before the segment")
-        if not (_rises(index.timestamps_ms) and _rises(index.relative_offsets)):
-            raise CorruptIndex("the entries do not rise")
+        index = cls.restore(base_offset, data)
+        index.check()
         return index
+
+    @classmethod
+    def restore(cls, base_offset: int, data: bytes) -> TimeIndex:
+        """An index that was checked when `data` was made of it."""
+        columns = array("i", data)
+        halves = array("i", bytes(len(data) // ENTRY_BYTES * _TIMESTAMP_BYTES))
+        halves[0::2] = columns[0::3]
+        halves[1::2] = columns[1::3]
+        index = cls(base_offset)
+        index.timestamps_ms.frombytes(halves.tobytes())
+        index.relative_offsets = columns[2::3]
+        if sys.byteorder == "little":
+            index.timestamps_ms.byteswap()
+            index.relative_offsets.byteswap()
+        return index
+
+    def check(self) -> None:
+        """CorruptIndex where it breaks a rule."""
+        if not len(self):
+            return
+        if self.relative_offsets[0] < 0 or self.timestamps_ms[0] < 0:
+            raise CorruptIndex("the first entry lies before the segment")
+        if not (_rises(self.timestamps_ms) and _rises(self.relative_offsets)):
+            raise CorruptIndex("the entries do not rise")
 
 
 def _rises(column: array[int]) -> bool:

@@ -215,6 +215,7 @@ async def test_many_cuts_of_one_answer_wait_for_one_checkpoint(
 async def test_a_cut_waits_for_a_damaged_index_and_nobody_else_does(autojump_clock: MockClock) -> None:
     site = ReplicaSite(topic={"min.insync.replicas": "1", "segment.bytes": "300"})
     async with leader_of(site) as leader, trio.open_nursery() as nursery:
+        site.logs.rebuilds.on_the_spot_bytes = 0
         nursery.start_soon(site.replicas.rebuilds.run)
         partition = await following(site, (1,) * 8 + (2,))
         await site.follow_leader(T1, epoch=EPOCH)

@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from strandline.broker.cleaning import Cleaning
+from strandline.broker.index_rebuilds import WAIT_S
 from strandline.broker.queries import QueryHandler
 from strandline.broker.retention_checks import RetentionChecks
 from strandline.protocol.errors import ErrorCode
@@ -19,6 +20,9 @@ from strandline.protocol.messages import ListOffsetsPartition, ListOffsetsReques
 from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
+from strandline.storage.errors import CorruptIndex
+from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.rebuilding import Rebuild
 from strandline.storage.segment import Segment
 from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
 
@@ -38,6 +42,7 @@ async def site_with(topic: dict[str, str] | None = None, **fields: Any) -> Repli
         data = batch(timestamp_ms=FIRST_MS + place)
         site.produce((T0, data), (T1, data), acks=1)
     site.slow_computing(BUILD_S)
+    site.logs.rebuilds.on_the_spot_bytes = 0
     return site
 
 
@@ -125,36 +130,93 @@ async def test_a_follower_waits_as_well_and_nobody_becomes_suspicious(autojump_c
     assert not site.partition().failed and "replica failed" not in site.event_names()
 
 
-async def test_list_offsets_by_time_is_told_to_ask_again(autojump_clock: MockClock) -> None:
-    site = await site_with()
-    segment, _ = damage(site)
-    site.disk.write(f"{segment.path}.index", b"nonsense")
+async def by_time(site: ReplicaSite, timestamp_ms: int) -> tuple[int, int]:
+    """(error, offset)."""
     queries = QueryHandler(site.replicas, cluster_id="c", software_version="1", create_topic=lambda *_: None)
+    hand = Hand(ListOffsetsRequest([ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp_ms)])]))
+    remainder = queries.list_offsets(in_hand(hand))
+    assert remainder is not None
+    await remainder()
+    ((answer,),) = [topic.partitions for topic in hand.answer.topics]
+    return answer.error_code, answer.offset
 
-    async def ask(timestamp_ms: int) -> tuple[int, int]:
-        asked = ListOffsetsPartition(0, timestamp_ms)
-        hand = Hand(ListOffsetsRequest([ListOffsetsTopic("t", [asked])]))
-        remainder = queries.list_offsets(in_hand(hand))
-        assert remainder is not None
-        await remainder()
-        ((answer,),) = [topic.partitions for topic in hand.answer.topics]
-        return answer.error_code, answer.offset
 
-    wanted = segment.base_offset + 3
+def ruin(site: ReplicaSite, *segments: Segment) -> None:
+    """Their indexes cannot be loaded."""
+    for segment in segments:
+        segment.indexes.evict()
+        segment.sealed_timestamp_ms = None
+        for suffix in (".index", ".timeindex"):
+            site.disk.write(segment.path + suffix, b"nonsense")
+
+
+async def test_list_offsets_by_time_waits_for_one_index_after_the_other(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    ruined = list(site.partition(T0).log.segments)[:3]
+    ruin(site, *ruined)
+    site.slow_computing(WAIT_S / 4)
+    wanted = ruined[-1].base_offset + 1
     async with rebuilding(site):
-        code, _ = await ask(FIRST_MS + wanted)
-        assert code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert await by_time(site, FIRST_MS + wanted) == (0, wanted)
+    assert trio.current_time() == pytest.approx(3 * WAIT_S / 4)
+
+
+async def test_but_not_for_ever_and_is_told_to_ask_again(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    (_, ruined, *_) = site.partition(T0).log.segments
+    ruin(site, ruined)
+    site.slow_computing(WAIT_S + 1)
+    wanted = ruined.base_offset + 1
+    async with rebuilding(site):
+        assert await by_time(site, FIRST_MS + wanted) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert trio.current_time() == pytest.approx(WAIT_S)
+        assert await by_time(site, FIRST_MS + wanted) == (0, wanted)
+
+
+async def test_one_worker_does_all_that_waits(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = await site_with()
+    ruined = list(site.partition(T0).log.segments)[:3]
+    ruin(site, *ruined)
+    sessions: list[object] = []
+    session = site.environment.computing.session
+    monkeypatch.setattr(site.environment.computing, "session", lambda: sessions.append(0) or session())
+    async with rebuilding(site):
+        hands = [site.fetch((T0, segment.base_offset), wait_ms=60_000) for segment in ruined]
+        await trio.sleep(len(ruined) * BUILD_S + 0.1)
+        assert [first_offset(hand) for hand in hands] == [segment.base_offset for segment in ruined]
+    assert len(sessions) == 1
+
+
+async def test_an_index_of_a_small_segment_is_built_on_the_spot(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    site.logs.rebuilds.on_the_spot_bytes = segment.size_bytes
+    async with rebuilding(site):
+        assert first_offset(site.fetch((T0, offset))) == offset
+
+
+async def test_who_asks_while_an_index_is_built_reads_nothing(autojump_clock: MockClock) -> None:
+    """Each produce wakes the fetch, which would load and check the damaged index again."""
+    site = await site_with()
+    (_, ruined, *_) = site.partition(T0).log.segments
+    ruin(site, ruined)
+    async with rebuilding(site):
+        hand = site.fetch((T0, ruined.base_offset), wait_ms=60_000)
+        opened: list[str] = []
+        site.disk.on_operation = lambda _, path: opened.append(path) if path.startswith(ruined.path) else None
+        for _ in range(20):
+            site.produce((T0, batch()), acks=1)
+        assert opened == [] and not hand.is_answered
+        site.disk.on_operation = None
         await trio.sleep(BUILD_S + 0.1)
-        assert await ask(FIRST_MS + wanted) == (0, wanted)
+        assert first_offset(hand) == ruined.base_offset
 
 
 async def test_retention_leaves_the_log_out_until_the_next_round(autojump_clock: MockClock) -> None:
     site = await site_with({"retention.ms": "1000"})
     await trio.sleep(10)
-    segment, _ = damage(site)
-    segment.sealed_timestamp_ms = None
-    for suffix in (".index", ".timeindex"):
-        site.disk.write(segment.path + suffix, b"nonsense")
+    (_, segment, *_) = site.partition(T0).log.segments
+    ruin(site, segment)
     checks = RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log)
     async with rebuilding(site):
         await checks.check_all()
@@ -246,6 +308,53 @@ async def test_a_log_that_is_damaged_itself_is_given_up(autojump_clock: MockCloc
         await trio.sleep(BUILD_S + 0.1)
         assert [data.error_code for data in hand.fetched] == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert site.partition().failed and not site.partition(T1).failed
+
+
+@pytest.mark.parametrize("delta", [-3, 5])
+async def test_a_log_with_a_damaged_base_offset_is_given_up_and_nothing_else(
+    delta: int, autojump_clock: MockClock
+) -> None:
+    """No CRC covers it, and an index of such offsets would not rise."""
+    site = await site_with()
+    (_, segment, *_) = site.partition(T0).log.segments
+    index = segment.indexes.offset
+    position, behind = index.positions[1], index.base_offset + index.relative_offsets[1] + 1
+    data = bytearray(site.disk.read(f"{segment.path}.log"))
+    base_offset = int.from_bytes(data[position : position + 8], "big")
+    data[position : position + 8] = (base_offset + delta).to_bytes(8, "big")
+    site.disk.write(f"{segment.path}.log", bytes(data))
+    segment.indexes.evict()
+    _, offset = damage(site, T1)
+    async with rebuilding(site):
+        hand = site.fetch((T0, behind), wait_ms=60_000)
+        other = site.fetch((T1, offset), wait_ms=60_000)
+        await trio.sleep(2 * BUILD_S + 0.1)
+        assert [data.error_code for data in hand.fetched] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert site.partition(T0).failed and not site.partition(T1).failed
+        assert first_offset(other) == offset
+
+
+@pytest.mark.parametrize("where", ["worker", "event loop"])
+async def test_a_log_of_which_no_index_can_be_made_is_given_up_at_once(
+    where: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await site_with()
+    segment, offset = damage(site)
+    index = site.disk.read(f"{segment.path}.index")
+
+    def refuse(*_: object) -> None:
+        raise CorruptIndex("the entries do not rise")
+
+    monkeypatch.setattr(*((OffsetIndex, "check") if where == "worker" else (Rebuild, "take_over")), refuse)
+    segment.indexes.evict()
+    async with rebuilding(site):
+        hand = site.fetch((T0, offset), wait_ms=60_000)
+        await trio.sleep(BUILD_S + 0.1)
+        assert [data.error_code for data in hand.fetched] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert site.partition().failed and "the entries do not rise" in str(site.partition().log.failure)
+        await trio.sleep(10 * BUILD_S)
+    assert site.environment.computing.calls == 1  # type: ignore[attr-defined]
+    assert site.disk.read(f"{segment.path}.index") == index
 
 
 async def test_a_disk_that_cannot_be_read_is_given_up(autojump_clock: MockClock) -> None:

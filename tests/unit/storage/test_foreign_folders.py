@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 
 import crc32c
 import pytest
@@ -13,8 +14,19 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import DamagedLog, TransactionalLog
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.storage.offset_index import OffsetIndex
+from strandline.storage.scan import walk_headers
 from strandline.storage.segment_manifest import decode_marker, encode_marker
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
+from strandline.testkit.storage_site import (
+    FOLDER,
+    TOPIC_ID,
+    TP,
+    StorageSite,
+    file_names,
+    fill,
+    offset_for_timestamp,
+    offsets,
+)
 
 MARKER = "/logs/.kafka_cleanshutdown"
 META = "/logs/meta.properties"
@@ -142,3 +154,33 @@ def test_a_log_that_no_checkpoint_knows_is_looked_through(site: StorageSite) -> 
     make_transactional(site, file_names(site.disk, ".log")[0])
     site.disk.rename(FOLDER, "/logs/moved-0")
     assert isinstance(site.start().refused[TopicPartition("moved", 0)], TransactionalLog)
+
+
+def test_sparse_entries_of_an_older_followers_index_are_believed() -> None:
+    """One for each append of several batches: the last offset of all of them, the position of the first."""
+    site = StorageSite()
+    site.config = replace(site.config, segment_bytes=1600, index_interval_bytes=200)
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 200)
+    indexes = {}
+    for segment in log.segments:
+        index = OffsetIndex(segment.base_offset)
+        found = list(walk_headers(segment.log.get(), 0, segment.size_bytes))
+        for first in range(1, len(found) - 4, 4):
+            index.append(found[first + 3][1].last_offset, found[first][0])
+        indexes[f"{segment.path}.index"] = index.encode()
+    manager.close(clean=True)
+    for path, data in indexes.items():
+        site.disk.write(path, data)
+    site.disk.write(MARKER, KAFKAS_MARKER)
+    manager = site.start()
+    log = manager.logs[TP]
+    site.reports.events.clear()  # that of the active segment was built anew: appends go on from its last entry
+    manager.rebuilds.is_elsewhere = True
+    manager.rebuilds.on_the_spot_bytes = 0
+    assert offset_for_timestamp(log, 10**9, 200) is None
+    assert offsets(log) == list(range(200))
+    for offset in range(200):
+        assert offsets(log, start=offset, max_bytes=1)[0] == offset
+    assert site.reports.names() == []

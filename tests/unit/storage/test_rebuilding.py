@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.record_batch import assign_offset
-from strandline.storage import rebuilding
+from strandline.storage import rebuilding, scan
 from strandline.storage.cutting import may_truncate_to
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import Log
@@ -43,6 +43,7 @@ class Served:
         self.manager: LogManager = site.start()
         self.log: Log = self.manager.logs[TP]
         self.manager.rebuilds.is_elsewhere = True
+        self.manager.rebuilds.on_the_spot_bytes = 0
         self.segment: Segment = list(self.log.segments)[number]
         self.offset = self.segment.base_offset + int.from_bytes(index[8:12], "big") + 1
         """Looking for it uses the wrong entry."""
@@ -105,8 +106,8 @@ def test_more_than_the_event_loop_walks_over_is_walked_over_elsewhere_from_there
     monkeypatch.setattr(rebuilding, "CATCH_UP_BYTES", 0)
     assert not rebuild.take_over(first, built)
     positions: list[int] = []
-    walk = rebuilding.walk_segment
-    monkeypatch.setattr(rebuilding, "walk_segment", lambda *args: positions.append(args[2]) or walk(*args))
+    walk = scan.walk_segment
+    monkeypatch.setattr(scan, "walk_segment", lambda *args: positions.append(args[2]) or walk(*args))
     second = rebuild.wanted()
     assert rebuild.take_over(second, build(site.disk, memory, list(second)))
     assert positions == [first.size_bytes, second.size_bytes]
@@ -193,6 +194,7 @@ def test_a_cut_waits_for_the_index_before_it_changes_anything_and_then_builds_no
             manager = each.start()
             log = manager.logs[TP]
             manager.rebuilds.is_elsewhere = True
+            manager.rebuilds.on_the_spot_bytes = 0
             before = each.reports.names()
             served(log, lambda log=log, offset=offset: may_truncate_to(log, offset))
             waited += each.reports.names() != before
@@ -226,3 +228,21 @@ def _followed(sequence: int, offset: int) -> memoryview:
     (batch,) = produced(1, producer=(9, 0, sequence))
     assign_offset(batch.view, offset, 0)
     return batch.view
+
+
+@pytest.mark.parametrize(("base_offsets", "taken"), [([0, 7, 9], 3), ([0, 7, 6, 9], 2), ([0, 7, 7], 2)])
+def test_offsets_of_a_segment_may_leave_gaps_and_never_overlap(
+    site: StorageSite, base_offsets: list[int], taken: int
+) -> None:
+    batches = [produced(1) for _ in base_offsets]
+    for (batch,), base_offset in zip(batches, base_offsets, strict=True):
+        assign_offset(batch.view, base_offset, 0)
+    site.disk.write("/log", b"".join(bytes(batch.view) for (batch,) in batches))
+    size_bytes = len(site.disk.read("/log"))
+    file = site.disk.open("/log", read_only=True)
+    found = list(scan.walk_segment(file, 0, 0, size_bytes))
+    assert [header.base_offset for _, header in found] == base_offsets[:taken]
+    builder = scan.IndexBuilder(0, 0)
+    builder.add_all(file, found[-1][0])  # and the rest later
+    builder.add_all(file, size_bytes)
+    assert builder.next_offset == base_offsets[taken - 1] + 1
