@@ -121,6 +121,15 @@ def test_an_offset_index_survives_its_file(offsets: list[int], positions: list[i
     assert list(again.relative_offsets) == list(index.relative_offsets)
 
 
+@given(st.lists(st.integers(0, 2**63 - 1), unique=True, max_size=50).map(sorted), rising)
+def test_a_time_index_survives_its_file(timestamps_ms: list[int], offsets: list[int]) -> None:
+    entries = list(zip(timestamps_ms, offsets, strict=False))
+    index = time_index(*entries, base=0)
+    assert index.encode() == b"".join(struct.pack(">qi", *entry) for entry in entries)
+    again = TimeIndex.decode(0, index.encode())
+    assert list(zip(again.timestamps_ms, again.relative_offsets, strict=True)) == entries
+
+
 @given(st.binary(max_size=100))
 def test_any_bytes_are_an_index_or_refused(data: bytes) -> None:
     for decode in (lambda: OffsetIndex.decode(0, data, 1000), lambda: TimeIndex.decode(0, data)):

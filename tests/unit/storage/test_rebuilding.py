@@ -114,6 +114,18 @@ def test_more_than_the_event_loop_walks_over_is_walked_over_elsewhere_from_there
     case.check()
 
 
+def test_a_worker_begins_anew_with_the_next_index(site: StorageSite) -> None:
+    """What it remembers is of another segment, or of this one before it was cut."""
+    case = Served(site, ACTIVE)
+    with pytest.raises(RebuildFirst) as caught:
+        case.read()
+    memory: dict[str, Any] = {}
+    build(site.disk, memory, list(Rebuild(case.log, caught.value).wanted()))
+    cut(case)
+    wanted = list(Rebuild(case.log, caught.value).wanted())
+    assert build(site.disk, memory, wanted) == build(site.disk, {}, wanted)
+
+
 def cut(case: Served) -> None:
     case.manager.rebuilds.is_elsewhere = False
     case.log.truncate_to(case.log.log_end_offset - 1)  # and the same again, of the same size
@@ -243,6 +255,6 @@ def test_offsets_of_a_segment_may_leave_gaps_and_never_overlap(
     found = list(scan.walk_segment(file, 0, 0, size_bytes))
     assert [header.base_offset for _, header in found] == base_offsets[:taken]
     builder = scan.IndexBuilder(0, 0)
-    builder.add_all(file, found[-1][0])  # and the rest later
+    builder.add_all(file, found[-1][0] + found[-1][1].size_bytes)  # and the rest later
     builder.add_all(file, size_bytes)
     assert builder.next_offset == base_offsets[taken - 1] + 1
