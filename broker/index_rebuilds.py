@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """After a worker died or none could be started."""
+IDLE_S = 5.0
+"""A worker stays so long: a search finds the next damaged index once it has the last one, and Python starts slowly."""
 WAIT_S = 5.0
 """So long a request may hold up those behind it; clients give up after 30 s and more."""
 
@@ -109,6 +111,9 @@ class IndexRebuilds:
             async with self._computing.session() as session:
                 while lane.work:
                     await self._run_first(lane, session)
+                    if not lane.work:
+                        with trio.move_on_after(IDLE_S):
+                            await lane.came.park()
 
     async def _run_first(self, lane: _Lane, session: ComputingSession) -> None:
         segment, work = next(iter(lane.work.items()))

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from strandline.broker.cleaning import Cleaning
-from strandline.broker.index_rebuilds import WAIT_S
+from strandline.broker.index_rebuilds import IDLE_S, WAIT_S
 from strandline.broker.queries import QueryHandler
 from strandline.broker.retention_checks import RetentionChecks
 from strandline.protocol.errors import ErrorCode
@@ -173,18 +173,28 @@ async def test_but_not_for_ever_and_is_told_to_ask_again(autojump_clock: MockClo
         assert await by_time(site, FIRST_MS + wanted) == (0, wanted)
 
 
-async def test_one_worker_does_all_that_waits(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_worker_does_all_that_comes_at_once_or_one_after_the_other(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = await site_with()
-    ruined = list(site.partition(T0).log.segments)[:3]
+    site.slow_computing(WAIT_S / 10)
+    ruined = list(site.partition(T0).log.segments)[:6]
     ruin(site, *ruined)
     sessions: list[object] = []
     session = site.environment.computing.session
     monkeypatch.setattr(site.environment.computing, "session", lambda: sessions.append(0) or session())
     async with rebuilding(site):
-        hands = [site.fetch((T0, segment.base_offset), wait_ms=60_000) for segment in ruined]
-        await trio.sleep(len(ruined) * BUILD_S + 0.1)
-        assert [first_offset(hand) for hand in hands] == [segment.base_offset for segment in ruined]
-    assert len(sessions) == 1
+        hands = [site.fetch((T0, segment.base_offset), wait_ms=60_000) for segment in ruined[:3]]
+        await trio.sleep(WAIT_S)
+        assert [first_offset(hand) for hand in hands] == [segment.base_offset for segment in ruined[:3]]
+        wanted = ruined[-1].base_offset + 1
+        assert await by_time(site, FIRST_MS + wanted) == (0, wanted)
+        assert len(sessions) == 1
+        await trio.sleep(IDLE_S)
+        ruin(site, ruined[0])
+        site.fetch((T0, 0))
+        await wait_all_tasks_blocked()
+        assert len(sessions) == 2
 
 
 async def test_an_index_of_a_small_segment_is_built_on_the_spot(autojump_clock: MockClock) -> None:
