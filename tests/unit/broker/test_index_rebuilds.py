@@ -178,7 +178,10 @@ async def test_one_worker_does_all_that_comes_at_once_or_one_after_the_other(
 ) -> None:
     site = await site_with()
     site.slow_computing(WAIT_S / 10)
-    ruined = list(site.partition(T0).log.segments)[:6]
+    for place in range(RECORDS, 2 * RECORDS):
+        site.produce((T0, batch(timestamp_ms=FIRST_MS + place)), acks=1)
+    *ruined, _ = site.partition(T0).log.segments
+    assert len(ruined) > 5
     ruin(site, *ruined)
     sessions: list[object] = []
     session = site.environment.computing.session
@@ -190,7 +193,7 @@ async def test_one_worker_does_all_that_comes_at_once_or_one_after_the_other(
         wanted = ruined[-1].base_offset + 1
         assert await by_time(site, FIRST_MS + wanted) == (0, wanted)
         assert len(sessions) == 1
-        await trio.sleep(IDLE_S)
+        await trio.sleep(IDLE_S + 0.1)
         ruin(site, ruined[0])
         site.fetch((T0, 0))
         await wait_all_tasks_blocked()
