@@ -91,7 +91,8 @@ class Broker:
         1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper; 3 build and start the data plane;
         4 bind, register, elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
 
-        Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported.
+        Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported. A start
+        that ends before 3 has changed no log: one that an orderly stop left whole is left so again.
 
         Raises StorageError, CannotListen, BrokerIdTaken, CoordinationError for what keeps it from starting.
         """
@@ -112,7 +113,7 @@ class Broker:
             log=self._log,
         )
         await load_logs(self.log_manager, self.environment, self.config.num_recovery_threads_per_data_dir, self._log)
-        clean = False
+        clean = self.log_manager.was_clean and not self.log_manager.may_have_lost_data
         try:
             # 2
             await self.coordination.start()
@@ -125,11 +126,13 @@ class Broker:
             )
             await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
             # 3
+            clean = False
             self._build(cluster_id)
             async with trio.open_nursery() as nursery:
                 await self._start_data_plane(nursery)
                 # 4
                 await self._open_for_business(nursery)
+                await trio.lowlevel.checkpoint_if_cancelled()  # asked to stop a moment ago: it never served
                 self._serves = True
                 task_status.started(self.listeners.addresses)
                 # 5

@@ -8,8 +8,9 @@ from contextlib import suppress
 import pytest
 import trio
 
+from strandline.broker.server import Broker
 from strandline.runtime.coordination import SessionState
-from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.cluster import MemoryCluster, lose_everything
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 SOON_S = 5.0
@@ -44,6 +45,57 @@ async def test_a_start_whose_zookeeper_fell_silent_is_given_up(autojump_clock) -
         await trio.sleep(20)
         with trio.fail_after(SOON_S):
             await cluster.stop(1)
+        await cluster.start_broker(1)
+
+
+async def test_a_start_given_up_without_zookeeper_leaves_the_orderly_stop_before_it_as_it_was(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 10))
+        await cluster.stop(3)
+        cluster.zookeeper.stop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start_in_vain, cluster, 3)
+            await trio.sleep(3)
+            await cluster.stop(3)
+        cluster.zookeeper.start()
+        cluster.nodes[3].disk.crash(lose_everything)
+        await cluster.start_broker(3)
+        logs = cluster.broker(3).log_manager
+        assert logs.was_clean and not logs.may_have_lost_data
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_a_start_given_up_after_a_power_failure_vouches_for_nothing(autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 10))
+        cluster.lose_power(3)
+        cluster.zookeeper.stop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start_in_vain, cluster, 3)
+            await trio.sleep(3)
+            await cluster.stop(3)
+        cluster.zookeeper.start()
+        cluster.nodes[3].disk.crash(lose_everything)
+        await cluster.start_broker(3)
+        logs = cluster.broker(3).log_manager
+        assert not logs.was_clean and logs.may_have_lost_data
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_who_is_told_to_stop_at_the_last_moment_of_its_start_does_not_say_that_it_serves(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = MemoryCluster(brokers=1)
+    open_for_business = Broker._open_for_business
+
+    async def opened_and_told_to_stop(broker: Broker, nursery: trio.Nursery) -> None:
+        await open_for_business(broker, nursery)
+        broker.shut_down()
+
+    async with cluster.running(start=False):
+        with monkeypatch.context() as patched:
+            patched.setattr(Broker, "_open_for_business", opened_and_told_to_stop)
+            await start_in_vain(cluster, 1)
         await cluster.start_broker(1)
 
 
