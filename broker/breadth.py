@@ -8,7 +8,9 @@
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
 milliseconds. Handlers that can be left in between (Metadata, ListOffsets, OffsetForLeaderEpoch, DeleteRecords) let
-others run every `PARTITIONS_PER_STEP`. What only controllers send has no such bound: its handlers yield by themselves.
+others run every `PARTITIONS_PER_STEP`; they wait for nobody, so tasks of their own do that (`request_channel.InSteps`),
+behind no creation of topics, conversion or cold read. ListOffsets by timestamp does wait, in a handler task. What only
+controllers send has no such bound: its handlers yield by themselves.
 
 A partition that stands twice in one request: Produce appends both in their order; ListOffsets, OffsetForLeaderEpoch and
 Metadata answer; Fetch and DeleteRecords, which may wait and be looked at again and again, are INVALID_REQUEST.

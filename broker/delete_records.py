@@ -9,7 +9,7 @@ or the request's time is over (REQUEST_TIMED_OUT for those that still wait: thei
 
 Refused, as in Kafka: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION),
 offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing. A request that
-names a partition twice is INVALID_REQUEST, one that names many is carried out in steps by a handler task.
+names a partition twice is INVALID_REQUEST, one that names many is carried out in steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import trio
 
 from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.connection import ConnectionContext
-from strandline.broker.request_channel import Remainder, RequestInHand
+from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
@@ -105,7 +105,7 @@ class DeleteRecordsHandler:
         if not all_wanted:
             operation.respond()
         if len(all_wanted) > PARTITIONS_PER_STEP:
-            return partial(self._delete_in_steps, all_wanted, operation)
+            return InSteps(partial(self._delete_in_steps, all_wanted, operation))
         for position, (topic, wanted) in enumerate(all_wanted):
             self._delete(topic, wanted, operation, position)
         return None
@@ -113,7 +113,7 @@ class DeleteRecordsHandler:
     async def _delete_in_steps(
         self, all_wanted: list[tuple[str, DeleteRecordsPartition]], operation: DeleteOperation
     ) -> None:
-        """In a handler task; who leads what is looked at partition by partition."""
+        """Who leads what is looked at partition by partition."""
         for position, (topic, wanted) in enumerate(all_wanted):
             if position % PARTITIONS_PER_STEP == 0:
                 self._replicas.end_of_burst()

@@ -1,8 +1,8 @@
 """Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch.
 
-All inline, but for those about more than PARTITIONS_PER_STEP partitions, and for ListOffsets by timestamp: that reads
-indexes and decodes batches. They leave their burst and let others run in between; what is compressed is decoded by a
-worker.
+All inline, but for those about more than PARTITIONS_PER_STEP partitions, which are answered in steps, and for
+ListOffsets by timestamp: a handler task reads indexes and decodes batches for it, a worker what is compressed. Both
+leave their burst and let others run in between; only the latter waits for anybody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trio
 
 from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.index_rebuilds import WAIT_S as REBUILD_WAIT_S
-from strandline.broker.request_channel import Remainder, RequestInHand
+from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol.api import INTER_BROKER_ONLY
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -102,12 +102,12 @@ class QueryHandler:
         asked, known = request.message.topics, self._metadata.topics
         names = sorted(known) if asked is None else list(dict.fromkeys(asked))
         if len(names) + sum(len(known[name].partitions) for name in names if name in known) > PARTITIONS_PER_STEP:
-            return partial(self._metadata_in_steps, request, names)
+            return InSteps(partial(self._metadata_in_steps, request, names))
         self._respond_metadata(request, [self._topic(name, request) for name in names])
         return None
 
     async def _metadata_in_steps(self, request: RequestInHand, names: list[str]) -> None:
-        """In a handler task, topic by topic: each as it is at its turn."""
+        """Topic by topic: each as it is at its turn."""
         topics: list[MetadataTopic] = []
         looked_at = 0
         for name in names:
@@ -171,8 +171,10 @@ class QueryHandler:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
         topics = request.message.topics
         is_long = sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP
-        if is_long or any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
+        if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
             return partial(self._list_offsets_in_steps, request)
+        if is_long:
+            return InSteps(partial(self._list_offsets_in_steps, request))
         request.respond(
             ListOffsetsResponse(
                 [
@@ -184,7 +186,7 @@ class QueryHandler:
         return None
 
     async def _list_offsets_in_steps(self, request: RequestInHand) -> None:
-        """In a handler task; those by timestamp one at a time."""
+        """Those by timestamp one at a time."""
         looked_at = 0
         deadline = trio.current_time() + REBUILD_WAIT_S
         topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
@@ -281,7 +283,7 @@ class QueryHandler:
         of_any_replica = request.message.replica_id == ANY_REPLICA and request.connection.context.is_inter_broker
         epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
         if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:
-            return partial(self._epoch_ends_in_steps, request, epoch_end)
+            return InSteps(partial(self._epoch_ends_in_steps, request, epoch_end))
         topics = [
             OffsetForLeaderTopicResponse(topic.topic, [epoch_end(topic.topic, p) for p in topic.partitions])
             for topic in request.message.topics

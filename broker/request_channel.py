@@ -4,6 +4,7 @@
 |---|---|---|
 | inline | plain function of the request | within the burst, in order; answers now or later by `respond` |
 | remainder | coroutine that an inline handler returned | by a handler task, the connection is muted meanwhile |
+| in steps | the same, where it waits for nobody | by tasks of its own: no creation or deletion delays a question |
 | queued | coroutine that returns the response | by one of `num.io.threads` tasks, behind a bounded queue |
 | control | the same, from controllers | by one task of its own, so that data load never delays a leader change |
 
@@ -37,6 +38,10 @@ from strandline.runtime.logging import Logger, RateLimited
 
 MAX_QUEUED_CONTROL_REQUESTS = 64
 """One controller has one request per broker in flight; more is several controllers or a flood: they wait."""
+
+STEP_TASKS = 4
+"""So many remainders in steps take turns: each of them has a step per turn of the loop, and a short one does not wait
+for a long one."""
 
 UNCHARGED_REQUEST_BYTES = 64 * 1024
 """Queued requests below this are bounded by their count alone: an admin request never waits behind bulk bytes."""
@@ -90,6 +95,18 @@ class RequestInHand:
 
 Remainder = Callable[[], Awaitable[None]]
 """What an inline handler leaves for a handler task to await (a worker's answer); answers by `respond`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSteps:
+    """A remainder that waits for nobody: it only lets others run between its steps."""
+
+    work: Remainder
+
+    def __call__(self) -> Awaitable[None]:
+        return self.work()
+
+
 InlineHandler = Callable[[RequestInHand], Remainder | None]
 QueuedHandler = Callable[[RequestInHand], Awaitable[Message]]
 
@@ -179,6 +196,7 @@ class RequestChannel:
         self._num_handlers = num_handlers
         self._log = RateLimited(log)
         self._data = _Queue(max_queued_requests)
+        self._steps = _Queue(max_queued_requests)
         self._control = _Queue(MAX_QUEUED_CONTROL_REQUESTS)
         self._data_bytes = ByteBudget(max_queued_bytes)
         self._control_bytes = ByteBudget(max_queued_bytes)
@@ -231,6 +249,8 @@ class RequestChannel:
         here, however it ends."""
         budget = self.budget_of(request.api_key)
         queue = self._control if budget is self._control_bytes else self._data
+        if isinstance(remainder, InSteps):
+            queue = self._steps
         try:
             while len(queue.items) >= queue.max_requests:
                 await queue.room_came.park()
@@ -261,14 +281,16 @@ class RequestChannel:
 
     @property
     def queued_requests(self) -> int:
-        """Requests and submitted work that wait for a handler task, controllers' excepted."""
-        return len(self._data.items)
+        """Requests and submitted work that wait for a task, controllers' excepted."""
+        return len(self._data.items) + len(self._steps.items)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The handler tasks; runs until cancelled."""
         async with trio.open_nursery() as nursery:
             for number in range(self._num_handlers):
                 nursery.start_soon(self._serve, self._data, name=f"request handler {number}")
+            for number in range(STEP_TASKS):
+                nursery.start_soon(self._serve, self._steps, name=f"long question {number}")
             nursery.start_soon(self._serve, self._control, name="control request handler")
             task_status.started()
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import Remainder, RequestInHand
+from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -98,6 +98,31 @@ async def numbers(client: RawClient, count: int) -> list[int]:
 
 def used_bytes(pipeline: Pipeline) -> int:
     return pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes
+
+
+async def test_what_only_takes_steps_is_done_while_every_handler_task_waits() -> None:
+    site = Site()
+
+    async def creating(request: RequestInHand) -> Message:
+        await site.gate.wait()
+        return await site.create(request)
+
+    def question(request: RequestInHand) -> Remainder | None:
+        remainder = site.produce(request)
+        return None if remainder is None else InSteps(remainder)
+
+    handlers = {ApiKey.CREATE_TOPICS: creating}
+    async with open_pipeline(inline={ApiKey.PRODUCE: question}, queued=handlers, num_handlers=2) as pipeline:
+        waiting = [await pipeline.connect(f"admin {number}") for number in range(5)]
+        for number, client in enumerate(waiting):
+            await client.send(create(number))
+        asking = await pipeline.connect("asking")
+        await asking.send(slow(10) + fast(11))
+        await wait_all_tasks_blocked()
+        assert site.handled == ["10 leaves", "10 begun"], "begun, though five creations came first"
+        site.gate.set()
+        assert await numbers(asking, 2) == [10, 11]
+        assert [await numbers(client, 1) for client in waiting] == [[0], [1], [2], [3], [4]]
 
 
 async def test_what_is_behind_waits_in_order_and_has_its_bytes_when_its_turn_comes() -> None:
