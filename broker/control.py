@@ -14,6 +14,7 @@ import msgspec
 import structlog
 import trio
 
+from strandline.broker.creations import AutomaticCreations
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestInHand
@@ -24,7 +25,6 @@ from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -46,8 +46,6 @@ from strandline.runtime.environment import Environment
 CONTROLLER_TIMEOUT_MS = 30_000
 STOPS_PER_STEP = 5
 """Replicas stopped between two checkpoints: removing a log renames its folder and writes to a disk."""
-MAX_AUTOMATIC_CREATIONS = 100
-"""At a time: one Metadata request may name thousands of topics that do not exist."""
 
 
 class ControlPlane(Protocol):
@@ -122,7 +120,7 @@ class ControlHandlers:
         self._controller = controller
         self._log = log
         self._topic_configs = TopicConfigs(config, coordination, log)
-        self._creating: dict[str, None] = {}
+        self.creations = AutomaticCreations(self.ask_controller, log)
 
     # --- orders of the controller ------------------------------------------------------------------------------
 
@@ -185,27 +183,6 @@ class ControlHandlers:
 
     async def delete_topics(self, request: RequestInHand) -> Message:
         return await self._controller.delete_topics(request.message)
-
-    def create_topic_automatically(self, name: str, asked_by: str) -> None:
-        """Metadata named a topic that does not exist: have the controller create it, once at a time."""
-        if name in self._creating or len(self._creating) >= MAX_AUTOMATIC_CREATIONS:
-            return  # whoever asked was told to ask again
-        self._creating[name] = None
-        self._log.info("creating topic automatically", topic=name, asked_by=asked_by)
-
-        async def create() -> None:
-            request = CreateTopicsRequest([CreatableTopic(name)], timeout_ms=CONTROLLER_TIMEOUT_MS)
-            try:
-                response = cast(CreateTopicsResponse, await self.ask_controller(request))
-                for result in response.topics:
-                    if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                        self._log.warning("automatic creation failed", topic=name, error=result.error_message)
-            except (ClientError, RemoteProtocolError) as error:
-                self._log.warning("automatic creation failed", topic=name, error=str(error))
-            finally:
-                del self._creating[name]
-
-        self._replicas.submit(create)
 
     async def ask_controller(self, message: CreateTopicsRequest | ControlledShutdownRequest) -> Message:
         """Ask the controller, wherever it is. Raises ClientError when it cannot be reached."""

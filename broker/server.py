@@ -158,7 +158,7 @@ class Broker:
             self.replicas,
             cluster_id=cluster_id,
             software_version=__version__,
-            create_topic=self.control.create_topic_automatically,
+            create_topic=self.control.creations.add,
         )
         self.channel = self._build_channel(queries)
         self.replicas.submit = self.channel.submit
@@ -261,6 +261,7 @@ class Broker:
         await self.listeners.start_processors(nursery)
         background: list[Callable[[], Awaitable[None]]] = [
             self.isr_updates.run,
+            self.control.creations.run,
             self.replicas.run_deadlines,
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,

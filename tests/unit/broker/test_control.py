@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.control import MAX_AUTOMATIC_CREATIONS, STOPS_PER_STEP, ControlHandlers
+from strandline.broker.control import STOPS_PER_STEP, ControlHandlers
+from strandline.broker.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
 from strandline.broker.registration import Registration
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.role_changes import LOGS_PER_STEP
@@ -57,9 +58,16 @@ class Plane:
         self.shutdown_answers: list[ControlledShutdownResponse] = []
         self.create_gate = trio.Event()
         self.create_gate.set()
+        self.bug: Exception | None = None
+
+    def created(self) -> list[list[str]]:
+        """The names of each CreateTopics request so far."""
+        return [[topic.name for topic in asked.topics] for asked in self.asked]
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         self.asked.append(request)
+        if self.bug is not None:
+            raise self.bug
         await self.create_gate.wait()
         return CreateTopicsResponse([CreatableTopicResult(topic.name, 0) for topic in request.topics])
 
@@ -238,40 +246,58 @@ async def test_a_session_that_ends_between_two_stops_makes_the_rest_stale(
 
 
 async def test_a_topic_is_created_automatically_once_however_often_it_is_asked_for(
-    broker: Broker, autojump_clock: MockClock
+    broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     broker.plane.create_gate = trio.Event()
+    nursery.start_soon(broker.control.creations.run)
     for _ in range(3):
-        broker.control.create_topic_automatically("new", "client:1")
-    assert len(broker.site.submitted) == 1
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(broker.site.submitted.pop())
-        await trio.sleep(1)
-        broker.control.create_topic_automatically("new", "client:1")
-        assert not broker.site.submitted
-        broker.plane.create_gate.set()
-    assert [[topic.name for topic in request.topics] for request in broker.plane.asked] == [["new"]]
-    broker.control.create_topic_automatically("new", "client:1")
-    assert len(broker.site.submitted) == 1, "later it may be asked for again"
+        broker.control.creations.add("new", "client:1")
+    await wait_all_tasks_blocked()
+    broker.control.creations.add("new", "client:1")
+    await wait_all_tasks_blocked()
+    assert broker.plane.created() == [["new"]]
+    broker.plane.create_gate.set()
+    await wait_all_tasks_blocked()
+    broker.control.creations.add("new", "client:1")
+    await wait_all_tasks_blocked()
+    assert broker.plane.created() == [["new"], ["new"]], "later it may be asked for again"
+    assert not broker.site.submitted, "no handler task waits for the controller"
 
 
-async def test_automatic_creations_at_a_time_are_bounded(broker: Broker, autojump_clock: MockClock) -> None:
+async def test_automatic_creations_at_a_time_are_bounded_and_a_slow_one_does_not_keep_the_others(
+    broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    broker.plane.create_gate = slow = trio.Event()
+    nursery.start_soon(broker.control.creations.run)
+    broker.control.creations.add("slow", "client:1")
+    await wait_all_tasks_blocked()
+    broker.plane.create_gate = trio.Event()
     for number in range(1000):
-        broker.control.create_topic_automatically(f"new-{number}", "client:1")
-    assert len(broker.site.submitted) == MAX_AUTOMATIC_CREATIONS
-    assert broker.site.event_names().count("creating topic automatically") == MAX_AUTOMATIC_CREATIONS
-    await broker.site.run_submitted()
-    broker.control.create_topic_automatically("new-999", "client:1")
-    assert len(broker.site.submitted) == 1
+        broker.control.creations.add(f"new-{number}", "client:1")
+    assert broker.site.event_names().count("creating topic automatically") == MAX_CREATIONS
+    await wait_all_tasks_blocked()
+    assert len(broker.plane.created()) == REQUESTS_AT_A_TIME
+    broker.plane.create_gate.set()
+    await wait_all_tasks_blocked()
+    created = broker.plane.created()
+    assert max(map(len, created)) <= NAMES_PER_REQUEST
+    assert list(chain.from_iterable(created)) == ["slow", *(f"new-{number}" for number in range(MAX_CREATIONS - 1))]
+    broker.control.creations.add("new-999", "client:1")
+    await wait_all_tasks_blocked()
+    assert broker.plane.created()[-1] == ["new-999"]
+    slow.set()
 
 
-async def test_an_automatic_creation_that_fails_may_be_tried_again(broker: Broker, autojump_clock: MockClock) -> None:
-    broker.plane.is_active = False
-    broker.control.create_topic_automatically("new", "client:1")
-    await broker.site.run_submitted()
-    assert "automatic creation failed" in broker.site.event_names()
-    broker.control.create_topic_automatically("new", "client:1")
-    assert len(broker.site.submitted) == 1
+@pytest.mark.parametrize("bug", [None, ValueError("a bug")], ids=["unreachable", "a bug"])
+async def test_an_automatic_creation_that_fails_may_be_tried_again(
+    bug: Exception | None, broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    broker.plane.is_active, broker.plane.bug = bug is not None, bug
+    nursery.start_soon(broker.control.creations.run)
+    for attempt in (1, 2):
+        broker.control.creations.add("new", "client:1")
+        await wait_all_tasks_blocked()
+        assert broker.site.event_names().count("automatic creation failed") == attempt
 
 
 async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Broker, autojump_clock: MockClock) -> None:
