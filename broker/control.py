@@ -7,13 +7,14 @@ controlled shutdown belong to the controller, wherever it is; its own code answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, cast
 
 import msgspec
 import structlog
 import trio
 
+from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.creations import AutomaticCreations
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
@@ -33,6 +34,7 @@ from strandline.protocol.messages import (
     LeaderAndIsrResponse,
     Message,
     PartitionError,
+    StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -44,8 +46,8 @@ from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
-STOPS_PER_STEP = 5
-"""Replicas stopped between two checkpoints: removing a log renames its folder and writes to a disk."""
+REMOVALS_PER_STEP = 5
+"""Replicas deleted between two checkpoints: removing a log renames its folder and writes to a disk."""
 
 
 class ControlPlane(Protocol):
@@ -150,12 +152,11 @@ class ControlHandlers:
         if self._is_stale(message.broker_epoch):
             return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         errors: list[PartitionError] = []
-        for start in range(0, max(1, len(message.partition_states)), STOPS_PER_STEP):
-            if start:
+        for number, states in enumerate(_steps(message.partition_states)):
+            if number:
                 await trio.lowlevel.checkpoint()
                 if self._is_stale(message.broker_epoch):
                     return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, errors)
-            states = message.partition_states[start : start + STOPS_PER_STEP]
             response = self._roles.stop_replicas(msgspec.structs.replace(message, partition_states=states))
             errors += response.partition_errors
             if response.error_code:  # a newer controller spoke meanwhile
@@ -228,3 +229,16 @@ class ControlHandlers:
             self._log.warning("controlled shutdown incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
             if attempt + 1 < attempts:
                 await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)
+
+
+def _steps(states: Sequence[StopReplicaPartitionState]) -> Iterator[list[StopReplicaPartitionState]]:
+    """What is stopped without letting others run, one after the other; at least one step, be it empty."""
+    step: list[StopReplicaPartitionState] = []
+    removals = 0
+    for state in states:
+        if len(step) >= PARTITIONS_PER_STEP or removals >= REMOVALS_PER_STEP:
+            yield step
+            step, removals = [], 0
+        step.append(state)
+        removals += state.delete_partition
+    yield step

@@ -11,7 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.control import STOPS_PER_STEP, ControlHandlers
+from strandline.broker.breadth import PARTITIONS_PER_STEP
+from strandline.broker.control import REMOVALS_PER_STEP, ControlHandlers
 from strandline.broker.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
 from strandline.broker.registration import Registration
 from strandline.broker.request_channel import RequestInHand
@@ -219,10 +220,33 @@ async def test_orders_for_many_replicas_let_others_run_between_some_of_them(
         seen.clear()
         states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, True) for number in range(count)]
         response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
-        assert largest_gap([0, *seen, count]) <= 2 * STOPS_PER_STEP
+        assert largest_gap([0, *seen, count]) <= 2 * REMOVALS_PER_STEP
         nursery.cancel_scope.cancel()
     assert [error.error_code for error in response.partition_errors] == [0] * count
     assert not site.replicas.partitions
+
+
+@pytest.mark.parametrize(("deleted_every", "at_most"), [(0, 20), (10, 120)], ids=["none deleted", "every tenth"])
+async def test_stops_without_a_deletion_take_few_steps(
+    deleted_every: int, at_most: int, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """Under load each step waits for a whole turn of the loop."""
+    count, turns = 10 * PARTITIONS_PER_STEP, 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    deleted = [deleted_every > 0 and number % deleted_every == 0 for number in range(count)]
+    states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, gone) for number, gone in enumerate(deleted)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+        nursery.cancel_scope.cancel()
+    assert [error.partition_index for error in response.partition_errors] == list(range(count))
+    assert 3 <= turns <= at_most
 
 
 async def test_a_session_that_ends_between_two_stops_makes_the_rest_stale(
