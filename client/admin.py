@@ -10,12 +10,13 @@ done. Every call ends within its timeout with the last cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import trio
 
+from strandline.client.breadth import NO_TOPIC, in_parts
 from strandline.client.errors import (
     AnsweredError,
     BrokerMisbehaved,
@@ -28,7 +29,7 @@ from strandline.client.errors import (
 )
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
-from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms
+from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
 from strandline.client.record_deletion import delete_records
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
@@ -123,6 +124,7 @@ class TrioAdmin(Service):
                 continue
             for result in answer.topics:
                 topic = left.get(result.name)
+                _raise_refusal(result, left, "creating topics")
                 if topic is None or call.must_repeat(result.error_code):
                     continue
                 del left[result.name]
@@ -148,6 +150,7 @@ class TrioAdmin(Service):
             if answer is None:
                 continue
             for result in answer.responses:
+                _raise_refusal(result, left, "deleting topics")
                 if result.name not in left or call.must_repeat(result.error_code):
                     continue
                 del left[result.name]
@@ -166,7 +169,7 @@ class TrioAdmin(Service):
         call = _ControllerCall(self, timeout_ms)
 
         async def describe(topics: Iterable[str]) -> ClusterView:
-            return await self._ask_any(MetadataRequest(list(topics)), call.left_ms())
+            return await self._ask_any(list(topics), call.left_ms())
 
         return await delete_records(offsets, call, describe)
 
@@ -180,7 +183,7 @@ class TrioAdmin(Service):
         """Topics with their partitions, leaders, replicas and in-sync replicas (None: all). UnknownTopic for a name
         that does not exist."""
         wanted = None if names is None else list(names)
-        view = await self._ask_any(MetadataRequest(wanted), timeout_ms)
+        view = await self._ask_any(wanted, timeout_ms)
         for topic in view.topics.values():
             if topic.error_code and wanted is not None:
                 raise error_for(topic.error_code, f"topic {topic.name!r}")
@@ -188,7 +191,7 @@ class TrioAdmin(Service):
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
         """Cluster id, controller and live brokers; no topics."""
-        return await self._ask_any(MetadataRequest([]), timeout_ms)
+        return await self._ask_any([], timeout_ms)
 
     # --- Tasks ---
 
@@ -212,9 +215,15 @@ class TrioAdmin(Service):
 
     # --- Parts ---
 
-    async def _ask_any(self, request: MetadataRequest, timeout_ms: float | None) -> ClusterView:
-        """The cluster as one live broker sees it now, the controller if it answers."""
+    async def _ask_any(self, topics: list[str] | None, timeout_ms: float | None) -> ClusterView:
+        """The cluster with these topics (None: all) as live brokers see it now, the controller if it answers."""
         call = _ControllerCall(self, timeout_ms)
+        view = ClusterView()
+        for names in [None] if topics is None else list(in_parts(topics)) or [[]]:
+            view = view.merged(await self._ask_part(MetadataRequest(names), call))
+        return view
+
+    async def _ask_part(self, request: MetadataRequest, call: _ControllerCall) -> MetadataResponse:
         while True:
             view = self._metadata.view
             brokers = list(view.brokers)
@@ -224,7 +233,8 @@ class TrioAdmin(Service):
             for broker_id in brokers:
                 answer = await call.ask(broker_id, request, MetadataResponse)
                 if answer is not None:
-                    return ClusterView().merged(answer)
+                    raise_refusal(request, answer, f"broker {broker_id}")
+                    return answer
             await call.learn()
 
 
@@ -327,6 +337,12 @@ def _created(result: CreatableTopicResult, topic: NewTopic, *, may_have_been_us:
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and may_have_been_us:
         return CreatedTopic(topic.name, result.topic_id, topic.num_partitions, topic.replication_factor)
     return error_for(result.error_code, f"creating topic {result.name!r}", detail=result.error_message)
+
+
+def _raise_refusal(result: CreatableTopicResult | DeletableTopicResult, asked: Container[str], what: str) -> None:
+    """The error of an answer that names no topic: the request was refused as a whole."""
+    if result.name == NO_TOPIC and result.error_code and NO_TOPIC not in asked:
+        raise error_for(result.error_code, what, detail=result.error_message)
 
 
 def _deleted(result: DeletableTopicResult, *, may_have_been_us: bool) -> AnsweredError | None:

@@ -101,6 +101,8 @@ class Assigned:
     paused: bool = False
     hurried: bool = True
     """The program set the position (or resumed) and waits: not to be kept waiting by a long poll without it."""
+    turn: int = 0
+    """Grows with each fetch that asked for it, where one fetch cannot ask for all partitions of a leader."""
     retry_at: float = 0.0
     failures: int = 0
     generation: int = 0

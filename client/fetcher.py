@@ -3,8 +3,9 @@
 `pump` is a plain function, called whenever something changed and when the time it returned has come. A leader gets the
 next fetch when the last one is answered and none of its partitions holds more than `max_partition_fetch_bytes` of
 records that nobody polled: a long poll without such a partition would keep it waiting for `fetch_max_wait_ms`.
-When the program seeks meanwhile, a long poll is given up. Leader changes, fencing and lost connections only cost time
-here; what the program must know becomes `Assigned.error`.
+When the program seeks meanwhile, a long poll is given up. Partitions that are more than one fetch may name
+(`breadth.MAX_ASKED`) take turns, so short that each has had one within `fetch_max_wait_ms`. Leader changes, fencing and
+lost connections only cost time here; what the program must know becomes `Assigned.error`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
+from strandline.client import breadth
 from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import OffsetOutOfRange, error_for
 from strandline.client.links import Link, Links
@@ -48,6 +50,8 @@ class _Question:
 
     asked: Asked
     since: float
+    is_turn: bool = False
+    """Others wait for theirs: it ends soon by itself."""
     given_up: bool = False
 
     def covers(self, state: Assigned) -> bool:
@@ -80,6 +84,7 @@ class Fetcher:
         self._on_news = on_news
         self._on_positions = on_positions
         self._busy: dict[int, _Question] = {}
+        self._turns = 0
 
     def pump(self, now: float) -> float:
         """Send what fetches can be sent now; when there is more to do if nothing happens before."""
@@ -110,7 +115,7 @@ class Fetcher:
                 continue
             if busy is None:
                 self._send(self._links.to(leader), states, now)
-            elif any(state.hurried and not busy.covers(state) for state, _ in states):
+            elif not busy.is_turn and any(state.hurried and not busy.covers(state) for state, _ in states):
                 next_time = min(next_time, self._give_up_long_poll(leader, busy, now))
         for leader, question in list(self._busy.items()):
             next_time = min(next_time, self._watch(leader, question, now))
@@ -168,6 +173,10 @@ class Fetcher:
                 state.last_error = link.last_error or state.last_error
             return
         settings, known = self._settings, self._metadata.view.topics
+        max_wait_ms = settings.fetch_max_wait_ms
+        if is_turn := len(states) > breadth.MAX_ASKED:
+            max_wait_ms //= math.ceil(len(states) / breadth.MAX_ASKED)
+            states = self._next_turn(states)
         topics: dict[str, list[FetchPartition]] = {}
         asked: Asked = {}
         for state, partition in states:
@@ -178,7 +187,7 @@ class Fetcher:
             asked[state.topic_partition] = (state, state.generation, state.fetch_offset)
             state.hurried = False
         request = FetchRequest(
-            settings.fetch_max_wait_ms,
+            max_wait_ms,
             settings.fetch_min_bytes,
             settings.fetch_max_bytes,
             [
@@ -188,7 +197,7 @@ class Fetcher:
             rack_id=settings.client_rack,
         )
 
-        question = _Question(asked, now)
+        question = _Question(asked, now, is_turn)
 
         def on_answer(answer: Message | Exception, attachments: memoryview) -> None:
             self._busy.pop(link.broker_id, None)
@@ -207,6 +216,14 @@ class Fetcher:
             self._all_failed(asked, error)
         else:
             self._busy[link.broker_id] = question
+
+    def _next_turn(self, states: list[tuple[Assigned, PartitionView]]) -> list[tuple[Assigned, PartitionView]]:
+        """Those that the program waits for, then those that were asked for the longest time ago."""
+        chosen = sorted(states, key=lambda item: (not item[0].hurried, item[0].turn))[: breadth.MAX_ASKED]
+        for state, _ in chosen:
+            self._turns += 1
+            state.turn = self._turns
+        return chosen
 
     # --- Answers ---
 

@@ -1,7 +1,8 @@
 """Questions to particular brokers, one at a time each, apart from the connections that carry records.
 
 `BrokerCalls` keeps a lock-step connection per broker; `OffsetLookup` asks leaders for offsets (by time, or where a
-leader epoch ends) and sorts the answers per partition into results and errors.
+leader epoch ends), in several requests where there are many, and sorts the answers per partition into results and
+errors.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
+from strandline.client.breadth import ALL_ASKED, in_parts, of
 from strandline.client.connection import Connection
 from strandline.client.errors import BrokerMisbehaved, ClientError, LeaderNotAvailable, error_for
 from strandline.client.links import Links
@@ -126,8 +128,8 @@ class OffsetLookup:
             request = ListOffsetsRequest([ListOffsetsTopic(name, parts) for name, parts in topics.items()])
             answer = await self._calls.call(leader, request, ListOffsetsResponse)
             return {
-                TopicPartition(topic.name, part.partition_index): error_for(
-                    part.error_code, f"looking for an offset of {topic.name}-{part.partition_index}", f"broker {leader}"
+                (asked_of := TopicPartition(topic.name, part.partition_index)): error_for(
+                    part.error_code, f"looking for an offset{of(asked_of)}", f"broker {leader}"
                 )
                 if part.error_code
                 else FoundOffset(part.offset, part.timestamp, part.leader_epoch)
@@ -147,8 +149,8 @@ class OffsetLookup:
             request = OffsetForLeaderEpochRequest([OffsetForLeaderTopic(name, parts) for name, parts in topics.items()])
             answer = await self._calls.call(leader, request, OffsetForLeaderEpochResponse)
             return {
-                TopicPartition(topic.topic, part.partition): error_for(
-                    part.error_code, f"checking the position in {topic.topic}-{part.partition}", f"broker {leader}"
+                (asked_of := TopicPartition(topic.topic, part.partition)): error_for(
+                    part.error_code, f"checking the position{of(asked_of)}", f"broker {leader}"
                 )
                 if part.error_code
                 else EpochEnd(part.leader_epoch, part.end_offset)
@@ -174,13 +176,19 @@ class OffsetLookup:
                 by_leader.setdefault(partition.leader, {})[topic_partition] = (value, partition.leader_epoch)
 
         async def one(leader: int, asked: Asked) -> None:
-            try:
-                answers = await ask(leader, asked)
-            except ClientError as error:
-                results.update(dict.fromkeys(asked, error))
-                return
+            answers: Answers[T] = {}
+            failure: Exception | None = None
+            for part in in_parts(asked.items()):
+                try:
+                    answers.update(await ask(leader, dict(part)))
+                except ClientError as error:
+                    failure = error
+                if isinstance(refusal := answers.get(ALL_ASKED), Exception):
+                    failure = refusal
+                if failure is not None:
+                    break
             for topic_partition in asked:
-                missing = BrokerMisbehaved(f"broker {leader} answered nothing about {topic_partition}")
+                missing = failure or BrokerMisbehaved(f"broker {leader} answered nothing about {topic_partition}")
                 results[topic_partition] = answers.get(topic_partition, missing)
 
         async with trio.open_nursery() as nursery:

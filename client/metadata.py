@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import trio
 
+from strandline.client.breadth import NO_TOPIC, in_parts
 from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
@@ -293,12 +294,17 @@ class Metadata:
                 max_frame_bytes=settings.max_frame_bytes,
                 broker_id=broker_id,
             )
-        request = MetadataRequest(list(self._topics), self._allow_auto_topic_creation)
-        answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
+        for names in list(in_parts(self._topics)) or [[]]:
+            request = MetadataRequest(names, self._allow_auto_topic_creation)
+            answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
+            raise_refusal(request, answer, self._connection.name)
+            self._take(answer, self._connection)
+
+    def _take(self, answer: MetadataResponse, connection: Connection) -> None:
         known_id = self.view.cluster_id
         if known_id and answer.cluster_id and answer.cluster_id != known_id:
             raise WrongBroker(
-                f"{self._connection.name} belongs to cluster {answer.cluster_id!r}, not to {known_id!r}; check "
+                f"{connection.name} belongs to cluster {answer.cluster_id!r}, not to {known_id!r}; check "
                 f"bootstrap_servers"
             )
         self.view = self.view.merged(answer)
@@ -307,6 +313,13 @@ class Metadata:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def raise_refusal(request: MetadataRequest, answer: MetadataResponse, who: str) -> None:
+    """The error of an answer that refuses the question as a whole: it knows no brokers and must not be believed."""
+    for topic in answer.topics:
+        if topic.name == NO_TOPIC and topic.error_code and NO_TOPIC not in (request.topics or ()):
+            raise error_for(topic.error_code, "asking for the cluster's layout", who)
 
 
 def backoff_ms(settings: ClientSettings, attempt: int, environment: ClientEnvironment) -> float:

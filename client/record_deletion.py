@@ -11,6 +11,7 @@ from typing import Protocol
 
 import trio
 
+from strandline.client.breadth import ALL_ASKED, in_parts, of
 from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, LeaderNotAvailable, error_for
 from strandline.client.lookup import is_retriable
 from strandline.client.metadata import ClusterView
@@ -67,7 +68,7 @@ async def delete_records(
                     results[tp] = leader
             async with trio.open_nursery() as nursery:
                 for leader, asked in by_leader.items():
-                    nursery.start_soon(_ask, leader, asked, attempts, results)
+                    nursery.start_soon(_ask_for_all, leader, asked, attempts, results)
             left = {tp: offset for tp, offset in left.items() if _is_open(results.get(tp))}
             if left:
                 attempts.last_error = next(error for error in map(results.get, left) if isinstance(error, ClientError))
@@ -88,6 +89,16 @@ def _leader(view: ClusterView, tp: TopicPartition) -> int | AnsweredError:
     if leader == NO_BROKER:
         return LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader now")
     return leader
+
+
+async def _ask_for_all(
+    leader: int,
+    asked: Mapping[TopicPartition, int],
+    attempts: Attempts,
+    results: dict[TopicPartition, int | ClientError],
+) -> None:
+    for part in in_parts(asked.items()):
+        await _ask(leader, dict(part), attempts, results)
 
 
 async def _ask(
@@ -116,14 +127,17 @@ async def _ask(
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
-            if tp in asked:
-                results[tp] = (
-                    error_for(
-                        part.error_code, f"deleting records of {tp}", f"broker {leader}", _REASONS.get(part.error_code)
-                    )
-                    if part.error_code
-                    else part.low_watermark
+            result = (
+                error_for(
+                    part.error_code, f"deleting records{of(tp)}", f"broker {leader}", _REASONS.get(part.error_code)
                 )
+                if part.error_code
+                else part.low_watermark
+            )
+            if tp in asked:
+                results[tp] = result
+            elif tp == ALL_ASKED and isinstance(result, ClientError):
+                results.update(dict.fromkeys(asked, result))
 
 
 def _is_open(result: int | ClientError | None) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
+from strandline.client.breadth import ALL_ASKED, MAX_ASKED
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, backoff_ms
@@ -150,7 +151,7 @@ class Sender:
         while left and connection is not None and self._may_send(connection):
             groups: list[Group] = []
             room = self._settings.max_request_size
-            while left and (not groups or room >= len(left[0].ready[0].data)):
+            while left and len(groups) < MAX_ASKED and (not groups or room >= len(left[0].ready[0].data)):
                 queue = left.pop(0)
                 group = queue.take(room)
                 queue.sent_at, queue.sent_to = now, link.broker_id
@@ -230,9 +231,11 @@ class Sender:
         by_partition: dict[tuple[str, int], PartitionProduceResponse] = {
             (topic.name, part.index): part for topic in answer.responses for part in topic.partition_responses
         }
+        if (refusal := by_partition.get(ALL_ASKED)) is not None and refusal.error_code == ErrorCode.NONE:
+            refusal = None
         who = link.connection.name if link.connection is not None else f"broker {link.broker_id}"
         for queue, group in groups:
-            part = by_partition.get(queue.topic_partition)
+            part = by_partition.get(queue.topic_partition, refusal)
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
                 missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
