@@ -7,7 +7,7 @@ leave their burst and let others run in between; only the latter waits for anybo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -103,24 +103,29 @@ class QueryHandler:
         names = sorted(known) if asked is None else list(dict.fromkeys(asked))
         if len(names) + sum(len(known[name].partitions) for name in names if name in known) > PARTITIONS_PER_STEP:
             return InSteps(partial(self._metadata_in_steps, request, names))
-        self._respond_metadata(request, [self._topic(name, request) for name in names])
+        answer, alive = self._brokers(request), self._metadata.brokers
+        answer.topics.extend([self._topic(name, request, alive) for name in names])
+        request.respond(answer)
         return None
 
     async def _metadata_in_steps(self, request: RequestInHand, names: list[str]) -> None:
-        """Topic by topic: each as it is at its turn."""
-        topics: list[MetadataTopic] = []
+        """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
+        among the brokers of the answer."""
+        answer, alive = self._brokers(request), self._metadata.brokers
         looked_at = 0
         for name in names:
             if request.message.topics is None and name not in self._metadata.topics:
                 continue  # it went meanwhile, and nobody asked for it
-            topics.append(self._topic(name, request))
-            looked_at += 1 + len(topics[-1].partitions)
+            topic = self._topic(name, request, alive)
+            answer.topics.append(topic)
+            looked_at += 1 + len(topic.partitions)
             if looked_at >= PARTITIONS_PER_STEP:
                 looked_at = 0
                 await trio.lowlevel.checkpoint()
-        self._respond_metadata(request, topics)
+        request.respond(answer)
 
-    def _respond_metadata(self, request: RequestInHand, topics: list[MetadataTopic]) -> None:
+    def _brokers(self, request: RequestInHand) -> MetadataResponse:
+        """The answer without its topics."""
         listener = request.connection.context.listener_name
         brokers = [
             MetadataBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
@@ -128,14 +133,12 @@ class QueryHandler:
             for endpoint in broker.endpoints
             if endpoint.listener == listener
         ]
-        request.respond(
-            MetadataResponse(brokers, topics, controller_id=self._metadata.controller_id, cluster_id=self._cluster_id)
-        )
+        return MetadataResponse(brokers, [], controller_id=self._metadata.controller_id, cluster_id=self._cluster_id)
 
-    def _topic(self, name: str, request: RequestInHand) -> MetadataTopic:
+    def _topic(self, name: str, request: RequestInHand, alive: Container[int]) -> MetadataTopic:
         known = self._metadata.topics.get(name)
         if known is not None:
-            partitions = [self._partition(state) for _, state in sorted(known.partitions.items())]
+            partitions = [_partition(state, alive) for _, state in sorted(known.partitions.items())]
             return MetadataTopic(0, name, partitions, known.topic_id, name in INTERNAL_TOPICS)
         try:
             check_topic_name(name)
@@ -151,19 +154,6 @@ class QueryHandler:
             self._create_topic(name, str(request.connection.context.peer))
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, [])
-
-    def _partition(self, state: UpdateMetadataPartitionState) -> MetadataPartition:
-        alive = self._metadata.brokers
-        leader = state.leader if state.leader in alive else NO_BROKER
-        return MetadataPartition(
-            ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_BROKER else 0,
-            state.partition_index,
-            leader,
-            state.leader_epoch,
-            state.replicas,
-            state.isr,
-            [replica for replica in state.replicas if replica not in alive],
-        )
 
     # --- ListOffsets -------------------------------------------------------------------------------------------
 
@@ -330,3 +320,16 @@ class QueryHandler:
         if partition is None or partition.leadership is None:
             return self._replicas.why_not_leading(topic, index, partition)[0]
         return 0
+
+
+def _partition(state: UpdateMetadataPartitionState, alive: Container[int]) -> MetadataPartition:
+    leader = state.leader if state.leader in alive else NO_BROKER
+    return MetadataPartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_BROKER else 0,
+        state.partition_index,
+        leader,
+        state.leader_epoch,
+        state.replicas,
+        state.isr,
+        [replica for replica in state.replicas if replica not in alive],
+    )

@@ -157,6 +157,31 @@ async def test_metadata_of_many_topics_lets_others_run(site: ReplicaSite, querie
         assert [topic.name for topic in hand.answer.topics] == [f"n{number:05}" for number in NUMBERS]
 
 
+async def test_leaders_are_among_the_brokers_of_the_answer_though_brokers_come_and_go_while_it_is_made(
+    site: ReplicaSite, queries: QueryHandler
+) -> None:
+    for number in range(MANY):
+        state = m.UpdateMetadataPartitionState(0, 1, 2 + number % 2, 0, [2, 3], 0, [2, 3])
+        site.update_metadata(state, topic=f"n{number:05}")
+    all_brokers = site.metadata.brokers
+    site.metadata.brokers = {number: broker for number, broker in all_brokers.items() if number != 3}
+    hand = Hand(m.MetadataRequest(None))
+    remainder = queries.metadata(in_hand(hand))
+    assert remainder is not None
+
+    async def brokers_change() -> None:
+        for _ in range(3):  # by then some topics are done, and not all of them
+            await trio.lowlevel.checkpoint()
+        site.metadata.brokers = {number: broker for number, broker in all_brokers.items() if number != 2}
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(remainder)
+        nursery.start_soon(brokers_change)
+    named = {broker.node_id for broker in hand.answer.brokers}
+    leaders = {part.leader_id for topic in hand.answer.topics for part in topic.partitions}
+    assert (named, leaders) == ({1, 2}, {-1, 2})
+
+
 async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_anew(site: ReplicaSite) -> None:
     created: list[str] = []
     queries = QueryHandler(
