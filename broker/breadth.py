@@ -1,9 +1,11 @@
-"""How much one request may name: topics and partitions, each counted as often as it stands there.
+"""How much one request may name: topics and partitions, each counted as often as it stands there (of a topic to create:
+its partitions assigned by hand, or its settings, whichever are more).
 
 | request body | what happens |
 |---|---|
 | up to `BROAD_BODY_BYTES` | read as it is: it cannot name more than a few thousand partitions |
-| above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST |
+| above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST; so are many more |
+| | lists than that takes, before they are made (`frame.MARKERS_PER_ELEMENT`) |
 | several | bodies count towards the burst's budget (`burst.MAX_OTHERS_IN_BURST`): after 32 KiB others run |
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of

@@ -14,6 +14,7 @@ from strandline.broker import breadth
 from strandline.broker.breadth import MAX_NAMED, PARTITIONS_PER_STEP, decode_broad
 from strandline.broker.queries import QueryHandler
 from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
+from strandline.protocol import frame
 from strandline.protocol import messages as m
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
@@ -46,6 +47,35 @@ def test_as_many_partitions_as_one_request_may_name_are_read() -> None:
         decode_broad(m.FetchRequest, body_of(fetch_of(MAX_NAMED + 1)), is_bounded=True)
 
 
+def test_a_request_may_assign_all_its_partitions_by_hand_and_bring_settings() -> None:
+    by_hand = m.CreatableTopic("t", -1, -1, {number: [1, 2, 3] for number in range(MAX_NAMED)}, {"retention.ms": "1"})
+    decoded = decode_broad(m.CreateTopicsRequest, body_of(m.CreateTopicsRequest([by_hand])), is_bounded=True)
+    assert (len(decoded.topics[0].assignments), decoded.topics[0].configs) == (MAX_NAMED, {"retention.ms": "1"})
+    with pytest.raises(RemoteProtocolError, match="names 10001"):
+        two = m.CreateTopicsRequest([by_hand, m.CreatableTopic("u")])
+        decode_broad(m.CreateTopicsRequest, body_of(two), is_bounded=True)
+
+
+@pytest.mark.parametrize("item", [[], {}, [1], {1: 1}, msgpack.ExtType(5, b"")], ids=repr)
+def test_a_body_of_tiny_lists_is_refused_before_they_are_made(item: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    unpackb = msgpack.unpackb
+    monkeypatch.setattr(frame.msgpack, "unpackb", lambda *given, **how: made.append(given) or unpackb(*given, **how))
+    body = msgpack.packb([0, 0, 1000, [[item] * 100] * 5000])
+    with pytest.raises(RemoteProtocolError, match="FetchRequest of more lists than its topics and partitions need"):
+        decode_broad(m.FetchRequest, body, is_bounded=True)
+    assert not made
+
+
+@pytest.mark.parametrize("byte", [0x80, 0x90, 0xDC])
+def test_numbers_whose_bytes_look_like_lists_are_read(byte: int) -> None:
+    """Of all partitions, in all their bytes: no broker's offsets do that, and it still is a request."""
+    int32, int64 = int.from_bytes(bytes([0x7F]) + bytes([byte] * 3)), int.from_bytes(bytes([0x7F]) + bytes([byte] * 7))
+    partition = m.FetchPartition(int32, int64, int32, int32, int32, int64)
+    request = m.FetchRequest(0, 0, 1000, [m.FetchTopic("t", [partition]) for _ in range(MAX_NAMED)])
+    assert decode_broad(m.FetchRequest, body_of(request), is_bounded=True) == request
+
+
 def test_what_controllers_send_has_no_such_bound() -> None:
     states = [m.UpdateMetadataPartitionState(number, 1, 1, 0, [1], 0, [1]) for number in range(MAX_NAMED + 1)]
     request = m.UpdateMetadataRequest(9, 1, 1, [m.UpdateMetadataTopicState("t", bytes(16), states)], [])
@@ -76,9 +106,9 @@ async def test_others_are_served_between_the_large_requests_of_one_connection() 
 
     async with open_pipeline(inline={ApiKey.FETCH: fetch}) as pipeline:
         wide, other = await pipeline.connect("a"), await pipeline.connect("b")
-        frame = request_frame(fetch_of(4000))
+        wide_frame = request_frame(fetch_of(4000))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wide.send, frame * 8)
+            nursery.start_soon(wide.send, wide_frame * 8)
             nursery.start_soon(other.send, request_frame(m.FetchRequest(0, 0, 0, [])))
             for _ in range(8):
                 assert await wide.response() is not None
