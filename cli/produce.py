@@ -76,13 +76,20 @@ class Tally:
             self._acknowledged(*self._take_oldest())
 
     def reap_rest(self) -> None:
-        """After an end before its time: nothing is waited for, and why it ended is told by others."""
+        """After an end before its time: nothing is waited for, and why it ended is told by others. All are counted,
+        also where they cannot be shown any more: OSError after the last."""
+        unseen: OSError | None = None
         while self._pending:
             try:
                 settled = self._take_oldest(0)
             except Exception:
                 continue
-            self._acknowledged(*settled)
+            try:
+                self._acknowledged(*settled)
+            except OSError as error:
+                unseen = error
+        if unseen is not None:
+            raise unseen
 
     def _take_oldest(self, timeout_s: float | None = None) -> tuple[Any, int]:
         """Where the oldest record stands, and its size. It stays if the wait is interrupted."""
@@ -210,10 +217,12 @@ def produce(
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        close(producer, wait=finished)
-        tally.reap_rest()
-        if finished or tally.acked:
-            click.echo(summary(tally, topic), err=True)
+        try:
+            close(producer, wait=finished)
+            tally.reap_rest()
+        finally:  # also where nobody reads what is shown: that ends the command, not the counting
+            if finished or tally.acked:
+                click.echo(summary(tally, topic), err=True)
     if interrupted and not tally.acked:
         raise KeyboardInterrupt
     if interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from strandline.cli import main as cli_main
@@ -118,6 +120,23 @@ def test_a_record_that_fails_ends_the_command_while_no_input_comes(shell: Any) -
     os.close(reading)
     os.close(writing)
     assert (ran.code, ran.err) == (1, "strandline: closed\n")
+
+
+def test_what_was_acknowledged_is_counted_where_nobody_reads_what_is_shown(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = click.echo
+
+    def closed_pipe(message: str, nl: bool = True, err: bool = False) -> None:
+        if not err:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        shown(message, nl=nl, err=err)
+
+    monkeypatch.setattr("strandline.cli.produce.click.echo", closed_pipe)
+    monkeypatch.setattr("strandline.cli.main.discard_output", lambda: None)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-v", "-f", write_lines(tmp_path / "in", b"one\ntwo\nthree\n"))
+    assert (ran.code, ran.err) == (1, "2 records produced to t in 1 partition (6 bytes)\n")
 
 
 def test_an_empty_input_asks_for_nothing(shell: Any) -> None:

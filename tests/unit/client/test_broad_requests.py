@@ -231,3 +231,17 @@ async def test_producer_and_consumer_work_with_more_partitions_than_a_broker_tak
                 polled = await client.poll(timeout_ms=10_000)
                 assert polled
                 seen |= set(polled)
+
+
+async def test_partitions_that_wait_for_their_turn_cost_no_connection(autojump_clock: object) -> None:
+    cluster = crowded()
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with consumer(cluster, fetch_max_wait_ms=600) as client:
+            await client.assign(MANY)
+            assert not await client.poll(timeout_ms=50)
+            client.resume(*MANY)
+            assert not await client.poll(timeout_ms=2950)
+            assert len(cluster.brokers[0].transports) == 3, "metadata, lookups, fetches"
+            assert 12 <= len(cluster.brokers[0].seen(FetchRequest)) <= 16
+        nursery.cancel_scope.cancel()
