@@ -103,6 +103,13 @@ def advertised(
     for listener in told:
         if listener.name not in bound:
             raise InvalidConfig(key, str(listener), f"listeners does not bind {listener.name}")
+        if listener.host in EVERY_INTERFACE and entries is None:
+            raise InvalidConfig(
+                "listeners",
+                str(listener),
+                "nobody can connect to that address, which peers are told where advertised.listeners is left out: set "
+                "advertised.listeners to the host that peers reach this broker by",
+            )
         if listener.host in EVERY_INTERFACE:
             raise InvalidConfig(
                 key, str(listener), "nobody can connect to that address: name the host that peers reach this broker by"

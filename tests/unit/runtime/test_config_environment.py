@@ -82,6 +82,13 @@ def test_a_listener_without_a_host_is_on_every_interface(given: str, bound: str)
     assert properties_from_environment({"KAFKA_LISTENERS": given}) == {"listeners": bound}
 
 
+def test_a_listener_that_nobody_could_be_told_of_is_refused_by_the_key_that_was_set() -> None:
+    given = properties_from_environment({**_REQUIRED, "KAFKA_LISTENERS": "PLAINTEXT://:9092"})
+    with pytest.raises(InvalidConfig, match="set advertised.listeners to the host") as caught:
+        load_broker_config(given)
+    assert (caught.value.key, caught.value.value) == ("listeners", "PLAINTEXT://0.0.0.0:9092")
+
+
 def test_listeners_of_the_file_beneath_do_not_follow_from_a_variable() -> None:
     variables, file = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1"}, {"listeners": "A://10.0.0.1:5"}
     assert properties_from_environment(variables, file) == {"advertised.listeners": "A://a:1"}
