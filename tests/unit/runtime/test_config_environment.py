@@ -84,7 +84,7 @@ def test_a_listener_without_a_host_is_on_every_interface(given: str, bound: str)
 
 def test_a_listener_that_nobody_could_be_told_of_is_refused_by_the_key_that_was_set() -> None:
     given = properties_from_environment({**_REQUIRED, "KAFKA_LISTENERS": "PLAINTEXT://:9092"})
-    with pytest.raises(InvalidConfig, match="set advertised[.]listeners to the host") as caught:
+    with pytest.raises(InvalidConfig, match=r"set advertised\.listeners to the host") as caught:
         load_broker_config(given)
     assert (caught.value.key, caught.value.value) == ("listeners", "PLAINTEXT://0.0.0.0:9092")
 
