@@ -47,7 +47,7 @@ def _produce(request: m.ProduceRequest | None, code: int, text: str | None) -> M
     )
 
 
-def _fetch(request: m.FetchRequest | None, code: int, _: str | None) -> Message:
+def _fetch(request: m.FetchRequest | None, code: int, text: str | None) -> Message:
     topics = [] if request is None else request.topics
     return m.FetchResponse(
         [
@@ -57,6 +57,7 @@ def _fetch(request: m.FetchRequest | None, code: int, _: str | None) -> Message:
             for topic in topics
         ],
         error_code=code,
+        error_message=text,
     )
 
 
@@ -69,9 +70,9 @@ def _per_partition(
 ) -> Callable[[Any, int, str | None], Message]:
     """The factory of a response that has nothing but topics of partitions; the fields are those of its request."""
 
-    def fail(request: Any, code: int, _: str | None) -> Message:
+    def fail(request: Any, code: int, text: str | None) -> Message:
         if request is None or not request.topics:
-            return response([topic_result(NO_TOPIC, [partition_result(NO_PARTITION, code)])])
+            return response([topic_result(NO_TOPIC, [partition_result(NO_PARTITION, code)])], error_message=text)
         return response(
             [
                 topic_result(
@@ -79,15 +80,16 @@ def _per_partition(
                     [partition_result(getattr(part, partition_field), code) for part in topic.partitions],
                 )
                 for topic in request.topics
-            ]
+            ],
+            error_message=text,
         )
 
     return fail
 
 
-def _metadata(request: m.MetadataRequest | None, code: int, _: str | None) -> Message:
+def _metadata(request: m.MetadataRequest | None, code: int, text: str | None) -> Message:
     names = (request.topics if request is not None else None) or [NO_TOPIC]
-    return m.MetadataResponse([], [m.MetadataTopic(code, name, []) for name in names])
+    return m.MetadataResponse([], [m.MetadataTopic(code, name, []) for name in names], error_message=text)
 
 
 def _create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | None) -> Message:

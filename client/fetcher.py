@@ -229,7 +229,7 @@ class Fetcher:
 
     def _answered(self, who: str, asked: Asked, answer: FetchResponse, attachments: memoryview) -> None:
         if answer.error_code:
-            self._all_failed(asked, error_for(answer.error_code, "fetching", who))
+            self._all_failed(asked, error_for(answer.error_code, "fetching", who, answer.error_message))
             return
         parts = [(topic.topic, part) for topic in answer.responses for part in topic.partitions]
         try:

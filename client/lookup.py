@@ -129,7 +129,7 @@ class OffsetLookup:
             answer = await self._calls.call(leader, request, ListOffsetsResponse)
             return {
                 (asked_of := TopicPartition(topic.name, part.partition_index)): error_for(
-                    part.error_code, f"looking for an offset{of(asked_of)}", f"broker {leader}"
+                    part.error_code, f"looking for an offset{of(asked_of)}", f"broker {leader}", answer.error_message
                 )
                 if part.error_code
                 else FoundOffset(part.offset, part.timestamp, part.leader_epoch)
@@ -150,7 +150,7 @@ class OffsetLookup:
             answer = await self._calls.call(leader, request, OffsetForLeaderEpochResponse)
             return {
                 (asked_of := TopicPartition(topic.topic, part.partition)): error_for(
-                    part.error_code, f"checking the position{of(asked_of)}", f"broker {leader}"
+                    part.error_code, f"checking the position{of(asked_of)}", f"broker {leader}", answer.error_message
                 )
                 if part.error_code
                 else EpochEnd(part.leader_epoch, part.end_offset)

@@ -319,7 +319,7 @@ def raise_refusal(request: MetadataRequest, answer: MetadataResponse, who: str) 
     """The error of an answer that refuses the question as a whole: it knows no brokers and must not be believed."""
     for topic in answer.topics:
         if topic.name == NO_TOPIC and topic.error_code and NO_TOPIC not in (request.topics or ()):
-            raise error_for(topic.error_code, "asking for the cluster's layout", who)
+            raise error_for(topic.error_code, "asking for the cluster's layout", who, answer.error_message)
 
 
 def backoff_ms(settings: ClientSettings, attempt: int, environment: ClientEnvironment) -> float:

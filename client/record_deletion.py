@@ -129,7 +129,10 @@ async def _ask(
             tp = TopicPartition(topic.name, part.partition_index)
             result = (
                 error_for(
-                    part.error_code, f"deleting records{of(tp)}", f"broker {leader}", _REASONS.get(part.error_code)
+                    part.error_code,
+                    f"deleting records{of(tp)}",
+                    f"broker {leader}",
+                    answer.error_message or _REASONS.get(part.error_code),
                 )
                 if part.error_code
                 else part.low_watermark

@@ -76,6 +76,8 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
     controller_id: Int32 = NO_BROKER
     cluster_id: str = ""
     throttle_time_ms: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole."""
 
 
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
@@ -184,6 +186,8 @@ class DeleteRecordsTopicResult(Message, frozen=True, array_like=True, gc=False):
 class DeleteRecordsResponse(Message, frozen=True, array_like=True, gc=False):
     topics: list[DeleteRecordsTopicResult]
     throttle_time_ms: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole."""
 
 
 class DeleteRecordsRequest(Request, frozen=True, array_like=True, gc=False):

@@ -136,6 +136,8 @@ class FetchResponse(Message, frozen=True, array_like=True, gc=False):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     session_id: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole."""
 
 
 class FetchRequest(Request, frozen=True, array_like=True, gc=False):
@@ -197,6 +199,8 @@ class ListOffsetsTopicResponse(Message, frozen=True, array_like=True, gc=False):
 class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
     topics: list[ListOffsetsTopicResponse]
     throttle_time_ms: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole."""
 
 
 class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
@@ -239,6 +243,8 @@ class OffsetForLeaderTopicResponse(Message, frozen=True, array_like=True, gc=Fal
 class OffsetForLeaderEpochResponse(Message, frozen=True, array_like=True, gc=False):
     topics: list[OffsetForLeaderTopicResponse]
     throttle_time_ms: Int32 = 0
+    error_message: str | None = None
+    """Of an answer that refuses the request as a whole."""
 
 
 class OffsetForLeaderEpochRequest(Request, frozen=True, array_like=True, gc=False):
