@@ -39,7 +39,7 @@ async def test_a_start_whose_zookeeper_fell_silent_is_given_up(autojump_clock) -
     cluster = MemoryCluster(brokers=1)
     async with cluster.running(start=False), trio.open_nursery() as nursery:
         nursery.start_soon(start_in_vain, cluster, 1)
-        await trio.sleep(0)
+        await trio.sleep(0.001)
         await cluster.until(lambda: cluster.coordination(1).state is SessionState.CONNECTED, "a session")
         cluster.cut_from_zookeeper(1)
         await trio.sleep(20)
