@@ -2,7 +2,8 @@
 client looks for one (each topic or partition that it asked about, or the response's own `error_code`).
 
 Where the request itself could not be read, or asked about nothing, responses without an `error_code` of their own carry
-one element that names no topic, so that the client still sees a typed error.
+one element that names no topic, so that the client still sees a typed error. The text stands in `error_message`, of
+each element or of the response.
 """
 
 from __future__ import annotations
