@@ -9,11 +9,14 @@ while the loop still does.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import trio
@@ -22,6 +25,10 @@ T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
+
+SLICE_S = 0.5
+"""A thread that waits looks for signals so often. One that arrives in the instant before it blocks, or that the system
+hands to another thread, does not wake it: Ctrl-C would count only when the wait is over."""
 
 
 class PortalClosed(Exception):
@@ -59,7 +66,7 @@ class Outcome(Generic[T]):
                 if not self._done and self._waiter is None:
                     self._waiter = threading.Event()
             if self._waiter is not None:
-                self._waiter.wait(timeout_s)
+                _in_slices(self._waiter.wait, timeout_s)
         return self._done
 
     def get(self) -> T:
@@ -229,7 +236,10 @@ class Mailbox(Generic[T]):
         ForkedPortal."""
         with self._condition:
             if self._size and self._size + size > self._capacity:
-                self._condition.wait_for(lambda: self._closed or self._size == 0 or self._fits(size), timeout_s)
+                has_room = partial(
+                    self._condition.wait_for, lambda: self._closed or self._size == 0 or self._fits(size)
+                )
+                _in_slices(has_room, timeout_s)
                 if not self._closed and self._size and not self._fits(size):
                     return False
             if self._closed:
@@ -268,6 +278,14 @@ class Mailbox(Generic[T]):
 
     def _announce(self) -> None:
         self._arrived.set()
+
+
+def _in_slices(wait: Callable[[float], bool], timeout_s: float | None) -> None:
+    """As `wait(timeout_s)`, by shorter waits (`SLICE_S`); None waits without limit."""
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while not wait(max(0.0, min(SLICE_S, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return
 
 
 _at_exit: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -58,6 +59,29 @@ def test_a_call_that_takes_too_long_is_cancelled(portal: Portal) -> None:
     with pytest.raises(CallTimedOut):
         portal.call(wait, timeout_s=0.01)
     assert cancelled.wait(PATIENCE_S)
+
+
+def test_an_interrupt_that_wakes_nobody_ends_a_call_all_the_same(portal: Portal) -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    def interrupt() -> None:
+        """This thread gets the signal, so the main thread, whose it is to raise KeyboardInterrupt, sleeps on."""
+        started.wait(PATIENCE_S)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        portal.call(wait, timeout_s=60 * PATIENCE_S)
+    assert cancelled.wait(PATIENCE_S)
+    thread.join()
 
 
 def test_stopping_ends_waiting_calls() -> None:
