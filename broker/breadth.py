@@ -27,12 +27,9 @@ from typing import TypeVar
 
 from strandline.protocol import messages as m
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.frame import Buffer, decode_body
+from strandline.protocol.frame import MAX_NAMED, Buffer, decode_body
 
 R = TypeVar("R", bound=m.Request)
-
-MAX_NAMED = 10_000
-"""Topics, or partitions, in one request: more than one broker should lead."""
 
 BROAD_BODY_BYTES = MAX_NAMED
 """A name takes a byte at least, a partition three."""

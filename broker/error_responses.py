@@ -14,9 +14,7 @@ from typing import Any
 from strandline.protocol import messages as m
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import Message, Request
-
-NO_TOPIC = ""
-NO_PARTITION = -1
+from strandline.protocol.types import NO_PARTITION, NO_TOPIC
 
 
 def error_response(request: Request, code: ErrorCode, text: str | None = None) -> Message:

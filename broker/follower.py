@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from strandline.broker.breadth import MAX_NAMED
 from strandline.broker.cuts import CutCheckpoints
 from strandline.broker.follower_fetch import build_fetch
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.frame import split_attachments
+from strandline.protocol.frame import MAX_NAMED, split_attachments
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
 from strandline.protocol.records import InvalidBatch
 from strandline.runtime.config import BrokerConfig

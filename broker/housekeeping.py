@@ -17,6 +17,7 @@ have tasks and threads of their own: a disk that does not answer holds up its ow
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
@@ -83,12 +84,7 @@ class Housekeeping:
                     await trio.lowlevel.checkpoint()
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
-        deleted = self._replicas.logs_deleted
-        while True:
-            with trio.move_on_after(interval_s):
-                await deleted.wait()
-            deleted = self._replicas.logs_deleted  # what is deleted during the write calls for another one
-            await self._replicas.write_checkpoints(path, write, path)
+        await self._replicas.repeat_checkpoint(interval_s, partial(self._replicas.write_checkpoints, path, write, path))
 
     async def _run_producer_expiry(self) -> None:
         last_ms = int(trio.current_time() * 1000)

@@ -144,10 +144,8 @@ class QueryHandler:
             check_topic_name(name)
         except InvalidTopicName:
             return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [])
-        if request.message.allow_auto_topic_creation and name in INTERNAL_TOPICS:
-            return MetadataTopic(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, name, [], is_internal=True
-            )  # not for clients to make
+        if request.message.allow_auto_topic_creation and name in INTERNAL_TOPICS:  # not for clients to make
+            return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [], is_internal=True)
         if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
@@ -160,10 +158,9 @@ class QueryHandler:
     def list_offsets(self, request: RequestInHand) -> Remainder | None:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
         topics = request.message.topics
-        is_long = sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP
         if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
             return partial(self._list_offsets_in_steps, request)
-        if is_long:
+        if sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP:
             return InSteps(partial(self._list_offsets_in_steps, request))
         request.respond(
             ListOffsetsResponse(
@@ -232,11 +229,11 @@ class QueryHandler:
                     return ListOffsetsPartitionResponse(index, 0)
                 header, batch = found
                 record = await self._first_record(header, batch, timestamp_ms, start, end)
-                following = header.next_offset
             except RebuildFirst as first:
                 if not await self._replicas.rebuilds.built(partition, first, deadline):
                     return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
-                record, following = (), behind
+                behind = 0  # as below
+                continue
             except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
                 return ListOffsetsPartitionResponse(index, error.code)
             except LogStorageError as error:
@@ -247,7 +244,7 @@ class QueryHandler:
             elif record:
                 return ListOffsetsPartitionResponse(index, 0, record[1], record[0], header.partition_leader_epoch)
             else:
-                behind = following
+                behind = header.next_offset
 
     async def _first_record(
         self, header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int, end: int

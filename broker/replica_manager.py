@@ -7,6 +7,7 @@ It owns the dictionary of partitions, which `role_changes` fills and empties as 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -286,20 +287,26 @@ class ReplicaManager:
             self.flush_responses()
 
     async def run_high_watermark_checkpoints(self) -> None:
+        interval_s = self.config.replica_high_watermark_checkpoint_interval_ms / 1000
         async with trio.open_nursery() as nursery:
             for directory in self.logs.directories:
-                nursery.start_soon(self._run_high_watermark_checkpoints, directory.path)
+                write = partial(self._checkpoint_high_watermarks, directory.path)
+                nursery.start_soon(self.repeat_checkpoint, interval_s, write)
 
-    async def _run_high_watermark_checkpoints(self, path: str) -> None:
+    async def repeat_checkpoint(self, interval_s: float, write: Callable[[], Awaitable[None]]) -> None:
+        """Write one in this interval, and at once when logs were deleted."""
         deleted = self.logs_deleted
         while True:
-            with trio.move_on_after(self.config.replica_high_watermark_checkpoint_interval_ms / 1000):
+            with trio.move_on_after(interval_s):
                 await deleted.wait()
-            deleted = self.logs_deleted  # what is deleted while these are written calls for others
-            # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
-            # the new one must not have the old one's mark, which would expose what is not committed (9).
-            marks, logs = self.high_watermarks(), dict(self.logs.logs)
-            await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
+            deleted = self.logs_deleted  # what is deleted during the write calls for another one
+            await write()
+
+    async def _checkpoint_high_watermarks(self, path: str) -> None:
+        # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
+        # the new one must not have the old one's mark, which would expose what is not committed (9).
+        marks, logs = self.high_watermarks(), dict(self.logs.logs)
+        await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
 
     def note_deletion(self) -> None:
         """A log was deleted."""

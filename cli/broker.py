@@ -13,7 +13,7 @@ from typing import IO
 
 import click
 
-from strandline.cli.options import key_value, properties_of
+from strandline.cli.options import defaults_option, key_value, properties_of
 
 
 @click.command(
@@ -30,14 +30,7 @@ from strandline.cli.options import key_value, properties_of
     help="Read keys from variables, too: STRANDLINE_LOG_DIRS is log.dirs (KAFKA_LOG_DIRS works as well). They win over "
     "the file.",
 )
-@click.option(
-    "-d",
-    "--defaults",
-    type=click.File("rb"),
-    envvar="STRANDLINE_DEFAULTS",
-    metavar="FILE",
-    help="Keys that count where no other source has them, as an image brings them; $STRANDLINE_DEFAULTS.",
-)
+@defaults_option("Keys that count where no other source has them, as an image brings them; $STRANDLINE_DEFAULTS.")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over everything.")
 @click.option("--reference", is_flag=True, help="Print every key as a page in Markdown, and start nothing.")
 @click.pass_context

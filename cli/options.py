@@ -64,6 +64,13 @@ def output_option(function: F) -> F:
     )(function)
 
 
+def defaults_option(help_text: str) -> Callable[[F], F]:
+    """--defaults FILE: keys that an image brings."""
+    return click.option(
+        "-d", "--defaults", type=click.File("rb"), envvar="STRANDLINE_DEFAULTS", metavar="FILE", help=help_text
+    )
+
+
 def properties_of(file: IO[bytes] | None) -> dict[str, str]:
     """The keys of a properties file; without one there are none. InvalidConfig: a line that is none."""
     from strandline.runtime.config import parse_properties

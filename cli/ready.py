@@ -13,7 +13,7 @@ from typing import IO
 
 import click
 
-from strandline.cli.options import output_option, properties_of
+from strandline.cli.options import defaults_option, output_option, properties_of
 
 TIMEOUT_S = 5.0
 JSON_VERSION = 1
@@ -27,14 +27,7 @@ JSON_VERSION = 1
     metavar="HOST:PORT",
     help="The broker's admin.listener; $STRANDLINE_ADMIN_LISTENER, else what --defaults says.",
 )
-@click.option(
-    "-d",
-    "--defaults",
-    type=click.File("rb"),
-    envvar="STRANDLINE_DEFAULTS",
-    metavar="FILE",
-    help="The broker's --defaults; $STRANDLINE_DEFAULTS.",
-)
+@defaults_option("The broker's --defaults; $STRANDLINE_DEFAULTS.")
 @output_option
 def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
     """Say whether a broker is ready, and if not why."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from strandline.client.breadth import NO_TOPIC, in_parts
+from strandline.client.breadth import in_parts
 from strandline.client.errors import (
     AnsweredError,
     BrokerMisbehaved,
@@ -47,7 +47,7 @@ from strandline.protocol.messages import (
     MetadataResponse,
     Request,
 )
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_TOPIC, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 R = TypeVar("R", bound=Message)

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.frame import MAX_NAMED
+from strandline.protocol.types import NO_PARTITION, NO_TOPIC, TopicPartition
 
 T = TypeVar("T")
 
-MAX_ASKED = 5_000
+MAX_ASKED = MAX_NAMED // 2
 """Topics, or partitions, in one request: half of what brokers take, so that its body stays within their 2 MiB however
 long the names are."""
 
-NO_TOPIC = ""
-ALL_ASKED = TopicPartition(NO_TOPIC, -1)
+ALL_ASKED = TopicPartition(NO_TOPIC, NO_PARTITION)
 """What an answer names that refuses everything that was asked."""
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import trio
 
-from strandline.client.breadth import NO_TOPIC, in_parts
+from strandline.client.breadth import in_parts
 from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
@@ -28,7 +28,7 @@ from strandline.client.settings import ClientSettings, parse_addresses
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
-from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address
 

@@ -14,16 +14,10 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 
 def assign_replicas(
     brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0
-) -> dict[int, tuple[int, ...]]:
-    """partition → replica ids, preferred first. `brokers`: id → rack. `start_index` shifts partition 0's preferred
-    broker along the sorted list. 1 ≤ replication_factor ≤ len(brokers)."""
-    return dict(enumerate(replica_lists(brokers, partitions, replication_factor, start_index)))
-
-
-def replica_lists(
-    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, start_index: int = 0
 ) -> Iterator[tuple[int, ...]]:
-    """The same, one partition after the other, for those who make thousands in steps."""
+    """The replica ids of one partition after the other, preferred first, so that thousands can be made in steps.
+    `brokers`: id → rack. `start_index` shifts partition 0's preferred broker along the sorted list.
+    1 ≤ replication_factor ≤ len(brokers)."""
     assert 1 <= replication_factor <= len(brokers), f"{replication_factor} replicas on {len(brokers)} brokers"
     ordered = order_brokers(brokers)
     racks = brokers if _is_rack_aware(brokers) else dict.fromkeys(brokers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from strandline.controller.assignment import PreferredCounts, check_manual_assignment, replica_lists
+from strandline.controller.assignment import PreferredCounts, assign_replicas, check_manual_assignment
 from strandline.controller.context import ControllerContext, Topic
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
@@ -94,7 +94,7 @@ class CreationPlanner:
             self._check_partitions(topic.name, partitions)
             factor = _replication_factor(topic, self._config, len(self._racks))
             assignment = {}
-            for replicas in replica_lists(self._racks, partitions, factor, self._preferred.start()):
+            for replicas in assign_replicas(self._racks, partitions, factor, self._preferred.start()):
                 assignment[len(assignment)] = replicas
                 if (self._partitions + len(assignment)) % WORK_PER_STEP == 0:
                     yield

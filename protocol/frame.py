@@ -33,6 +33,9 @@ MAX_BODY_BYTES = 4 * 2**20
 """The longest msgpack body (attachments do not count): the metadata of 100 K partitions is 2.5 MB. Decoding builds up
 to 64 bytes of objects per byte, so this, not the frame's limit, bounds what a hostile body can cost."""
 
+MAX_NAMED = 10_000
+"""Topics, or partitions, in one request of a client or follower: more than one broker should lead."""
+
 MARKERS_PER_ELEMENT = 40
 """Where elements are bounded: so many bytes of a body per element may look like a list, a map or an extension. A
 partition has fewer even when each byte of its numbers does (FetchPartition: 32; of a topic's id, which is random, 3 of

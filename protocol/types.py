@@ -19,6 +19,10 @@ NO_TOPIC_ID: TopicId = bytes(16)
 NO_EPOCH = -1
 """Leader epoch, producer epoch or broker epoch that is not known."""
 
+NO_TOPIC = ""
+NO_PARTITION = -1
+"""What the one element of an answer is about that refuses a request as a whole."""
+
 NO_OFFSET = -1
 """An offset that does not exist."""
 

@@ -73,7 +73,8 @@ def contradictions(variables: Mapping[str, str]) -> Iterator[str]:
 
 def value_from_environment(variables: Mapping[str, str], wanted: str) -> str | None:
     """What the variables say of one key; the others are not judged."""
-    return next((variables[name] for key, name in reversed([*_variables_of_keys(variables)]) if key == wanted), None)
+    name = dict(_variables_of_keys(variables)).get(wanted)
+    return variables[name] if name is not None else None
 
 
 def _variables_of_keys(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -10,11 +10,15 @@ created, renamed or unlinked name survives once `fsync_dir` of its folder return
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What an OSError's errno is when a disk, or a quota, is full."""
 
 
 class File(Protocol):

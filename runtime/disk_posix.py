@@ -14,14 +14,13 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 
-from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
+from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry
 
 _IOV_MAX = 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 _NOT_OFFERED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _BLOCK_BYTES = 512
 """What st_blocks counts, on every file system."""
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -118,7 +117,7 @@ class PosixFile:
             if number in _NOT_OFFERED:
                 return False
             if number != errno.EINTR:
-                if number in _NO_SPACE:  # ext4 keeps the part that it found
+                if number in NO_SPACE:  # ext4 keeps the part that it found
                     os.ftruncate(self._descriptor, self.size())
                 raise OSError(number, os.strerror(number), self.path)
         return True

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import errno
 
+from strandline.runtime.disk import NO_SPACE
 from strandline.storage.checkpoints import Report, no_report
 from strandline.storage.errors import LogStorageError
 
 _PROCESS = frozenset({errno.EMFILE, errno.ENFILE})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_about_process(error: BaseException | None) -> bool:
@@ -27,7 +27,7 @@ def is_about_process(error: BaseException | None) -> bool:
 
 def is_about_space(number: int | None) -> bool:
     """This errno says that a disk (or quota) is full: it keeps what it has."""
-    return number in _FULL
+    return number in NO_SPACE
 
 
 class DirectoryHealth:
@@ -47,7 +47,7 @@ class DirectoryHealth:
         """The disk failed. syncing: while data was made durable. The first reason stays."""
         if is_about_process(cause):
             return
-        self.is_suspect = self.is_suspect or syncing or cause.errno not in _FULL
+        self.is_suspect = self.is_suspect or syncing or not is_about_space(cause.errno)
         if self.failure is None:
             self.failure = LogStorageError(self.path, what, cause)
             self._report("log-dir-offline", path=self.path, why=f"{what}: {cause}")

@@ -94,8 +94,7 @@ def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found],
     """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
     raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help;
     RebuildFirst."""
-    if segment.indexes.pending is not None:
-        segment.indexes.wait_for_others()
+    segment.indexes.wait_for_others()
     try:
         return search(segment, *arguments)
     except (CorruptIndex, CorruptLog) as error:

@@ -117,7 +117,7 @@ def test_the_engine_ends_with_a_run_that_is_killed(programs: Path, tmp_path: Pat
 
 def test_variables_that_the_compose_files_or_docker_act_on_stay_with_the_caller() -> None:
     steering = ("TOPIC", "ZOOKEEPER_VERSION", "STRANDLINE_VERSION", "BASE_IMAGE", "BROKER_1_PORT", "COMPOSE_PROFILES")
-    kept = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy", "DOCKER_CONFIG": "/root/.docker"}
+    kept = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy", "DOCKER_CONFIG": "/home/ann/.docker"}
     given = dict.fromkeys((*steering, "DOCKER_CONTEXT"), "x") | kept
     assert engine.without_what_steers_docker(given) == kept
 

@@ -22,6 +22,16 @@ async def start_in_vain(cluster: MemoryCluster, broker_id: int) -> None:
         await cluster.start_broker(broker_id)
 
 
+async def give_up_a_start_and_lose_power(cluster: MemoryCluster, broker_id: int) -> None:
+    cluster.zookeeper.stop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start_in_vain, cluster, broker_id)
+        await trio.sleep(3)
+        await cluster.stop(broker_id)
+    cluster.zookeeper.start()
+    cluster.nodes[broker_id].disk.crash(lose_everything)
+
+
 async def test_a_start_without_zookeeper_is_given_up(autojump_clock) -> None:
     cluster = MemoryCluster(brokers=1)
     async with cluster.running(start=False), trio.open_nursery() as nursery:
@@ -52,13 +62,7 @@ async def test_a_start_given_up_without_zookeeper_leaves_the_orderly_stop_before
     async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 10))
         await cluster.stop(3)
-        cluster.zookeeper.stop()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(start_in_vain, cluster, 3)
-            await trio.sleep(3)
-            await cluster.stop(3)
-        cluster.zookeeper.start()
-        cluster.nodes[3].disk.crash(lose_everything)
+        await give_up_a_start_and_lose_power(cluster, 3)
         await cluster.start_broker(3)
         logs = cluster.broker(3).log_manager
         assert logs.was_clean and not logs.may_have_lost_data
@@ -69,13 +73,7 @@ async def test_a_start_given_up_after_a_power_failure_vouches_for_nothing(autoju
     async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("before", 10))
         cluster.lose_power(3)
-        cluster.zookeeper.stop()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(start_in_vain, cluster, 3)
-            await trio.sleep(3)
-            await cluster.stop(3)
-        cluster.zookeeper.start()
-        cluster.nodes[3].disk.crash(lose_everything)
+        await give_up_a_start_and_lose_power(cluster, 3)
         await cluster.start_broker(3)
         logs = cluster.broker(3).log_manager
         assert not logs.was_clean and logs.may_have_lost_data

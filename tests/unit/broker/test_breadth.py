@@ -11,13 +11,14 @@ import pytest
 import trio
 
 from strandline.broker import breadth
-from strandline.broker.breadth import MAX_NAMED, PARTITIONS_PER_STEP, decode_broad
+from strandline.broker.breadth import PARTITIONS_PER_STEP, decode_broad
 from strandline.broker.queries import QueryHandler
 from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol import frame
 from strandline.protocol import messages as m
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.protocol.frame import MAX_NAMED
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.pipeline import open_pipeline

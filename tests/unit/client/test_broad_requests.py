@@ -14,7 +14,7 @@ from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.metadata import Metadata
 from strandline.client.settings import ClientSettings
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.frame import FrameHeader, encode_head
+from strandline.protocol.frame import MAX_NAMED, FrameHeader, encode_head
 from strandline.protocol.messages import (
     REQUESTS,
     DeleteRecordsRequest,
@@ -60,7 +60,7 @@ def counts(requests: list[object]) -> list[int]:
 
 def test_brokers_take_twice_what_a_client_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert breadth.MAX_ASKED * 2 <= limits_of_brokers.MAX_NAMED
+    assert breadth.MAX_ASKED * 2 <= MAX_NAMED
 
 
 async def test_offsets_of_many_partitions_are_looked_up_in_several_requests(autojump_clock: object) -> None:

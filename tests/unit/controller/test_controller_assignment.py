@@ -32,7 +32,7 @@ def test_replica_j_of_partition_i_is_on_broker_i_plus_j_of_the_sorted_ones(
 ) -> None:
     factor = data.draw(st.integers(1, len(ids)))
     ordered = sorted(ids)
-    assignment = assign_replicas(dict.fromkeys(ids), partitions, factor)
+    assignment = list(assign_replicas(dict.fromkeys(ids), partitions, factor))
     for i in range(partitions):
         assert assignment[i] == tuple(ordered[(i + j) % len(ordered)] for j in range(factor))
 
@@ -42,7 +42,7 @@ def test_replicas_of_a_partition_are_on_different_brokers_and_on_as_many_racks_a
     cluster: tuple[dict[int, str | None], int, int],
 ) -> None:
     racks, partitions, factor = cluster
-    for replicas in assign_replicas(racks, partitions, factor).values():
+    for replicas in assign_replicas(racks, partitions, factor):
         assert len(set(replicas)) == factor
         used = Counter(racks[r] for r in replicas)
         assert len(used) == min(factor, len(set(racks.values())))
@@ -50,7 +50,7 @@ def test_replicas_of_a_partition_are_on_different_brokers_and_on_as_many_racks_a
 
 def test_leaders_are_spread_evenly_with_racks_too() -> None:
     racks: dict[int, str | None] = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
-    leaders = Counter(replicas[0] for replicas in assign_replicas(racks, 12, 3).values())
+    leaders = Counter(replicas[0] for replicas in assign_replicas(racks, 12, 3))
     assert set(leaders.values()) == {2}
 
 
@@ -67,7 +67,7 @@ def test_small_topics_do_not_all_prefer_the_first_broker() -> None:
     assignments: list[dict[int, tuple[int, ...]]] = []
     for _ in range(6):
         start = PreferredCounts(cluster, assignments).start()
-        assignments.append(assign_replicas(cluster, 1, 2, start))
+        assignments.append(dict(enumerate(assign_replicas(cluster, 1, 2, start))))
     assert Counter(a[0][0] for a in assignments) == {1: 2, 2: 2, 3: 2}
 
 
