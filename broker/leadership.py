@@ -8,8 +8,12 @@ Its rules, with their numbers in the safety text:
   committed ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
 * One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink
   counts only once ZooKeeper has it.
-* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above both the HW and the start
-  of this epoch (KAFKA-7128), while its broker lives.
+* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above the HW, the start of this
+  epoch (KAFKA-7128) and the *quorum offset*, while its broker lives. The quorum offset is where HW would be if the
+  minimum did not hold it: below the minimum HW proves nothing, and who joined by it could be far behind, lead after an
+  orderly stop, and have the only whole log cut. A leader that is alone in sync is its own quorum, so a newcomer has to
+  reach its log's end once. From then on it belongs to the quorum, which stands still until it arrives there: a busy
+  leader is reached at the newcomer's next fetch, however much was appended meanwhile.
 * A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
   never removed while nothing is written (11).
 """
@@ -101,6 +105,7 @@ class Leadership:
     zk_version: int
     high_watermark: int
     min_insync_replicas: int
+    lag_time_max_s: float
     leading_since_offset: int
     """Where the log ended when this broker began to lead without interruption. Until HW is there, what a predecessor
     has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
@@ -110,6 +115,8 @@ class Leadership:
     """ZooKeeper holds another leader or epoch: propose nothing, keep the union, wait for LeaderAndIsr."""
     quorum: list[FollowerProgress] = field(default_factory=list)
     """The followers that HW waits for; derived from `maximal_isr` and the joining, kept since it is read per fetch."""
+    quorum_offset: int = 0
+    """The smallest LEO that the quorum has had in this epoch; as HW, it never goes back, but no minimum holds it."""
 
     @classmethod
     def begin(
@@ -124,6 +131,7 @@ class Leadership:
         isr: Iterable[int],
         zk_version: int,
         min_insync_replicas: int,
+        lag_time_max_s: float,
         now: float,
         predecessor: Leadership | None = None,
     ) -> Leadership:
@@ -143,13 +151,14 @@ class Leadership:
             zk_version=zk_version,
             high_watermark=high_watermark,
             min_insync_replicas=min_insync_replicas,
+            lag_time_max_s=lag_time_max_s,
             leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
         )
         for replica in leadership.replicas:
             if replica != broker_id:
                 caught_up_at = now if replica in isr_members else NEVER
                 leadership.followers[replica] = FollowerProgress(replica, caught_up_at=caught_up_at)
-        leadership.rebuild_quorum(log_end_offset, now, 0.0)
+        leadership.rebuild_quorum(log_end_offset, now)
         return leadership
 
     # --- what is committed -------------------------------------------------------------------------------------
@@ -169,18 +178,18 @@ class Leadership:
     def has_enough_replicas(self) -> bool:
         return len(self.isr) >= self.required_isr_size
 
-    def rebuild_quorum(self, log_end_offset: int, now: float, lag_time_max_s: float) -> None:
+    def rebuild_quorum(self, log_end_offset: int, now: float) -> None:
         """Derive `quorum` anew: after every change of ISR or proposal, and now and then for who stopped fetching."""
         maximal = self.maximal_isr
         self.quorum = [
             progress
             for progress in self.followers.values()
-            if progress.broker_id in maximal or self._is_joining(progress, log_end_offset, now, lag_time_max_s)
+            if progress.broker_id in maximal or self._is_joining(progress, log_end_offset, now)
         ]
 
-    def _is_joining(self, progress: FollowerProgress, log_end_offset: int, now: float, lag_time_max_s: float) -> bool:
+    def _is_joining(self, progress: FollowerProgress, log_end_offset: int, now: float) -> bool:
         return progress.log_end_offset >= self.epoch_start_offset and progress.is_caught_up(
-            log_end_offset, now, lag_time_max_s
+            log_end_offset, now, self.lag_time_max_s
         )
 
     def advance_high_watermark(self, log_end_offset: int) -> bool:
@@ -189,6 +198,8 @@ class Leadership:
         for progress in self.quorum:
             if progress.log_end_offset < candidate:
                 candidate = progress.log_end_offset
+        if candidate > self.quorum_offset:
+            self.quorum_offset = candidate
         if candidate <= self.high_watermark or not self.has_enough_replicas:
             return False
         assert candidate <= log_end_offset, "HW above LEO"
@@ -205,7 +216,7 @@ class Leadership:
             # Another life of that broker: what the last one had proves nothing.
             progress.caught_up_at = progress.last_fetch_at = NEVER
         progress.record_fetch(fetch_offset, log_end_offset, incarnation, now)
-        if fetch_offset >= log_end_offset and progress not in self.quorum and fetch_offset >= self.epoch_start_offset:
+        if progress not in self.quorum and self._is_joining(progress, log_end_offset, now):
             self.quorum.append(progress)
         return self.advance_high_watermark(log_end_offset)
 
@@ -217,6 +228,7 @@ class Leadership:
             and not self.frozen
             and progress.broker_id not in self.isr
             and progress.log_end_offset >= self.high_watermark
+            and progress.log_end_offset >= self.quorum_offset
             and progress.log_end_offset >= self.epoch_start_offset
         )
 
@@ -230,7 +242,7 @@ class Leadership:
             self.quorum.append(progress)
         return self.proposal
 
-    def propose_shrink(self, log_end_offset: int, now: float, lag_time_max_s: float) -> IsrProposal | None:
+    def propose_shrink(self, log_end_offset: int, now: float) -> IsrProposal | None:
         """Propose to remove who lags, if anybody does and nothing is in flight.
 
         A follower that sits at the LEO stays, alive or not: a dead broker is the controller's to remove, with a new
@@ -241,7 +253,8 @@ class Leadership:
         lagging = {
             member
             for member in self.isr
-            if member != self.broker_id and not self.followers[member].is_caught_up(log_end_offset, now, lag_time_max_s)
+            if member != self.broker_id
+            and not self.followers[member].is_caught_up(log_end_offset, now, self.lag_time_max_s)
         }
         if not lagging:
             return None

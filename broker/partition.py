@@ -147,30 +147,30 @@ class Partition:
             return EpochEndOffset(epoch, end_offset)
         return None
 
-    def check_in_sync(self, now: float, lag_time_max_s: float) -> bool:
+    def check_in_sync(self, now: float) -> bool:
         """Periodic: propose to remove who lags; forget outsiders that stopped catching up. Whether HW advanced."""
         leadership = self.leadership
         if leadership is None:
             return False
         log_end_offset = self.log.log_end_offset
-        proposal = leadership.propose_shrink(log_end_offset, now, lag_time_max_s)
+        proposal = leadership.propose_shrink(log_end_offset, now)
         if proposal is not None:
             self.propose(self, proposal)
-        leadership.rebuild_quorum(log_end_offset, now, lag_time_max_s)
+        leadership.rebuild_quorum(log_end_offset, now)
         return self._advance_and_complete()
 
-    def isr_committed(self, isr: Iterable[int], zk_version: int, now: float, lag_time_max_s: float) -> bool:
+    def isr_committed(self, isr: Iterable[int], zk_version: int, now: float) -> bool:
         """ZooKeeper holds this ISR for our leader epoch. Returns whether HW advanced."""
         assert self.leadership is not None
         self.leadership.commit(isr, zk_version)
-        self.leadership.rebuild_quorum(self.log.log_end_offset, now, lag_time_max_s)
+        self.leadership.rebuild_quorum(self.log.log_end_offset, now)
         return self._advance_and_complete()
 
-    def isr_rejected(self, now: float, lag_time_max_s: float) -> bool:
+    def isr_rejected(self, now: float) -> bool:
         """Our proposal was certainly not written. Returns whether HW advanced."""
         assert self.leadership is not None
         self.leadership.reject()
-        self.leadership.rebuild_quorum(self.log.log_end_offset, now, lag_time_max_s)
+        self.leadership.rebuild_quorum(self.log.log_end_offset, now)
         return self._advance_and_complete()
 
     def set_config(self, config: TopicConfig) -> bool:
@@ -190,7 +190,7 @@ class Partition:
 
     # --- role changes ------------------------------------------------------------------------------------------
 
-    def become_leader(self, state: LeaderAndIsrPartitionState, now: float) -> None:
+    def become_leader(self, state: LeaderAndIsrPartitionState, lag_time_max_s: float, now: float) -> None:
         """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (5).
 
         Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (15).
@@ -209,6 +209,7 @@ class Partition:
             isr=state.isr,
             zk_version=state.partition_epoch,
             min_insync_replicas=self.config.min_insync_replicas,
+            lag_time_max_s=lag_time_max_s,
             now=now,
             predecessor=self.leadership,
         )

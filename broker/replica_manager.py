@@ -247,9 +247,9 @@ class ReplicaManager:
             leadership.freeze()
             return
         if outcome.isr is None:
-            advanced = partition.isr_rejected(self.now(), self.lag_time_max_s)
+            advanced = partition.isr_rejected(self.now())
         else:
-            advanced = partition.isr_committed(outcome.isr, outcome.zk_version, self.now(), self.lag_time_max_s)
+            advanced = partition.isr_committed(outcome.isr, outcome.zk_version, self.now())
         if advanced:
             self.high_watermark_advanced(partition)
             self.end_of_burst()
@@ -279,7 +279,7 @@ class ReplicaManager:
             await trio.sleep(self.lag_time_max_s / 2)
             now = self.now()
             for count, partition in enumerate(list(self.partitions.values())):
-                if partition.check_in_sync(now, self.lag_time_max_s):
+                if partition.check_in_sync(now):
                     self.high_watermark_advanced(partition)
                 if count % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                     await trio.lowlevel.checkpoint()

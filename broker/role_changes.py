@@ -168,7 +168,7 @@ class RoleChanges:
                 )
             was_leading = partition.leadership is not None
             if state.leader == self._replicas.broker_id:
-                partition.become_leader(state, self._replicas.now())
+                partition.become_leader(state, self._replicas.lag_time_max_s, self._replicas.now())
             else:
                 partition.become_follower(state)
         except OutOfDescriptors as error:  # nothing has failed: any other code makes the controller say it again

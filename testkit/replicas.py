@@ -262,8 +262,7 @@ class ScriptedReplicas:
 
     def check_isrs(self, name: str) -> None:
         """The periodic look for followers that lag."""
-        partition, replicas = self.partition(name), self._brokers[name].replicas
-        partition.check_in_sync(replicas.now(), replicas.lag_time_max_s)
+        self.partition(name).check_in_sync(self._brokers[name].replicas.now())
 
     # --- clients and followers -----------------------------------------------------------------------------------
 

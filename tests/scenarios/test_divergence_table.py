@@ -65,7 +65,7 @@ def a_partition(broker_id: int, history: Epochs, high_watermark: int, leader_epo
     )
     state = LeaderAndIsrPartitionState(0, 1, LEADER, leader_epoch, [LEADER, FOLLOWER], 0, [LEADER, FOLLOWER])
     if broker_id == LEADER:
-        partition.become_leader(state, 0.0)
+        partition.become_leader(state, 30.0, 0.0)
     else:
         partition.become_follower(state)
     return partition

@@ -52,6 +52,13 @@ MUTANTS = [
         (OF_REPLICATION, "test_r5_"),
     ),
     Mutant(
+        "who joins below the minimum is measured by a high watermark that stands still",
+        "broker/leadership.py",
+        "            and progress.log_end_offset >= self.quorum_offset\n",
+        "",
+        (OF_REPLICATION, "test_below_the_minimum_"),
+    ),
+    Mutant(
         "the high watermark over the committed ISR only",
         "broker/leadership.py",
         "        return frozenset(self.isr) | frozenset(proposed)\n",

@@ -12,7 +12,7 @@ from strandline.storage.log_check import check_directories
 from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.inspection import read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 from strandline.testkit.storage_site import FixedClock, SmallLogConfig
 
 DAMAGED = 2
@@ -55,6 +55,52 @@ async def test_a_broker_that_hears_nothing_keeps_nobody_from_stopping(autojump_c
         with trio.fail_after(5):
             await cluster.stop(1)
         assert cluster.leader(T0) == 2
+
+
+@pytest.mark.parametrize("min_insync_replicas", [2, 3])
+async def test_what_a_leader_wrote_while_it_was_alone_is_there_after_it_stopped_in_order(
+    min_insync_replicas: int, autojump_clock
+) -> None:
+    """Nothing of it is committed, and yet nobody who lacks it may be handed the leadership."""
+    async with cluster_with_topic([1, 2, 3], min_insync_replicas=min_insync_replicas) as (cluster, _, ledger):
+        async with cluster.producer(acks=1) as producer:
+            await ledger.produce(producer, T0, numbered("together", 3))
+            await cluster.until(
+                lambda: all(log.log_end_offset == 3 for log in cluster.logs(T0).values()), "all have it"
+            )
+            for other in (2, 3):
+                cluster.cut_both(1, other)
+                cluster.network.link("broker-1", f"broker-{other}").bytes_per_s = 50_000
+            await trio.sleep(1)
+            await ledger.produce(producer, T0, numbered("alone", 3000))
+            await cluster.until(lambda: cluster.isr(T0) == [1], "the leader is alone")
+        for other in (2, 3):
+            cluster.heal(1, other)
+        await trio.sleep(0.3)
+        await cluster.stop(1)
+        await cluster.start_broker(1)
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_over_a_slow_link_a_follower_does_not_leave_and_join_again_and_again(autojump_clock) -> None:
+    """It may join where it keeps up, not wherever the high watermark happens to stand."""
+    async with cluster_with_topic([1, 2]) as (cluster, producer, ledger), trio.open_nursery() as nursery:
+        cluster.network.link("broker-1", "broker-2").bytes_per_s = 10_000
+
+        async def load() -> None:
+            async with cluster.producer(acks=1, linger_ms=10) as unacknowledged:
+                for number in range(540):
+                    for value in numbered(f"fast-{number}", 10):
+                        await unacknowledged.send(T0.topic, value * 20, partition=0)
+                    await trio.sleep(0.1)
+
+        nursery.start_soon(load)
+        await trio.sleep(54)
+        changes = [line for line in cluster.history if '"isr changed"' in line]
+        assert len(changes) <= 2, changes
+        cluster.network.link("broker-1", "broker-2").bytes_per_s = None
+        await ledger.produce(producer, T0, numbered("after", 8))
+        await check_at_the_end(cluster, ledger, [1, 2])
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])

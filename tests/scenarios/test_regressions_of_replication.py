@@ -6,11 +6,14 @@ older epoch (KIP-320). Numbers as in the safety text.
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from strandline.protocol.errors import ErrorCode
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.replicas import ScriptedReplicas
+
+LAG_TIME_DEFAULT_S = 30.0
 
 
 def fill(cluster: ScriptedReplicas, leader: str, count: int, prefix: str) -> None:
@@ -138,6 +141,34 @@ async def test_r6_an_outsider_that_fell_behind_before_it_was_proposed_holds_nobo
     cluster.fetch("B")
     assert ack.error_code == 0
     assert cluster.proposal("A") is None
+
+
+@pytest.mark.parametrize("in_sync", ["A", "AC"])
+async def test_below_the_minimum_a_follower_joins_only_with_what_all_in_sync_have(in_sync, autojump_clock) -> None:
+    """The high watermark stands still at 3: it is no proof of anything."""
+    cluster = await ScriptedReplicas.start("ABC", min_insync_replicas="3")
+    await cluster.lead("A", epoch=0)
+    fill(cluster, "A", 3, "known")
+    cluster.catch_up("BC")
+    await trio.sleep(LAG_TIME_DEFAULT_S + 1)
+    fill(cluster, "A", 1, "unseen")
+    cluster.catch_up(in_sync.replace("A", ""))
+    cluster.check_isrs("A")
+    cluster.accept("A")
+    assert cluster.isr("A") == in_sync
+    fill(cluster, "A", 30, "below-the-minimum")
+    cluster.catch_up(in_sync.replace("A", ""))
+    question = cluster.ask("B")
+    answer = cluster.answer("A", question)
+    assert (cluster.leo("B"), cluster.hw("A")) == (3, 3)
+    assert cluster.proposal("A") is None, "B lacks what would be committed if the minimum were smaller"
+    cluster.take(question, answer)
+    cluster.fetch("B")
+    assert cluster.proposal("A") is not None
+    cluster.accept("A")
+    await cluster.lead("B", epoch=1)
+    cluster.catch_up("AC")
+    assert all(len(cluster.values(name)) == 34 for name in "ABC")
 
 
 async def test_r22_a_fetch_of_an_older_epoch_moves_nothing(autojump_clock) -> None:

@@ -29,6 +29,7 @@ def leading(
         isr=isr,
         zk_version=7,
         min_insync_replicas=min_isr,
+        lag_time_max_s=LAG_S,
         now=100.0,
     )
 
@@ -68,11 +69,11 @@ def test_a_proposed_member_counts_for_the_high_watermark_before_zookeeper_has_it
 def test_a_shrink_frees_the_high_watermark_only_once_zookeeper_has_it() -> None:
     leadership = leading()
     fetch(leadership, 2, 10, leo=10, now=131.0)
-    proposal = leadership.propose_shrink(10, now=140.0, lag_time_max_s=LAG_S)
+    proposal = leadership.propose_shrink(10, now=140.0)
     assert proposal == IsrProposal(Proposal.SHRINK, (1, 2), 7)
     assert not leadership.advance_high_watermark(10)
     leadership.commit((1, 2), 8)
-    leadership.rebuild_quorum(10, 140.0, LAG_S)
+    leadership.rebuild_quorum(10, 140.0)
     assert leadership.advance_high_watermark(10)
 
 
@@ -102,6 +103,56 @@ def test_a_follower_joins_only_from_the_high_watermark_and_the_epochs_start_on(o
     assert leadership.wants_to_expand(leadership.followers[3]) is may_join
 
 
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "offset", "may_join"),
+    [
+        ((1,), 2, 3, False),
+        ((1,), 2, 2999, False),
+        ((1,), 2, 3000, True),
+        ((1, 2), 3, 1999, False),
+        ((1, 2), 3, 2000, True),
+        ((1,), 1, 2999, False),
+    ],
+    ids=[
+        "leader alone, far behind",
+        "leader alone, one behind",
+        "leader alone, at its end",
+        "another in sync, behind it",
+        "another in sync, level with it",
+        "nothing holds the HW",
+    ],
+)
+def test_below_the_minimum_a_newcomer_has_to_reach_what_all_in_sync_replicas_have(
+    isr: tuple[int, ...], min_isr: int, offset: int, may_join: bool
+) -> None:
+    leadership = leading(isr=isr, min_isr=min_isr)
+    fetch(leadership, 2, 2000, leo=3000)
+    fetch(leadership, 3, offset, leo=3000)
+    assert leadership.wants_to_expand(leadership.followers[3]) is may_join
+
+
+def test_a_newcomer_reaches_a_busy_leader_below_the_minimum() -> None:
+    leadership = leading(isr=(1,), min_isr=2)
+    joined_at_step = None
+    for step in range(10):
+        leo = (step + 1) * 1000  # every fetch brings all that was there, and finds a thousand more
+        leadership.advance_high_watermark(leo)
+        fetch(leadership, 2, step * 1000, leo, now=100.0 + step)
+        if leadership.wants_to_expand(leadership.followers[2]):
+            joined_at_step = step
+            break
+    assert joined_at_step == 2
+
+
+def test_a_newcomer_that_takes_longer_than_the_lag_time_for_one_fetch_does_not_keep_up() -> None:
+    leadership = leading(isr=(1,), min_isr=2)
+    for step in range(10):
+        leo = (step + 1) * 1000
+        leadership.advance_high_watermark(leo)
+        fetch(leadership, 2, step * 1000, leo, now=100.0 + step * (LAG_S + 1))
+        assert not leadership.wants_to_expand(leadership.followers[2])
+
+
 def test_a_follower_that_has_not_fetched_in_this_epoch_does_not_join() -> None:
     leadership = leading(isr=(1, 2))
     assert not leadership.wants_to_expand(leadership.followers[3])
@@ -113,7 +164,7 @@ def test_one_change_is_in_flight_at_a_time() -> None:
     fetch(leadership, 3, 0, leo=0)
     leadership.propose_expand(leadership.followers[2])
     assert not leadership.wants_to_expand(leadership.followers[3])
-    assert leadership.propose_shrink(0, now=1000.0, lag_time_max_s=LAG_S) is None
+    assert leadership.propose_shrink(0, now=1000.0) is None
 
 
 def test_a_frozen_leader_proposes_nothing_and_keeps_the_union_as_quorum() -> None:
@@ -124,7 +175,7 @@ def test_a_frozen_leader_proposes_nothing_and_keeps_the_union_as_quorum() -> Non
     fetch(leadership, 2, 10, leo=10)
     assert leadership.maximal_isr == {1, 2, 3}
     assert leadership.high_watermark == 0
-    assert leadership.propose_shrink(10, now=1000.0, lag_time_max_s=LAG_S) is None
+    assert leadership.propose_shrink(10, now=1000.0) is None
 
 
 def test_a_rejected_joiner_no_longer_holds_the_high_watermark_back() -> None:
@@ -133,7 +184,7 @@ def test_a_rejected_joiner_no_longer_holds_the_high_watermark_back() -> None:
     leadership.propose_expand(leadership.followers[3])
     fetch(leadership, 2, 10, leo=10)
     leadership.reject()
-    leadership.rebuild_quorum(10, 102.0, LAG_S)
+    leadership.rebuild_quorum(10, 102.0)
     assert leadership.advance_high_watermark(10)
 
 
@@ -142,7 +193,7 @@ def test_the_high_watermark_waits_for_an_outsider_that_has_just_caught_up() -> N
     fetch(leadership, 3, 0, leo=0)
     fetch(leadership, 2, 10, leo=10)
     assert leadership.high_watermark == 0
-    leadership.rebuild_quorum(10, 102.0 + LAG_S, LAG_S)
+    leadership.rebuild_quorum(10, 102.0 + LAG_S)
     assert leadership.advance_high_watermark(10), "it has stopped fetching since"
 
 
@@ -151,7 +202,7 @@ def test_a_restarted_outsider_is_not_waited_for_because_of_its_past_life() -> No
     fetch(leadership, 3, 0, leo=0)
     fetch(leadership, 2, 10, leo=10)
     leadership.record_fetch(leadership.followers[3], 0, 10, incarnation=2, now=102.0)
-    leadership.rebuild_quorum(10, 102.0, LAG_S)
+    leadership.rebuild_quorum(10, 102.0)
     assert leadership.advance_high_watermark(10)
 
 
@@ -159,20 +210,20 @@ def test_an_idle_follower_at_the_end_of_the_log_is_never_removed() -> None:
     leadership = leading()
     fetch(leadership, 2, 10, leo=10)
     fetch(leadership, 3, 10, leo=10)
-    assert leadership.propose_shrink(10, now=10_000.0, lag_time_max_s=LAG_S) is None
+    assert leadership.propose_shrink(10, now=10_000.0) is None
 
 
 def test_a_follower_always_one_batch_behind_on_a_busy_partition_stays() -> None:
     leadership = leading(isr=(1, 2), replicas=(1, 2))
     for step in range(100):
         fetch(leadership, 2, step * 10, leo=step * 10 + 10, now=100.0 + step)
-    assert leadership.propose_shrink(1000, now=201.0, lag_time_max_s=LAG_S) is None
+    assert leadership.propose_shrink(1000, now=201.0) is None
 
 
 def test_members_get_a_full_lag_time_after_an_election_before_they_are_removed() -> None:
     leadership = leading(leo=10)
-    assert leadership.propose_shrink(10, now=129.0, lag_time_max_s=LAG_S) is None
-    proposal = leadership.propose_shrink(10, now=131.0, lag_time_max_s=LAG_S)
+    assert leadership.propose_shrink(10, now=129.0) is None
+    proposal = leadership.propose_shrink(10, now=131.0)
     assert proposal is not None
     assert proposal.isr == (1,)
 
@@ -185,10 +236,12 @@ def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monoton
     steps: list[tuple[int, int]], isr: tuple[int, ...], min_isr: int
 ) -> None:
     leadership = leading(isr=isr, min_isr=min_isr)
-    leo, before = 50, 0
+    leo, before, shared = 50, 0, 0
     for now, (broker_id, offset) in enumerate(steps):
         advanced = fetch(leadership, broker_id, offset, leo, now=float(now + 200))
         progress = leadership.followers[broker_id]
+        in_sync = [leadership.followers[m].log_end_offset for m in leadership.maximal_isr if m != 1]
+        shared = max(shared, min(in_sync, default=leo))
         if leadership.high_watermark > before:
             members = [leadership.followers[m].log_end_offset for m in leadership.maximal_isr if m != 1]
             assert all(leadership.high_watermark <= end for end in members)
@@ -196,5 +249,6 @@ def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monoton
         assert leadership.high_watermark >= before
         before = leadership.high_watermark
         if progress.broker_id not in leadership.isr and leadership.wants_to_expand(progress):
+            assert progress.log_end_offset >= shared, "whoever joins has what all in sync had"
             proposal = leadership.propose_expand(progress)
             leadership.commit(proposal.isr, leadership.zk_version + 1)
