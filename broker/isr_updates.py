@@ -1,12 +1,14 @@
 """ISR changes on their way to ZooKeeper: conditional writes, pipelined in waves, announced to the controller.
 
-    proposal ─> [check incarnation of who joins, set state at the known version] ─> applied | refused | unknown
+    proposal ─> [check incarnation of who joins, and the topic; set state at its version] ─> applied | refused | unknown
 
 * Never an unconditional write; the version is the one the leader holds (12).
 * No answer (connection lost, session expired), or one that says nothing of the state (a server that cannot do it now):
   repeat the identical conditional write, since it may have been applied.
 * BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.
   Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
+* The topic's id has no znode: the topic is gone, or another one has its name. Freeze; versions alone cannot tell, they
+  begin at 0 again.
 * The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped (10, KIP-903).
 """
 
@@ -27,8 +29,10 @@ from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     LogDirEventNotificationZnode,
     PartitionStateZnode,
+    TopicIdZnode,
 )
 from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
     BadVersion,
     Check,
     ConnectionLost,
@@ -137,6 +141,7 @@ class IsrUpdates:
             Check(BrokerIncarnationZnode.path(broker_id), incarnation)
             for broker_id, incarnation in proposal.added.items()
         ]
+        checks.append(Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION))
         return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
 
     async def _outcome(
@@ -159,7 +164,7 @@ class IsrUpdates:
             case TransactionFailed(cause=BadVersion()):
                 return await self._read_back(partition, proposal)
             case TransactionFailed(cause=NoNode()):
-                self._log.warning("isr state is gone", partition=name)
+                self._log.warning("isr state or its topic is gone", partition=name)
                 return IsrOutcome(frozen=True)
         if not isinstance(result, ConnectionLost | SessionExpired):
             self._limited.warning(

@@ -31,7 +31,9 @@ from strandline.protocol.znodes import (
     PartitionStateZnode,
 )
 from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
     BadVersion,
+    Check,
     ConnectionLost,
     Coordination,
     CoordinationError,
@@ -228,13 +230,14 @@ class Registration:
         ]
         left: list[str] = []
         while paths:
+            lives = await self._lives(topics)  # before the states: a topic that is made anew in between has another id
             znodes = await self._coordination.get_many(paths)
             writes = [
-                (path, write)
+                (path, [*lives[path.split("/")[3]], write])
                 for path, znode in zip(paths, znodes, strict=True)
                 if znode is not None and (write := self._without_me(path, znode)) is not None
             ]
-            results = await self._coordination.multi_many([[write] for _, write in writes])
+            results = await self._coordination.multi_many([write for _, write in writes])
             paths = [
                 path for (path, _), result in zip(writes, results, strict=True) if isinstance(result, CoordinationError)
             ]
@@ -243,6 +246,19 @@ class Registration:
                 await trio.sleep(RETRY_DELAY_S)
         if left:
             self._log.warning("left isrs after possible data loss", partitions=len(left))
+
+    async def _lives(self, topics: Sequence[str]) -> dict[str, list[Operation]]:
+        """Topic → the check that it is still this one, by the znode named by its id. One that another tool made, and no
+        controller of ours has seen yet, has none."""
+        below = await self._coordination.children_many([f"{TOPICS_PATH}/{topic}" for topic in topics])
+        return {
+            topic: [
+                Check(f"{TOPICS_PATH}/{topic}/{child}", MATCH_ANY_VERSION)
+                for child in children or ()
+                if child != "partitions"
+            ]
+            for topic, children in zip(topics, below, strict=True)
+        }
 
     def _without_me(self, path: str, znode: Znode) -> Operation | None:
         try:

@@ -69,7 +69,7 @@ class ControllerRequests:
             plans = planner.plans
             if not request.validate_only:
                 for name, plan in plans.items():
-                    if isinstance(plan, Topic) and not await term.store.create_topic(plan, configs[name]):
+                    if isinstance(plan, Topic) and not await term.topic_store.create(plan, configs[name]):
                         plans[name] = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
                 await term.topic_changes.on_topics()
             return plans, term.outbox.mark()

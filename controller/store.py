@@ -4,7 +4,8 @@ Rules:
 * Every write is a transaction that first checks the version of `/controller_epoch` (safety.md 26): once another
   controller was elected, nothing of this one is applied and `ControllerFenced` is raised.
 * A partition state is written with the version that was read; a state that moved meanwhile is read again and handed
-  back (never a blind write, safety.md 12).
+  back (never a blind write, safety.md 12). That the version is not one of a topic made anew under the same name needs
+  no check here: only a controller removes topics, in the turn of its events and under its epoch.
 * A znode that cannot be understood is reported and left out; it never stops the controller. Which those are is kept, so
   that they are read again once an operator may have mended them.
 """
@@ -15,14 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import msgspec
 import structlog
 
 from strandline.controller import state_znodes
-from strandline.controller.context import LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.context import LeaderAndIsr, LiveBroker
 from strandline.controller.planner import PartitionChange
 from strandline.protocol import znodes
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.coordination import (
     BadVersion,
     Check,
@@ -80,7 +80,6 @@ class ClusterStore:
         self._inter_broker_listener = inter_broker_listener
         self._log = log
         self.unreadable_states: dict[TopicPartition, None] = {}
-        self.unreadable_topics: dict[str, None] = {}
 
     # --- Reading -----------------------------------------------------------------------------------------------
 
@@ -136,25 +135,6 @@ class ClusterStore:
             registration.lossy_start,
             registration.started_epoch,
         )
-
-    async def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """By name; those that are gone or cannot be read are left out. A topic without an id (made by other tools)
-        comes with `NO_TOPIC_ID`."""
-        found = await self._coordination.get_many([znodes.TopicZnode.path(name) for name in names])
-        topics = {}
-        for name, znode in zip(names, found, strict=True):
-            self.unreadable_topics.pop(name, None)
-            if znode is None:
-                continue
-            try:
-                decoded = znodes.TopicZnode.decode(znodes.TopicZnode.path(name), znode.data)
-            except znodes.InvalidZnode as error:
-                self.unreadable_topics[name] = None
-                self._log.error("topic left out: its znode cannot be read", topic=name, error=str(error))
-                continue
-            assignment = {partition: tuple(replicas) for partition, replicas in decoded.partitions.items()}
-            topics[name] = Topic(name, decoded.topic_id or NO_TOPIC_ID, assignment)
-        return topics
 
     async def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """Partition states that are there and can be read."""
@@ -220,10 +200,25 @@ class ClusterStore:
 
     async def fenced(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """One transaction under the epoch check. TransactionFailed counts `operations` from 0; ControllerFenced."""
-        try:
-            return (await self._coordination.multi([self._fence, *operations]))[1:]
-        except TransactionFailed as error:
-            raise self._unfenced(error) from error
+        [outcome] = await self.fenced_many([operations])
+        if isinstance(outcome, TransactionFailed):
+            raise outcome
+        return outcome
+
+    async def fenced_many(
+        self, transactions: Sequence[Sequence[Operation]]
+    ) -> list[list[OperationResult] | TransactionFailed]:
+        """Transactions under the epoch check, as one wave; each ends by itself. Raises what leaves it
+        unknown what was written: the event is repeated from what ZooKeeper says then."""
+        outcomes: list[list[OperationResult] | TransactionFailed] = []
+        for outcome in await self._coordination.multi_many([[self._fence, *one] for one in transactions]):
+            if isinstance(outcome, TransactionFailed):
+                outcomes.append(self._unfenced(outcome))
+            elif isinstance(outcome, CoordinationError):
+                raise outcome
+            else:
+                outcomes.append(outcome[1:])
+        return outcomes
 
     async def check_fence(self) -> None:
         """ControllerFenced if another controller was elected."""
@@ -262,26 +257,18 @@ class ClusterStore:
     ) -> list[PartitionChange]:
         """One wave; fills `result.written`, returns the changes of the transactions that failed."""
         groups = [changes[i : i + TRANSACTION_PARTITIONS] for i in range(0, len(changes), TRANSACTION_PARTITIONS)]
-        transactions: list[list[Operation]] = []
-        for group in groups:
-            operations: list[Operation] = [self._fence]
-            for change in group:
-                operations += _operations(change, directories)
-            transactions.append(operations)
+        transactions: list[list[Operation]] = [
+            [operation for change in group for operation in _operations(change, directories)] for group in groups
+        ]
         failed: list[PartitionChange] = []
-        for group, operations, outcome in zip(
-            groups, transactions, await self._coordination.multi_many(transactions), strict=True
-        ):
+        for group, operations, outcome in zip(groups, transactions, await self.fenced_many(transactions), strict=True):
             if isinstance(outcome, TransactionFailed):
-                self._unfenced(outcome)
                 failed += group
-            elif isinstance(outcome, CoordinationError):
-                raise outcome  # ambiguous or gone: the event is repeated from what ZooKeeper says then
-            else:
-                stats = [o for op, o in zip(operations, outcome, strict=True) if not _is_directory(op)][1:]
-                for change, stat in zip(group, stats, strict=True):
-                    mzxid = stat.mzxid if isinstance(stat, ZnodeStat) else 0
-                    result.written[change.topic_partition] = replace(change.after, mzxid=mzxid)
+                continue
+            stats = [o for op, o in zip(operations, outcome, strict=True) if not _is_directory(op)]
+            for change, stat in zip(group, stats, strict=True):
+                mzxid = stat.mzxid if isinstance(stat, ZnodeStat) else 0
+                result.written[change.topic_partition] = replace(change.after, mzxid=mzxid)
         return failed
 
     async def _directories(self, creations: Iterable[PartitionChange]) -> set[str]:
@@ -303,8 +290,8 @@ class ClusterStore:
             if await self._coordination.exists(path) is None:
                 raise error.cause from error
 
-    async def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete znodes, in this order, under the epoch check; those that are gone already are fine."""
+    async def delete_all(self, paths: Sequence[str], *, under: Sequence[Check] = ()) -> None:
+        """Delete znodes, in this order, under the epoch check and `under`; those that are gone already are fine."""
         pending = list(paths)
         for _ in range(MAX_ROUNDS):
             if not pending:
@@ -312,61 +299,14 @@ class ClusterStore:
             slices = [pending[i : i + TRANSACTION_PARTITIONS] for i in range(0, len(pending), TRANSACTION_PARTITIONS)]
             for part in slices:
                 try:
-                    await self.fenced([Delete(path) for path in part])
+                    await self.fenced([*under, *(Delete(path) for path in part)])
                 except TransactionFailed as error:
-                    if not isinstance(error.cause, NoNode):
+                    if not isinstance(error.cause, NoNode) or error.index < len(under):
                         raise error.cause from error
                     break
             found = await self._coordination.get_many(pending)
             pending = [path for path, znode in zip(pending, found, strict=True) if znode is not None]
         raise TooManyConflicts(f"{len(pending)} znodes could not be deleted, first {pending[0]}")
-
-    async def remove_topic(self, name: str) -> None:
-        """Everything of a topic: states first, then, in one transaction, configuration, the topic and the request to
-        delete it, so that the intent stands until the last of it is gone. May be repeated from any point."""
-        topic_path = znodes.TopicZnode.path(name)
-        folder = f"{topic_path}/partitions"
-        partitions = [f"{folder}/{child}" for child in (await self._coordination.children_many([folder]))[0] or ()]
-        below = await self._coordination.children_many(partitions)
-        doomed = []
-        for partition, children in zip(partitions, below, strict=True):
-            doomed += [f"{partition}/{child}" for child in children or ()] + [partition]
-        await self.delete_all(doomed)
-        last = [folder, topic_path, znodes.ConfigZnode.path(name), znodes.DeleteTopicZnode.path(name)]
-        found = await self._coordination.get_many(last)
-        await self.fenced([Delete(path) for path, znode in zip(last, found, strict=True) if znode is not None])
-
-    async def create_topic(self, topic: Topic, configs: dict[str, str]) -> bool:
-        """Configuration and topic in one transaction. False if there is another topic of that name."""
-        path, config_path = znodes.TopicZnode.path(topic.name), znodes.ConfigZnode.path(topic.name)
-        config = znodes.ConfigZnode(configs).encode()
-        data = znodes.TopicZnode(topic.topic_id, {p: list(r) for p, r in topic.assignment.items()}).encode()
-        for _ in range(MAX_ROUNDS):
-            existing, left_over = await self._coordination.get_many([path, config_path])
-            if existing is not None:
-                # After an ambiguous answer: it is ours if it has the id that nobody else could have drawn.
-                return znodes.TopicZnode.decode(path, existing.data).topic_id == topic.topic_id
-            try:
-                await self.fenced(
-                    [
-                        Create(config_path, config)
-                        if left_over is None
-                        else SetData(config_path, config, left_over.stat.version),
-                        Create(path, data),
-                    ]
-                )
-                return True
-            except TransactionFailed:
-                continue
-        raise TooManyConflicts(f"topic {topic.name} could not be created: its znodes keep changing")
-
-    async def assign_topic_id(self, topic: Topic, topic_id: TopicId) -> Topic:
-        """Give an id to a topic that another tool made without one."""
-        path = znodes.TopicZnode.path(topic.name)
-        znode = await self._coordination.get(path)
-        named = msgspec.structs.replace(znodes.TopicZnode.decode(path, znode.data), topic_id=topic_id)
-        await self.fenced([SetData(path, named.encode(), znode.stat.version)])
-        return replace(topic, topic_id=topic_id)
 
     @staticmethod
     def _unfenced(error: TransactionFailed) -> TransactionFailed:

@@ -31,6 +31,7 @@ from strandline.controller.requests import ControllerRequests
 from strandline.controller.sender import BrokerSender, ConnectToBroker
 from strandline.controller.store import ClusterStore, ControllerFenced
 from strandline.controller.topic_changes import TopicChanges
+from strandline.controller.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
     LeaderAndIsrRequest,
@@ -77,6 +78,7 @@ class Term:
         self.log = log.bind(controller_epoch=won.epoch)
         self.context = ControllerContext(epoch=won.epoch, epoch_zk_version=won.epoch_zk_version)
         self.store = ClusterStore(coordination, won.epoch_zk_version, config.inter_broker_listener_name, self.log)
+        self.topic_store = TopicStore(coordination, self.store, partial(rng.randbytes, 16), self.log)
         self.events = EventQueue()
         self.progress = Progress()
         self.outbox = Outbox(self._make_sender, self._start_sender)
@@ -162,7 +164,7 @@ class Term:
         """No watch tells of them: it is set on the folder that names them."""
         while True:
             await trio.sleep(MENDED_CHECK_SECONDS)
-            if self.store.unreadable_states or self.store.unreadable_topics:
+            if self.store.unreadable_states or self.topic_store.unreadable:
                 self.events.put(Trigger.UNREADABLE)
 
     async def _handle(self, event: Event) -> None:
@@ -236,7 +238,7 @@ class Term:
         # 6. Watch /brokers/ids.
         brokers = await store.brokers(self.watch(Trigger.BROKERS))
         # 7. The context: topics, live brokers, leader and ISR of every partition.
-        context.topics = await store.topics(topic_names)
+        context.topics = await self.topic_store.topics(topic_names)
         context.states = await store.states(list(context.partitions()))
         context.brokers = brokers
         context.deleting = {name: None for name in doomed if name in context.topics}
@@ -259,7 +261,6 @@ class Term:
         # 11. (Automatic rebalance of preferred leaders is not served by this version.)
         # 12. Go on with the topics that are being deleted.
         self.events.put(Trigger.DELETE_TOPICS)
-        self.events.put(Trigger.TOPICS)  # ids for topics that have none
         self.events.put(Trigger.ISR_CHANGES)
         self.events.put(Trigger.LOG_DIR_EVENTS)
 

@@ -13,7 +13,7 @@ from strandline.controller.planner import PartitionChange, change_state
 from strandline.controller.topic_deletion import DeletionTracker
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import StopReplicaRequest, StopReplicaResponse
-from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
+from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from strandline.controller.term import Term
@@ -34,10 +34,8 @@ class TopicChanges:
             self._term.log.info("topic is gone", topic=name)
             context.remove_topic(name)
             self.deletion.forget(name)
-        added = await self._term.store.topics([name for name in names if name not in context.topics])
+        added = await self._term.topic_store.topics([name for name in names if name not in context.topics])
         context.topics.update(added)
-        for topic in [topic for topic in context.topics.values() if topic.topic_id == NO_TOPIC_ID]:
-            context.topics[topic.name] = await self._term.store.assign_topic_id(topic, self._term.random.randbytes(16))
         stateless = [tp for tp in context.partitions() if tp not in context.states]
         self._term.take_in(await self._term.store.states(stateless))
         if added:
@@ -51,7 +49,7 @@ class TopicChanges:
             mended = await store.states(list(store.unreadable_states))
             self._term.take_in(mended)
             await self._term.settle_and_announce(list(mended), self._plan_mended)
-        if store.unreadable_topics:
+        if self._term.topic_store.unreadable:
             await self.on_topics()
 
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
@@ -94,7 +92,7 @@ class TopicChanges:
             builder.delete(broker_id, partitions)
         self._term.outbox.send(builder)
         for name in self.deletion.finished():
-            await self._term.store.remove_topic(name)
+            await self._term.topic_store.remove(self._term.context.topics[name])
             self._term.context.remove_topic(name)
             self.deletion.forget(name)
             self._term.log.info("topic deleted", topic=name)

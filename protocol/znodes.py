@@ -5,6 +5,7 @@
 | /brokers/ids/<id>                         | BrokerIdZnode, ephemeral             | czxid: the broker epoch  |
 | /brokers/incarnations/<id>                | BrokerIncarnationZnode               | version: counts starts   |
 | /brokers/topics/<t>                       | TopicZnode                           | assignment, topic id     |
+| /brokers/topics/<t>/<topic id>            | TopicIdZnode                         | empty                    |
 | /brokers/topics/<t>/partitions/<p>/state  | PartitionStateZnode                  | leader, ISR              |
 | /controller                               | ControllerZnode, ephemeral           | who and since when       |
 | /controller_epoch                         | ControllerEpochZnode                 | a bare integer           |
@@ -51,6 +52,7 @@ from strandline.protocol.znodes_cluster import (
     BrokerIncarnationZnode,
     DeleteTopicZnode,
     PartitionStateZnode,
+    TopicIdZnode,
     TopicZnode,
 )
 from strandline.protocol.znodes_control import (
@@ -98,6 +100,7 @@ __all__ = [
     "PartitionStateZnode",
     "PreferredReplicaElectionZnode",
     "ReassignPartitionsZnode",
+    "TopicIdZnode",
     "TopicZnode",
     "encode_uuid",
 ]

@@ -207,6 +207,16 @@ def _by_number(path: str, partitions: dict[str, list[int]]) -> dict[int, list[in
     return {int(text): partitions[text] for text in sorted(partitions, key=int)}
 
 
+class TopicIdZnode:
+    """Empty; its name tells this topic from another one that had or will have its name. Created with the topic, or by
+    the controller for what another tool made, and gone with it (Kafka lists only `partitions` below a topic, and
+    deletes all that is there). The versions of all other znodes of a topic begin at 0 again when it is made anew."""
+
+    @staticmethod
+    def path(topic: str, topic_id: TopicId) -> str:
+        return f"{TOPICS_PATH}/{topic}/{encode_uuid(topic_id)}"
+
+
 class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
     """Who leads and who is in sync. `leader` −1: nobody. Only written on condition of its version (safety.md 12).
 

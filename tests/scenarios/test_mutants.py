@@ -111,10 +111,16 @@ MUTANTS = [
     Mutant(
         "no check of the controller's epoch in its transactions",
         "controller/store.py",
-        "            operations: list[Operation] = [self._fence]\n            for change in group:\n",
-        "            operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH_PATH, -1)]\n"
-        "            for change in group:\n",
+        "multi_many([[self._fence, *one]",
+        "multi_many([[Check(znodes.CONTROLLER_EPOCH_PATH, -1), *one]",
         (ON_BROKERS, "test_r9_a_controller_that_slept_cannot"),
+    ),
+    Mutant(
+        "an ISR write that does not ask which topic it is",
+        "broker/isr_updates.py",
+        "Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION)",
+        'Check("/brokers/topics", MATCH_ANY_VERSION)',
+        (ON_BROKERS, "test_a_late_isr_write_spares"),
     ),
 ]
 

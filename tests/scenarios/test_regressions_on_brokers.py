@@ -341,3 +341,31 @@ async def test_r14_a_session_that_dies_while_registering_leaves_one_registration
         assert cluster.registered() == [1, 2, 3]
         await ledger.produce(producer, T0, numbered("after", 3))
         await check_at_the_end(cluster, ledger)
+
+
+# --- A topic is made anew under its name ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [[1, 3], [3, 2]], ids=["the leader is no replica any more", "it still is one"])
+async def test_a_late_isr_write_spares_the_topic_that_was_made_anew(replicas: list[int], autojump_clock) -> None:
+    """The new topic's state has the very version that the old leader knows: 0."""
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
+        held = cluster.coordination(2).hold_writes(writes_the_state)
+        cluster.cut_both(2, 3)
+        async with cluster.producer(acks=1, linger_ms=0) as careless:
+            await Ledger().produce(careless, T0, [b"keeps broker 3 from being caught up"])
+        await held.reached.wait()
+        cluster.heal(2, 3)
+        async with cluster.admin() as admin:
+            await admin.delete_topic(T0.topic)
+            await admin.create_topic(T0.topic, assignments={0: replicas})
+        await cluster.until(lambda: cluster.leads(replicas[0], T0), "the new topic is led")
+        decided = cluster.state(T0)
+        assert cluster.state_version(T0) == 0, "the schedule needs a state that nobody has changed yet"
+        held.release()
+        await trio.sleep(3)
+        assert (cluster.state(T0), cluster.state_version(T0)) == (decided, 0)
+        async with cluster.producer(linger_ms=0, request_timeout_ms=2_000) as producer:
+            ledger = Ledger()
+            await ledger.produce(producer, T0, numbered("of the new topic", 3))
+        await check_at_the_end(cluster, ledger, replicas)

@@ -13,14 +13,16 @@ from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     IsrChangeNotificationZnode,
     PartitionStateZnode,
+    TopicIdZnode,
 )
-from strandline.runtime.coordination import Check, CoordinationError, SetData, TransactionFailed
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from strandline.runtime.coordination import Check, CoordinationError, Create, Delete, SetData, TransactionFailed
+from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
 EPOCH = 4
 PATH = PartitionStateZnode.path("t", 0)
+ID_PATH = TopicIdZnode.path("t", TOPIC_ID)
 
 
 class Cluster:
@@ -47,6 +49,7 @@ class Cluster:
     async def lead(self, isr: Sequence[int]) -> None:
         """Lead t-0 by what stands in ZooKeeper."""
         await self.admin.create(PATH, self.encoded(isr), parents=True)
+        await self.admin.create(ID_PATH)
         await self.site.lead(epoch=EPOCH, isr=isr, zk_version=0)
 
     def encoded(self, isr: Sequence[int], *, leader: int = 1, epoch: int = EPOCH) -> bytes:
@@ -101,8 +104,9 @@ async def test_an_expansion_checks_the_incarnation_and_sets_the_state_at_the_kno
     assert cluster.stored() == ([1, 2, 3], 1)
     assert (cluster.leadership.isr, cluster.leadership.zk_version) == ((1, 2, 3), 1)
     assert cluster.leadership.proposal is None
-    (check, write) = cluster.transactions[0]
+    (check, same_topic, write) = cluster.transactions[0]
     assert check == Check(BrokerIncarnationZnode.path(3), 1)
+    assert same_topic == Check(ID_PATH, -1)
     assert isinstance(write, SetData) and write.version == 0
 
 
@@ -218,6 +222,22 @@ async def test_a_partition_that_is_gone_from_zookeeper_freezes_its_leader(
     cluster.join()
     await trio.sleep(0.1)
     assert cluster.leadership.frozen
+
+
+@pytest.mark.parametrize("has_an_id", [True, False])
+async def test_the_state_of_another_topic_of_that_name_is_not_touched(
+    has_an_id: bool, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    """Same leader, epoch and version: only the id tells them apart."""
+    anew = [Delete(ID_PATH), Delete(PATH), Create(PATH, cluster.encoded((1, 4)))]
+    if has_an_id:
+        anew.append(Create(TopicIdZnode.path("t", b"another topic id")))
+    await cluster.admin.multi(anew)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 4], 0)
+    assert cluster.leadership.frozen
+    assert cluster.leadership.maximal_isr == {1, 2, 3}
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])

@@ -17,8 +17,9 @@ from strandline.protocol.znodes import (
     BrokerIdZnode,
     BrokerIncarnationZnode,
     PartitionStateZnode,
+    TopicIdZnode,
 )
-from strandline.runtime.coordination import ConnectionLost
+from strandline.runtime.coordination import ConnectionLost, Create, Delete
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
@@ -279,6 +280,33 @@ async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(
     await registration.prepare(UUID(int=7), may_have_lost_data=True)
     assert here.state("t") == ([2], 2, 5)
     assert len(writes) == 2
+
+
+@pytest.mark.parametrize("had_an_id", [True, False])
+async def test_leaving_spares_a_topic_that_was_made_anew_since_its_name_was_read(
+    had_an_id: bool, here: Site, autojump_clock: MockClock
+) -> None:
+    """The version is that of the old one; one without an id's znode was made by another tool, and is left as well."""
+    await here.put_state("t", [1, 2], leader=2)
+    path = PartitionStateZnode.path("t", 0)
+    client = here.zookeeper.client()
+    await client.start()
+    if had_an_id:
+        await client.create(TopicIdZnode.path("t", b"a" * 16))
+    registration = Registration(1, MY_FOLDER, client, structlog.get_logger())
+    inner, writes = client.multi_many, []
+
+    async def beaten(transactions):
+        writes.append(transactions)
+        if len(writes) == 1 and had_an_id:
+            other = PartitionStateZnode(controller_epoch=1, leader=3, leader_epoch=0, isr=[3]).encode()
+            ids = [Delete(TopicIdZnode.path("t", b"a" * 16)), Create(TopicIdZnode.path("t", b"b" * 16))]
+            await client.multi([*ids, Delete(path), Create(path, other)])
+        return await inner(transactions)
+
+    client.multi_many = beaten  # type: ignore[method-assign]
+    await registration.prepare(UUID(int=7), may_have_lost_data=True)
+    assert here.state("t") == (([3], 3, 0) if had_an_id else ([2], 2, 4))
 
 
 async def test_a_damaged_state_does_not_keep_a_broker_from_starting(here: Site, autojump_clock: MockClock) -> None:

@@ -174,6 +174,49 @@ async def test_a_topic_that_another_tool_wrote_gets_leaders_and_an_id(autojump_c
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
     znode = znodes.TopicZnode.decode("t", (await cluster.admin.get("/brokers/topics/t")).data)
     assert znode.topic_id == cluster.brokers[2].logs[TP]
+    assert await ids_of(cluster, "t") == [znodes.encode_uuid(znode.topic_id)]
+
+
+async def ids_of(cluster: Any, topic: str) -> list[str]:
+    """Names of the znodes that tell this topic from another one of its name."""
+    return [name for name in await cluster.admin.children(f"/brokers/topics/{topic}") if name != "partitions"]
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+async def test_a_new_controller_adds_the_ids_znode_before_it_tells_anybody_of_the_topic(
+    with_id: bool, autojump_clock: MockClock, cluster: Any
+) -> None:
+    """As it finds the topics of a Kafka whose ZooKeeper it takes over."""
+    await cluster.start(1, 2)
+    topic_id = b"i" * 16 if with_id else None
+    await cluster.admin.create("/brokers/topics/t", znodes.TopicZnode(topic_id, {0: [2]}).encode())
+    state = znodes.PartitionStateZnode(controller_epoch=0, leader=2, leader_epoch=7, isr=[2])
+    await cluster.admin.create(znodes.PartitionStateZnode.path("t", 0), state.encode(), parents=True)
+    seen: list[list[str]] = []
+    cluster.brokers[2].script = lambda _: seen.append(list(cluster.zookeeper.tree.children("/brokers/topics/t")))
+    await cluster.controller_on(1)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    name = znodes.encode_uuid(cluster.brokers[2].logs[TP])
+    assert all(name in children for children in seen)
+    assert await ids_of(cluster, "t") == [name]
+
+
+async def test_a_topic_that_was_made_anew_during_its_deletion_is_left_alone(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """By another tool, while the last write of the deletion was on its way and its answer was lost."""
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2]])
+    topic = controller.term.context.topics["t"]
+    await controller.term.topic_store.remove(topic)
+    other = znodes.TopicZnode(b"i" * 16, {0: [1]}).encode()
+    await cluster.admin.create("/brokers/topics/t", other)
+    await cluster.admin.create("/config/topics/t", b'{"version":1,"config":{}}')
+    await controller.term.topic_store.remove(topic)
+    assert (await cluster.admin.get("/brokers/topics/t")).data == other
+    assert await cluster.admin.exists("/config/topics/t") is not None
+    assert cluster.logged("topic was made anew while it was being deleted: left alone")
 
 
 async def test_partitions_whose_replicas_are_all_dead_get_their_leader_when_one_comes(
