@@ -7,7 +7,7 @@ controlled shutdown belong to the controller, wherever it is; its own code answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 import msgspec
@@ -20,6 +20,7 @@ from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestInHand
 from strandline.broker.role_changes import RoleChanges
+from strandline.broker.topic_configs import TopicConfigs
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
@@ -40,8 +41,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from strandline.protocol.znodes import ConfigZnode, InvalidZnode
-from strandline.runtime.config import BrokerConfig, InvalidConfig, TopicConfig, topic_config
+from strandline.runtime.config import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
@@ -62,42 +62,6 @@ class ControlPlane(Protocol):
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
-
-
-class TopicConfigs:
-    """Topic configurations as ZooKeeper has them, read when a topic first reaches this broker."""
-
-    def __init__(
-        self, config: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
-    ) -> None:
-        self._config = config
-        self._coordination = coordination
-        self._log = log
-        self._defaults = topic_config(config, {})
-        self._known: dict[tuple[str, bytes], TopicConfig] = {}
-
-    async def load(self, topics: Iterable[tuple[str, bytes]]) -> None:
-        """Read what is not known yet, in waves; the broker's defaults where ZooKeeper says nothing (usable)."""
-        missing = [topic for topic in topics if topic not in self._known]
-        if not missing:
-            return
-        znodes = await self._coordination.get_many([ConfigZnode.path(name) for name, _ in missing])
-        for topic, znode in zip(missing, znodes, strict=True):
-            if znode is None:
-                self._known[topic] = self._defaults
-                continue
-            path = ConfigZnode.path(topic[0])
-            try:
-                self._known[topic] = topic_config(self._config, ConfigZnode.decode(path, znode.data).config)
-            except (InvalidZnode, InvalidConfig) as error:
-                self._log.error("topic config unusable", topic=topic[0], error=str(error))
-                self._known[topic] = self._defaults
-
-    def get(self, name: str, topic_id: bytes) -> TopicConfig:
-        return self._known.get((name, topic_id), self._defaults)
-
-    def forget(self, name: str, topic_id: bytes) -> None:
-        self._known.pop((name, topic_id), None)
 
 
 class ControlHandlers:
@@ -144,7 +108,7 @@ class ControlHandlers:
         if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         return await self._roles.become_leader_or_follower(
-            message, lambda name: self._topic_configs.get(name, topic_ids[name])
+            message, lambda name: self._topic_configs.get((name, topic_ids[name]))
         )
 
     async def stop_replica(self, request: RequestInHand) -> Message:
@@ -163,7 +127,7 @@ class ControlHandlers:
                 return StopReplicaResponse(response.error_code, errors)
             for state in states:
                 if state.delete_partition:
-                    self._topic_configs.forget(state.topic_name, state.topic_id)
+                    self._topic_configs.forget((state.topic_name, state.topic_id))
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
     async def update_metadata(self, request: RequestInHand) -> Message:

@@ -23,6 +23,7 @@ from strandline.controller.context import LeaderAndIsr, LiveBroker
 from strandline.controller.planner import PartitionChange
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.config_standing import read_overrides
 from strandline.runtime.coordination import (
     BadVersion,
     Check,
@@ -158,21 +159,10 @@ class ClusterStore:
             self._log.error("partition left out: its state cannot be read", partition=str(tp), error=str(error))
             return None
 
-    async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Overrides of each topic; a topic without any, or with some that cannot be read, has {}."""
-        found = await self._coordination.get_many([znodes.ConfigZnode.path(name) for name in names])
-        configs: dict[str, dict[str, str]] = {}
-        for name, znode in zip(names, found, strict=True):
-            try:
-                configs[name] = (
-                    {}
-                    if znode is None
-                    else dict(znodes.ConfigZnode.decode(znodes.ConfigZnode.path(name), znode.data).config)
-                )
-            except znodes.InvalidZnode as error:
-                self._log.error("topic configuration cannot be read", topic=name, error=str(error))
-                configs[name] = {}
-        return configs
+    async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
+        """Overrides of each topic; None where they cannot be read."""
+        paths = [znodes.ConfigZnode.path(name) for name in names]
+        return dict(zip(names, await read_overrides(self._coordination, paths, self._log), strict=True))
 
     async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition]:
         """Partitions named by ISR change notifications."""

@@ -42,7 +42,7 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import BrokerConfig, InvalidConfig, topic_config
+from strandline.runtime.config import BrokerConfig, read_topic_config
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired, WatchEvent
 
 RETRY_SECONDS = 1.0
@@ -278,14 +278,10 @@ class Term:
         return plan.changes
 
     async def _topics_that_allow_unclean(self, names: Sequence[str]) -> set[str]:
-        allowed = set()
-        for name, overrides in (await self.store.topic_configs(names)).items():
-            try:
-                if topic_config(self.config, overrides).unclean_leader_election_enable:
-                    allowed.add(name)
-            except InvalidConfig as error:
-                self.log.error("topic configuration is invalid, no unclean election", topic=name, error=str(error))
-        return allowed
+        """What is unknown or unusable beside it changes nothing; unusable itself, it is no."""
+        standing = await self.store.topic_configs(names)
+        readings = {name: read_topic_config(self.config, overrides) for name, overrides in standing.items()}
+        return {name for name, reading in readings.items() if reading.config.unclean_leader_election_enable}
 
     async def settle(
         self, partitions: Sequence[TopicPartition], planner: Planner | None = None

@@ -3,6 +3,7 @@
 * `config_table`, `config_table_logs`  the table: one row per key
 * `config_broker`, `config_topic`      the resolved values as typed attributes
 * `config_values`, `config_listeners`  kinds, validators, listeners
+* `config_standing`                    overrides as they stand in ZooKeeper
 * `config_reference`                   the page `docs/configuration.md`, made from the table
 
 Rules: a value that is not allowed raises `InvalidConfig`, naming key, value and what is allowed. A key that nobody
@@ -22,7 +23,14 @@ from strandline.runtime.config_broker import BrokerConfig
 from strandline.runtime.config_listeners import Listener, advertised, parse_address, parse_listeners, parse_protocol_map
 from strandline.runtime.config_reference import reference
 from strandline.runtime.config_table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
-from strandline.runtime.config_topic import TOPIC_KEYS, TopicConfig, not_honoured_yet, topic_config
+from strandline.runtime.config_topic import (
+    TOPIC_KEYS,
+    TopicConfig,
+    TopicReading,
+    not_honoured_yet,
+    read_topic_config,
+    topic_config,
+)
 from strandline.runtime.config_values import ConfigKey, InvalidConfig, Value
 
 __all__ = [
@@ -33,10 +41,12 @@ __all__ = [
     "InvalidConfig",
     "Listener",
     "TopicConfig",
+    "TopicReading",
     "layered",
     "load_broker_config",
     "not_honoured_yet",
     "parse_properties",
+    "read_topic_config",
     "reference",
     "topic_config",
 ]

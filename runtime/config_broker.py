@@ -22,6 +22,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     explicit: tuple[str, ...] = ()
     """Keys that were set, in the order of the file; the others have their defaults."""
 
+    undecided: frozenset[str] = frozenset()
+    """Attributes that ZooKeeper overrides with what cannot be read: whoever deletes by them keeps everything."""
+
     broker_id: int
     broker_id_generation_enable: bool
     reserved_broker_max_id: int

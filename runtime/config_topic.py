@@ -15,7 +15,7 @@ import msgspec
 from strandline.protocol.record_rules import BatchRules, batch_rules
 from strandline.runtime.config_broker import BrokerConfig
 from strandline.runtime.config_table_logs import BROKER_KEY
-from strandline.runtime.config_values import ANY, ConfigKey, InvalidConfig
+from strandline.runtime.config_values import ANY, INT_MAX, LONG_MAX, ConfigKey, InvalidConfig, Value
 
 
 class TopicKey(NamedTuple):
@@ -113,23 +113,88 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "compact" in self.cleanup_policy
 
 
+class TopicReading(NamedTuple):
+    """What stands for a topic, understood as far as it can be. `config` deletes nothing by what is not understood."""
+
+    config: TopicConfig
+    unknown: tuple[InvalidConfig, ...] = ()
+    """Keys that nobody knows here: without effect."""
+    unusable: tuple[InvalidConfig, ...] = ()
+    """Known keys with a value that is not allowed: the topic keeps everything until they are mended."""
+
+
+_NEVER_COMPACTED: dict[str, Value] = {"min_compaction_lag_ms": LONG_MAX, "max_compaction_lag_ms": LONG_MAX}
+_KEEP_ALL: dict[str, Value] = {"retention_ms": -1, "retention_bytes": -1, **_NEVER_COMPACTED}
+_ALL_REPLICAS: dict[str, Value] = {"min_insync_replicas": INT_MAX}
+_NEVER_UNCLEAN: dict[str, Value] = {"unclean_leader_election_enable": False}
+_UNDECIDED: dict[str, dict[str, Value]] = {
+    "cleanup_policy": _KEEP_ALL,
+    "retention_ms": {"retention_ms": -1},
+    "retention_bytes": {"retention_bytes": -1},
+    "delete_retention_ms": _NEVER_COMPACTED,
+    "max_compaction_lag_ms": _NEVER_COMPACTED,
+    "min_cleanable_dirty_ratio": _NEVER_COMPACTED,
+    "min_compaction_lag_ms": _NEVER_COMPACTED,
+    "min_insync_replicas": _ALL_REPLICAS,
+    "unclean_leader_election_enable": _NEVER_UNCLEAN,
+}
+"""Attribute whose value nobody knows → what is safe whatever was meant. Others have the next lower value."""
+
+
 def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """The configuration of a topic with these overrides. InvalidConfig: an unknown key or a value not allowed."""
+    """As a client asks for it: InvalidConfig for an unknown key or a value that is not allowed."""
+    reading = read_topic_config(broker_config, overrides)
+    for error in (*reading.unknown, *reading.unusable):
+        raise error
+    return reading.config
+
+
+def read_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str] | None) -> TopicReading:
+    """As it stands in ZooKeeper, perhaps written by a Kafka that knows more keys (None: it cannot be read).
+
+    Each key stands alone. An unknown one changes nothing; a value that cannot be used, of the topic or of the broker's
+    key that is its default, is read as the one that loses nothing: nothing is deleted or compacted, no unclean
+    election, acks=all needs every replica."""
     values = {
         row.key.attribute: getattr(broker_config, row.broker_attribute) for row in TOPIC_KEYS if row.broker_attribute
     }
+    own, unknown, unusable = _parsed(overrides or {})
+    safe: dict[str, Value] = {}
+    for row in TOPIC_KEYS:
+        if row.broker_attribute in broker_config.undecided and row.key.attribute not in own:
+            safe |= _UNDECIDED.get(row.key.attribute, {})
+    if overrides is None:
+        safe |= _KEEP_ALL | _ALL_REPLICAS | _NEVER_UNCLEAN
+    values |= own
+    low, high = values["min_compaction_lag_ms"], values["max_compaction_lag_ms"]
+    if low > high:
+        unusable.append(InvalidConfig("min.compaction.lag.ms", low, f"must not be above max.compaction.lag.ms={high}"))
+    for error in unusable:
+        safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})
+    return TopicReading(_resolved(values | safe), tuple(unknown), tuple(unusable))
+
+
+def _parsed(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[InvalidConfig], list[InvalidConfig]]:
+    """Attribute → value, and what is unknown, and unusable."""
+    values: dict[str, Value] = {}
+    unknown: list[InvalidConfig] = []
+    unusable: list[InvalidConfig] = []
     for name, text in overrides.items():
         row = _BY_NAME.get(name)
         if row is None:
             near = difflib.get_close_matches(name, _BY_NAME, n=1)
-            raise InvalidConfig(
-                name, text, "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
-            )
-        values[row.key.attribute] = row.key.parse(text)
+            why = "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
+            unknown.append(InvalidConfig(name, text, why))
+            continue
+        try:
+            values[row.key.attribute] = row.key.parse(text)
+        except InvalidConfig as error:
+            unusable.append(error)
+    return values, unknown, unusable
+
+
+def _resolved(values: Mapping[str, Value]) -> TopicConfig:
     config = TopicConfig(**values)
-    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
-    if low > high:
-        raise InvalidConfig("min.compaction.lag.ms", low, f"must not be above max.compaction.lag.ms={high}")
     rules = batch_rules(
         cleanup_policy=config.cleanup_policy,
         compression_type=config.compression_type,

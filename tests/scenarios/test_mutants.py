@@ -35,6 +35,7 @@ class Mutant(NamedTuple):
 
 ON_BROKERS = "test_regressions_on_brokers.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
+CONFIGURATIONS = "test_configurations.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -121,6 +122,27 @@ MUTANTS = [
         "Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION)",
         'Check("/brokers/topics", MATCH_ANY_VERSION)',
         (ON_BROKERS, "test_a_late_isr_write_spares"),
+    ),
+    Mutant(
+        "a configuration that cannot be read counts as none",
+        "runtime/config_standing.py",
+        "            standing.append(None)\n",
+        "            standing.append({})\n",
+        (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+    Mutant(
+        "a value that cannot be used counts as the default",
+        "runtime/config_topic.py",
+        "        safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})\n",
+        "        assert error.key in _BY_NAME\n",
+        (CONFIGURATIONS, "test_"),
+    ),
+    Mutant(
+        "an unknown key discards the others",
+        "runtime/config_topic.py",
+        "            unknown.append(InvalidConfig(name, text, why))\n            continue\n",
+        "            return {}, [InvalidConfig(name, text, why)], []\n",
+        (CONFIGURATIONS, "test_a_topic_keeps"),
     ),
 ]
 

@@ -41,6 +41,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.config_values import INT_MAX
 from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.replica_site import T0, TOPIC_ID, Hand, ReplicaSite, in_hand
@@ -165,13 +166,28 @@ async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(
     assert broker.site.partition().leadership.required_isr_size == 3
 
 
-@pytest.mark.parametrize("data", [b"junk", b'{"version":1,"config":{"min.insync.replicas":"many"}}'])
-async def test_an_unusable_configuration_is_told_and_the_defaults_hold(
-    data: bytes, broker: Broker, autojump_clock: MockClock
+@pytest.mark.parametrize(
+    ("data", "told", "minimum"),
+    [
+        (b"junk", "configuration cannot be read, nothing is deleted by what it may say", INT_MAX),
+        (
+            b'{"version":1,"config":{"min.insync.replicas":"many"}}',
+            "nothing of this topic is deleted or compacted until its configuration is mended",
+            INT_MAX,
+        ),
+        (b'{"version":1,"config":{"remote.storage.enable":"true"}}', "topic keys without effect", 1),
+        (b'{"version":1,"config":{"message.downconversion.enable":"false"}}', "topic keys without effect", 1),
+    ],
+)
+async def test_a_configuration_that_is_not_understood_is_told_and_read_as_the_one_that_loses_nothing(
+    data: bytes, told: str, minimum: int, broker: Broker, autojump_clock: MockClock
 ) -> None:
     await broker.client.create(ConfigZnode.path("t"), data, parents=True)
     assert (await broker.lead()).partition_errors[0].error_code == 0
-    assert "topic config unusable" in broker.site.event_names()
+    assert told in broker.site.event_names()
+    config = broker.site.partition().config
+    assert config.min_insync_replicas == minimum
+    assert (config.retention_ms == -1) == (minimum == INT_MAX)
 
 
 async def test_no_replica_starts_while_its_configuration_cannot_be_read(

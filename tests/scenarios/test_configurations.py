@@ -1,0 +1,141 @@
+"""Configurations in ZooKeeper that another Kafka wrote, on whole brokers: what is not understood deletes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.coordination import SetData
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.inspection import read_all
+from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+
+TIGHT = {
+    "log.retention.bytes": "1000",
+    "log.segment.bytes": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
+"""Defaults by which most of a topic's records go soon."""
+CHECKS_S = 10.0
+"""Some rounds of retention and cleaning."""
+RECORDS = 100
+
+
+def put_topic_config(cluster: MemoryCluster, data: bytes) -> None:
+    """As an administrator of another Kafka does, without a word to the brokers."""
+    cluster.zookeeper.tree.apply_one(SetData(ConfigZnode.path(T0.topic), data, -1), 0)
+
+
+def overrides(config: Mapping[str, str]) -> bytes:
+    return ConfigZnode(config=dict(config)).encode()
+
+
+async def produce(cluster: MemoryCluster) -> None:
+    async with cluster.producer(linger_ms=0) as producer:
+        for number, value in enumerate(numbered("m", RECORDS)):
+            await (await producer.send(T0.topic, value, key=b"k%d" % (number % 3))).wait()
+
+
+async def restart_all(cluster: MemoryCluster, *, crash: bool) -> None:
+    for broker in cluster.nodes:
+        if crash:
+            cluster.crash(broker)
+        else:
+            await cluster.stop(broker)
+    for broker in cluster.nodes:
+        await cluster.start_broker(broker)
+    await cluster.until(lambda: all(cluster.hosts(broker, T0) for broker in cluster.nodes), "hosted again")
+
+
+async def kept(cluster: MemoryCluster) -> int:
+    async with cluster.consumer() as consumer:
+        return len(await read_all(consumer, T0))
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("data", "keeps_all"),
+    [
+        (overrides({"retention.bytes": "-1", "compression.zstd.level": "3"}), True),
+        (overrides({"retention.bytes": "-1", "remote.storage.enable": "true"}), True),
+        (overrides({"cleanup.policy": "delete", "retention.bytes": "all of them"}), True),
+        (overrides({"segment.bytes": "many"}), True),
+        (b'{"version":9,"config":{}}', True),
+        (b"", True),
+        (overrides({"message.format.version": "0.10.2"}), False),
+    ],
+    ids=[
+        "zstd level",
+        "remote storage",
+        "unusable bound",
+        "unusable other",
+        "unreadable",
+        "empty",
+        "nothing but unknown",
+    ],
+)
+async def test_a_topic_keeps_its_data_beside_what_is_not_understood(
+    data: bytes, keeps_all: bool, crash: bool, autojump_clock: MockClock
+) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs={"retention.bytes": "-1"}) as (cluster, _, _):
+        await produce(cluster)
+        put_topic_config(cluster, data)
+        for _ in range(2):
+            await restart_all(cluster, crash=crash)
+            await trio.sleep(CHECKS_S)
+        assert (await kept(cluster) == RECORDS) == keeps_all
+
+
+@pytest.mark.parametrize(
+    ("config", "keeps_all"),
+    [
+        ({"cleanup.policy": "compact", "delete.retention.ms": "long"}, True),
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, True),
+        ({"cleanup.policy": "compact", "compression.gzip.level": "3"}, False),
+    ],
+    ids=["unusable", "lags that do not fit", "unknown beside it"],
+)
+async def test_a_compacted_topic_is_compacted_and_nothing_else_as_far_as_it_is_understood(
+    config: dict[str, str], keeps_all: bool, autojump_clock: MockClock
+) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs={"cleanup.policy": "compact"}) as (cluster, _, _):
+        put_topic_config(cluster, overrides(config))
+        await restart_all(cluster, crash=False)
+        await produce(cluster)
+        await trio.sleep(CHECKS_S)
+        async with cluster.consumer() as consumer:
+            found = await read_all(consumer, T0)
+        assert (len(found) == RECORDS) == keeps_all
+        assert set(found) >= {RECORDS - 1, RECORDS - 2, RECORDS - 3}, "the newest of each key stays"
+
+
+@pytest.mark.parametrize(
+    ("config", "leads"),
+    [
+        ({"unclean.leader.election.enable": "perhaps"}, False),
+        ({"compression.zstd.level": "3"}, True),
+        ({"unclean.leader.election.enable": "true", "segment.bytes": "many"}, True),
+    ],
+    ids=["unusable", "unknown beside the default", "another key unusable"],
+)
+async def test_nobody_is_elected_uncleanly_by_a_word_that_is_not_understood(
+    config: dict[str, str], leads: bool, autojump_clock: MockClock
+) -> None:
+    properties = {"unclean.leader.election.enable": "true"}
+    async with cluster_with_topic([2, 3], min_insync_replicas=1, properties=properties) as (cluster, producer, ledger):
+        put_topic_config(cluster, overrides(config))
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [2], "2 is alone")
+        await ledger.produce(producer, T0, numbered("x", 3))
+        cluster.crash(2)
+        cluster.expire_session(2)
+        await cluster.start_broker(3)
+        await trio.sleep(CHECKS_S)
+        assert (cluster.leader(T0) == 3) == leads
