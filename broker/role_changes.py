@@ -8,8 +8,6 @@ loops over many partitions let other tasks run in between and look at the contro
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 
 import structlog
 import trio
@@ -34,14 +32,9 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage.errors import LogStorageError, OutOfDescriptors, StrayLog
-from strandline.storage.flush import write_epochs
-from strandline.storage.log import Log
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
-
-EPOCH_FILES_WAIT_S = 2.0
-"""Then the answer goes out before they are written."""
 
 
 class RoleChanges:
@@ -70,7 +63,10 @@ class RoleChanges:
         1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
         2 per partition: lower leader epoch refused, else become leader or follower; another topic id than the hosted
           one only where the controller's metadata has it: then the hosted replica is of a topic that is gone
-        3 fetchers follow the new leaders; epoch files are written once for the wave
+        3 fetchers follow the new leaders
+
+        No disk is waited for: the start of a new leader's epoch is in memory, and its file need not have it before the
+        flush that moves the recovery point (`storage/leader_epochs`).
         """
         # 1
         if request.controller_epoch < self._replicas.controller_epoch:
@@ -96,42 +92,9 @@ class RoleChanges:
                     break
         # 3, also for what was applied before a newer controller spoke: the same epochs will not be applied again
         self._followers.update(touched)
-        await self._write_epochs(touched)
-        broken = [partition for partition in touched if partition.log.failure is not None]
-        for partition in broken:
-            assert partition.log.failure is not None
-            self._replicas.partition_failed(partition, partition.log.failure)
-        failed = {partition.topic_partition for partition in broken}
-        if failed:
-            errors = [
-                PartitionError(name, index, ErrorCode.KAFKA_STORAGE_ERROR if (name, index) in failed else code)
-                for name, index, code in ((e.topic_name, e.partition_index, e.error_code) for e in errors)
-            ]
         self._replicas.end_of_burst()
         self._replicas.flush_responses()
         return LeaderAndIsrResponse(outcome, errors)
-
-    async def _write_epochs(self, partitions: list[Partition]) -> None:
-        """The epoch files of a wave, each directory beside the others. Who is led from here on is not kept waiting by a
-        disk that does not answer: recovery knows the epochs from the batches, too."""
-        logs: dict[str, list[Log]] = {}
-        for partition in partitions:
-            logs.setdefault(partition.log.segments.folder.rpartition("/")[0], []).append(partition.log)
-        with trio.move_on_after(EPOCH_FILES_WAIT_S) as waiting:
-            async with trio.open_nursery() as nursery:
-                for path, mine in logs.items():
-                    nursery.start_soon(
-                        partial(self._replicas.run_on_disk, path, self._write_epoch_files, mine, abandon=True)
-                    )
-        if waiting.cancelled_caught:
-            self._state_change_log.warning("epoch files not written in time", directories=sorted(logs))
-
-    def _write_epoch_files(self, logs: list[Log]) -> None:
-        """Blocking. A log whose disk fails is offline then."""
-        for log in logs:
-            if log.failure is None:
-                with suppress(LogStorageError):  # the log has it, or its next flush writes the file
-                    write_epochs(log)
 
     def _apply(
         self,

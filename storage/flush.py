@@ -87,16 +87,6 @@ class FlushPlan:
             file.close()
 
 
-def write_epochs(log: Log) -> None:
-    """Write `leader-epoch-checkpoint`, once per wave of elections (each flush does it, too). Blocking. LogStorageError:
-    the disk failed, the log is offline now."""
-    path = f"{log.segments.folder}/{LEADER_EPOCHS}"
-    try:
-        write_atomically(log.segments.disk, path, encode_epochs(log.epochs.entries))
-    except OSError as error:
-        raise log.fail(f"writing {LEADER_EPOCHS} failed", error) from error
-
-
 _PLANS_MAX = 8
 
 

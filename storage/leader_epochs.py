@@ -6,8 +6,9 @@ learns it from batches lets it begin behind the last batch of the epoch before: 
 of the old epoch there, which were never committed, would not hear that it has to drop them.
 
 The cache is changed in memory first; its file, `leader-epoch-checkpoint`, is written with each flush and covers
-everything below the recovery point. Above it recovery takes the epochs from the batch headers. So no fsync stands
-between an election and the first append.
+everything below the recovery point. Above it recovery takes the epochs from the batch headers; an epoch that
+has no record in the log then is forgotten, whatever the file says. So no disk stands between an election and the first
+append.
 
 Format of `leader-epoch-checkpoint`, text: `0` (version), the number of entries, then a line `epoch start_offset` each.
 """

@@ -54,10 +54,12 @@ _REAL_TIME = re.compile('"timestamp":"[^"]*",?')
 
 @dataclass(eq=False)
 class BrokerNode:
-    """One machine with a broker on it. `broker`, `life`, `coordination`: of its present or last life."""
+    """One machine with a broker on it. `broker`, `life`, `coordination`: of its present or last life. `disk_delay_s`:
+    how long everything takes that waits for the disk in a thread, from now on."""
 
     broker_id: int
     disk: MemoryDisk = field(default_factory=MemoryDisk)
+    disk_delay_s: float = 0.0
     lives: int = 0
     broker: Broker | None = None
     life: Life | None = None
@@ -154,7 +156,7 @@ class MemoryCluster:
         environment = Environment(
             disk=disk,
             network=self.network.node(node.name),
-            blocking=NodeBlocking(node.life, InlineBlocking()),
+            blocking=NodeBlocking(node.life, InlineBlocking(lambda: node.disk_delay_s)),
             computing=NodeComputing(node.life, InlineComputing(disk, self._computing_delay_s)),
             wall_clock=VirtualWallClock(),
             random=SeededRandom(self.seed, f"{node.name}/{node.lives}"),

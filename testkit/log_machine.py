@@ -17,7 +17,6 @@ from strandline.protocol.record_batch import assign_offset, read_header
 from strandline.protocol.record_validation import validate_produced
 from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.swap import Lent
-from strandline.storage.flush import write_epochs
 from strandline.storage.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.producer_append import Appended, append_checked
 from strandline.storage.producer_states import SEQUENCES
@@ -130,7 +129,6 @@ class LogMachine(LogUnderCrashes):
     def elect(self) -> None:
         self.epoch += 1
         self.log.epochs.assign(self.epoch, self.log.log_end_offset)
-        self._run(lambda: write_epochs(self.log))
 
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:

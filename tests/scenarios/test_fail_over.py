@@ -6,7 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.protocol.types import NO_BROKER
+from strandline.controller import batches
+from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.testkit.cluster import SESSION_TIMEOUT_MS
+from strandline.testkit.inspection import read_all
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = [1, 2, 3]
@@ -24,6 +27,39 @@ async def test_a_leader_dies_and_comes_back(preferred: int, autojump_clock) -> N
         await ledger.produce(producer, T0, numbered("after", 20))
         assert not ledger.unknown
         await check_at_the_end(cluster, ledger)
+
+
+async def test_nobody_waits_for_a_disk_before_it_leads(autojump_clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the first of the controller's requests, and not the last, which is sent when the others were answered."""
+    monkeypatch.setattr(batches, "MAX_PARTITIONS_PER_REQUEST", 2)
+    many = [TopicPartition("many", index) for index in range(12)]
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        async with cluster.admin() as admin:
+            await admin.create_topic("many", assignments={tp.partition: [2, 1, 3] for tp in many})
+        for tp in many:
+            await ledger.produce(producer, tp, numbered(f"before-{tp.partition}", 2))
+        for node in cluster.nodes.values():
+            node.disk_delay_s = 60.0
+        cluster.crash(2)
+        await cluster.until(
+            lambda: all(cluster.leads(1, tp) or cluster.leads(3, tp) for tp in many),
+            "somebody leads everything",
+            within_s=SESSION_TIMEOUT_MS / 1000 + 0.5,
+        )
+        for tp in many:
+            await ledger.produce(producer, tp, numbered(f"after-{tp.partition}", 2))
+        for broker in (1, 3):  # before any file knows of the new epoch
+            cluster.crash(broker)
+        for node in cluster.nodes.values():
+            node.disk_delay_s = 0.0
+        for broker in ALL:
+            await cluster.start_broker(broker)
+        await cluster.until(lambda: all(cluster.isr(tp) == ALL for tp in many), "all are in sync")
+        async with cluster.consumer() as consumer:
+            for tp in many:
+                ledger.assert_kept(tp, await read_all(consumer, tp))
+                cluster.assert_replicas_equal(tp)
+        assert not ledger.unknown
 
 
 async def test_a_follower_dies_and_comes_back(autojump_clock) -> None:

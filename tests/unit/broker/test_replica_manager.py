@@ -110,12 +110,12 @@ async def test_a_partition_without_a_leader_is_followed_from_nobody(
     assert not site.followers._fetchers
 
 
-async def test_the_epochs_of_a_wave_are_on_disk_when_it_is_answered(
-    site: ReplicaSite, autojump_clock: MockClock
-) -> None:
-    await site.order(site.state(T0, epoch=4), site.state(T1, epoch=6))
-    assert site.disk.read("/logs/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
-    assert site.disk.read("/logs/t-1/leader-epoch-checkpoint") == b"0\n1\n6 0\n"
+async def test_who_is_to_lead_waits_for_no_disk(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await site.lead(epoch=4)
+    site.hang_disk("/logs")
+    site.disk.on_operation = lambda operation, path: pytest.fail(f"{operation} of {path} comes before it leads")
+    assert codes(await site.order(site.state(T0, epoch=6))) == [0]
+    assert site.partition(T0).log.epochs.entries == ((6, 0),)
 
 
 async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(
@@ -172,18 +172,6 @@ async def test_only_a_new_partition_gets_a_log_while_a_directory_could_not_be_re
     fault.cancel()
     again = ReplicaSite(config={"log.dirs": "/logs,/more"}, disk=first.disk)
     assert sorted(again.logs.logs) == [T0, T1, TopicPartition("t", 2)]
-
-
-async def test_an_epoch_file_that_cannot_be_written_fails_its_partition_and_none_of_another_directory(
-    two_disks: ReplicaSite, autojump_clock: MockClock
-) -> None:
-    site = two_disks
-    site.disk.fail("rename", "/logs/t-0/leader-epoch*", errno.EIO)
-    response = await site.order(site.state(T0), site.state(T1))
-    assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert site.partition(T0).failed and site.partition(T0).leadership is None
-    assert site.partition(T1).leadership is not None
-    assert site.disk.read("/more/t-1/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
 
 async def test_a_log_that_failed_before_it_was_hosted_is_not_led(site: ReplicaSite, autojump_clock: MockClock) -> None:

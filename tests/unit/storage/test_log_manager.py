@@ -18,7 +18,6 @@ from strandline.storage.errors import (
     LogExists,
     LogStorageError,
 )
-from strandline.storage.flush import write_epochs
 from strandline.storage.log_manager import LogManager
 from strandline.storage.removal import delete_folder_name
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
@@ -411,12 +410,19 @@ def test_a_log_start_is_remembered_where_it_is_not_a_segments_beginning(site: St
     assert offsets(manager.logs[TP])[0] == 13
 
 
-def test_the_epoch_file_is_written_for_an_election(site: StorageSite) -> None:
+@pytest.mark.parametrize("flushes_after", [(), (0,), (0, 1), (1,), (2,)], ids=str)
+def test_elections_are_known_after_a_kill_although_only_flushes_write_their_file(
+    site: StorageSite, flushes_after: tuple[int, ...]
+) -> None:
+    """flushes_after: behind the records of which epochs."""
     log = site.start().create(TP, TOPIC_ID)
-    log.epochs.assign(4, 0)
-    write_epochs(log)
-    assert site.disk.read(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
-    site.disk.fail("fsync", "*leader-epoch*", errno.EIO)
-    with pytest.raises(LogStorageError):
-        write_epochs(log)
-    assert log.failure is not None
+    for epoch in range(3):
+        log.epochs.assign(epoch, log.log_end_offset)
+        fill(log, 5, epoch=epoch)
+        if epoch in flushes_after:
+            log.flushed(log.flush_plan()())
+    log.epochs.assign(3, log.log_end_offset)  # nobody has written under it
+    site.disk.kill()
+    log = site.start().logs[TP]
+    assert log.epochs.entries == ((0, 0), (1, 5), (2, 10))
+    assert log.log_end_offset == 15

@@ -13,7 +13,6 @@ from strandline.storage.checkpoints import (
     LOG_START_OFFSETS,
     read_offsets,
 )
-from strandline.storage.flush import write_epochs
 from strandline.storage.head import raise_log_start
 from strandline.storage.log_manager import LogManager
 from strandline.storage.removal import remove
@@ -82,7 +81,7 @@ def test_epochs_of_an_election(broker: Any, logs: LogManager) -> None:
     for log in logs.logs.values():
         log.epochs.assign(7, log.log_end_offset)
         log.append_as_leader(produced(), 7)
-    broker.survives(lambda: [write_epochs(log) for log in logs.logs.values()])
+    broker.survives(lambda: [log.flushed(log.flush_plan()()) for log in logs.logs.values()])
 
 
 # --- creation, deletion -----------------------------------------------------------------------------------------------
