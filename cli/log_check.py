@@ -106,7 +106,7 @@ def _print(findings: Sequence[Finding], paths: Sequence[str]) -> None:
     if findings:
         console.print("A START WOULD", style="bold")
     for finding in findings:
-        where = os.path.relpath(finding.where, paths[0]) if len(paths) == 1 and finding.where else finding.where
+        where = finding.where.removeprefix(f"{paths[0]}/") if len(paths) == 1 else finding.where
         severity = (f"{finding.severity:<6}", _COLOURS[finding.severity])
         console.print(Text.assemble(severity, "  ", where, ": ", finding.what), soft_wrap=True)
     counts = {severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS}

@@ -84,7 +84,7 @@ _TEXTS = {
 class Finding:
     severity: str
     where: str
-    """A log's folder or a file."""
+    """Path of a log's folder or of a file; the log's name where no path was told."""
     what: str
     """One line."""
     event: str
@@ -108,10 +108,10 @@ class _Collector:
     def warning(self, event: str, **fields: Any) -> None:
         place = next((str(fields[key]) for key in ("log", "segment", "path") if key in fields), "")
         told: dict[str, Any] = _Lenient(fields)
-        if event == "log-refused":  # of a log its name only; the reason begins with its folder
-            folder, _, why = str(fields["why"]).partition(" was not loaded: ")
-            if why:
-                place, told["why"] = folder, why
+        if event == "log-refused":  # of a log its name only; most reasons begin with its folder
+            folder, name, why = str(fields["why"]).partition(f"/{place} ")
+            if name:
+                place, told["why"] = f"{folder}/{place}", why.removeprefix("was not loaded: ")
         severity = _SEVERITIES.get(event, REPAIR)
         if fields.get("is_loss"):
             severity = LOSE

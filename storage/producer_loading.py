@@ -82,7 +82,7 @@ def _note_all(states: ProducerStates, headers: Iterator[BatchHeader], folder: st
     note = states.note
     for header in headers:
         if header.attributes & TRANSACTIONAL_BIT:
-            raise TransactionalLog(folder.rpartition("/")[2], header.base_offset)
+            raise TransactionalLog(folder, header.base_offset)
         if header.producer_id >= 0 and header.base_sequence >= 0:  # control batches have no sequence
             note(
                 header.producer_id,

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from strandline.protocol.record_batch import scan
+import crc32c
+
+from strandline.protocol.record_batch import CRC_START, LENGTH_PREFIX_BYTES, TRANSACTIONAL_BIT, scan
 from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import Record, build_batch, decode_records, first_record_from
 from strandline.protocol.types import TopicPartition
@@ -121,6 +124,15 @@ def produced(
 
 def wave(batches: int, count: int = 1, timestamp_ms: int = 1000, size: int = 20) -> list[ProducedBatch]:
     return [batch for place in range(batches) for batch in produced(count, timestamp_ms + place * count, size)]
+
+
+def make_transactional(site: StorageSite, path: str) -> None:
+    """The first batch of this .log file belongs to a transaction from now on."""
+    content = bytearray(site.disk.read(path))
+    (length,) = struct.unpack_from(">i", content, 8)
+    content[22] |= TRANSACTIONAL_BIT
+    struct.pack_into(">I", content, 17, crc32c.crc32c(bytes(content[CRC_START : LENGTH_PREFIX_BYTES + length])))
+    site.disk.write(path, bytes(content))
 
 
 def fill(log: Log, batches: int, *, epoch: int = 0, count: int = 1, size: int = 20, timestamp_ms: int = 1000) -> None:

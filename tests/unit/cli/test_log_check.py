@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.testkit.damage_site import DamageSite
+from strandline.testkit.storage_site import make_transactional
 
 
 @pytest.fixture
@@ -89,6 +90,30 @@ def test_a_refused_log_is_named_by_its_folder_in_text_and_json(shell: Any, site:
     assert "refuse  t-0: would not be loaded: " in ran.out
     found = findings(shell("log-check", site.root, "--output", "json"))
     assert [each["where"] for each in found if each["severity"] == "refuse"] == [site.folder]
+
+
+def test_a_log_with_transactions_is_named_by_its_folder_wherever_one_stands(
+    shell: Any, site: DamageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_transactional(site, site.path(0))
+    Path(site.root, ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    why = "would not be loaded: has a batch of a transaction at offset 0"
+    assert f"refuse  t-0: {why}" in shell("log-check", site.root).out
+    monkeypatch.chdir(Path(site.root).parent)
+    assert f"refuse  t-0: {why}" in shell("log-check", Path(site.root).name).out
+    (found,) = (each for each in findings(shell("log-check", site.root, "--output", "json")) if why in each["what"])
+    assert found["where"] == site.folder
+
+
+def test_of_several_folders_and_of_the_folder_itself_the_path_is_whole(
+    shell: Any, site: DamageSite, tmp_path: Path
+) -> None:
+    Path(site.root, ".kafka_cleanshutdown").unlink()
+    assert f"note    {site.root}: the broker was not stopped in order" in shell("log-check", site.root).out
+    Path(site.path(1)).unlink()
+    another = tmp_path / "another"
+    another.mkdir()
+    assert f"refuse  {site.folder}: would" in shell("log-check", site.root, str(another)).out
 
 
 def test_a_partitions_folder_is_not_taken_for_a_data_folder(shell: Any, site: DamageSite) -> None:

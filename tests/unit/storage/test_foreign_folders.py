@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import replace
 
-import crc32c
 import pytest
 
-from strandline.protocol.record_batch import CRC_START, TRANSACTIONAL_BIT
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import DamagedLog, TransactionalLog
 from strandline.storage.log import Log
@@ -24,6 +21,7 @@ from strandline.testkit.storage_site import (
     StorageSite,
     file_names,
     fill,
+    make_transactional,
     offset_for_timestamp,
     offsets,
 )
@@ -61,15 +59,6 @@ def remove_oldest_segment(site: StorageSite) -> int:
     for suffix in (".log", ".index", ".timeindex"):
         site.disk.unlink(f"{FOLDER}/{names[0].removesuffix('.log')}{suffix}")
     return int(names[1].removesuffix(".log"))
-
-
-def make_transactional(site: StorageSite, name: str) -> None:
-    """The first batch of this segment belongs to a transaction."""
-    content = bytearray(site.disk.read(f"{FOLDER}/{name}"))
-    (length,) = struct.unpack_from(">i", content, 8)
-    content[22] |= TRANSACTIONAL_BIT
-    struct.pack_into(">I", content, 17, crc32c.crc32c(bytes(content[CRC_START : 12 + length])))
-    site.disk.write(f"{FOLDER}/{name}", bytes(content))
 
 
 def test_our_marker_is_one_that_kafka_reads(site: StorageSite) -> None:
@@ -110,7 +99,7 @@ def test_a_list_that_is_not_the_one_of_the_marker_is_not_believed(site: StorageS
 def test_a_log_with_transactions_is_refused_at_every_start_and_the_others_are_served(
     site: StorageSite, is_clean: bool
 ) -> None:
-    make_transactional(site, file_names(site.disk, ".log")[0])
+    make_transactional(site, f"{FOLDER}/{file_names(site.disk, '.log')[0]}")
     if is_clean:
         site.disk.write(MARKER, KAFKAS_MARKER)
     else:
@@ -126,7 +115,7 @@ def test_a_log_with_transactions_is_refused_at_every_start_and_the_others_are_se
 
 
 def test_a_start_that_dies_before_everything_was_loaded_leaves_the_folder_foreign(site: StorageSite) -> None:
-    make_transactional(site, file_names(site.disk, ".log")[0])
+    make_transactional(site, f"{FOLDER}/{file_names(site.disk, '.log')[0]}")
     site.disk.write(MARKER, KAFKAS_MARKER)
 
     def stop_there(operation: str, path: str) -> None:
@@ -145,13 +134,13 @@ def test_a_start_that_dies_before_everything_was_loaded_leaves_the_folder_foreig
 def test_a_folder_is_looked_through_once(site: StorageSite) -> None:
     site.disk.write(MARKER, KAFKAS_MARKER)
     site.start().close(clean=True)
-    make_transactional(site, file_names(site.disk, ".log")[1])  # nobody else was there: not looked for
+    make_transactional(site, f"{FOLDER}/{file_names(site.disk, '.log')[1]}")  # nobody else was there: not looked for
     assert len(offsets(log_of(site.start()))) == 60
 
 
 def test_a_log_that_no_checkpoint_knows_is_looked_through(site: StorageSite) -> None:
     site.start().close(clean=True)
-    make_transactional(site, file_names(site.disk, ".log")[0])
+    make_transactional(site, f"{FOLDER}/{file_names(site.disk, '.log')[0]}")
     site.disk.rename(FOLDER, "/logs/moved-0")
     assert isinstance(site.start().refused[TopicPartition("moved", 0)], TransactionalLog)
 
