@@ -67,7 +67,7 @@ _LOGS = (
     K("log.cleaner.backoff.ms", "long", 15000, "ms", at_least(0),
       "Pause of a cleaner that found nothing to do.", True),
     K("log.cleaner.min.cleanable.ratio", "double", 0.5, "", between(0, 1),
-      "Share of dirty bytes that starts a cleaning.", True),
+      "Logs are cleaned above this share of dirty bytes; 1: never for it.", True),
     K("log.cleaner.delete.retention.ms", "long", 86400000, "ms", at_least(0),
       "How long tombstones of a compacted log stay.", True),
     K("log.cleaner.min.compaction.lag.ms", "long", 0, "ms", at_least(0),

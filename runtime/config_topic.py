@@ -55,7 +55,7 @@ TOPIC_KEYS: tuple[TopicKey, ...] = (
     _row("message.timestamp.difference.max.ms", "log.message.timestamp.difference.max.ms",
          "Largest distance of a timestamp from now, both ways (older key)."),
     _row("message.timestamp.type", "log.message.timestamp.type", "Whose clock stamps records."),
-    _row("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "Share of dirty bytes to start cleaning at."),
+    _row("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "Share of dirty bytes to clean above."),
     _row("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Records younger than this are not compacted."),
     _row("min.insync.replicas", "min.insync.replicas", "Replicas in sync that acks=all needs."),
     _row("preallocate", "log.preallocate", "Reserve segment.bytes on the disk for each new segment (Linux)."),

@@ -8,8 +8,9 @@
   was cut since. Outside of the log, or of its sealed segments at a start, it says nothing: all of the log is dirty.
 * Cleanable are whole sealed segments below the high watermark, the first offset that no cleaning could read, and the
   first dirty segment with a record younger than `min.compaction.lag.ms`.
-* Dirty ratio: dirty cleanable bytes by clean and dirty cleanable bytes. A log is chosen at `min.cleanable.dirty.ratio`,
-  or when its oldest dirty record waits longer than `max.compaction.lag.ms`; the dirtiest first.
+* Dirty ratio: dirty cleanable bytes by clean and dirty cleanable bytes. A log is chosen above (as in Kafka not at)
+  `min.cleanable.dirty.ratio`, so that at 1 none ever is for it, or when its oldest dirty record waits longer than
+  `max.compaction.lag.ms`; the dirtiest first.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Candidate(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
     def is_worthwhile(self, lag: Lag) -> bool:
-        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio >= lag.min_cleanable_dirty_ratio)
+        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > lag.min_cleanable_dirty_ratio)
 
 
 def first_dirty_offset(compacted_below: int, bounds: Bounds) -> int:

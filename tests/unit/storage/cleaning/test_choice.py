@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from strandline.broker.throttle import ByteRate
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, SealedSegment, dirtiest, examine
 from strandline.storage.cleaning.grouping import Source, group
@@ -18,10 +20,26 @@ def test_what_was_never_cleaned_is_all_dirty() -> None:
     assert candidate.dirty_ratio == 1.0 and candidate.is_worthwhile(LAG)
 
 
-def test_the_ratio_counts_what_was_cleaned_and_is_reached_when_equal() -> None:
+def test_the_ratio_counts_what_was_cleaned() -> None:
     candidate = examine(SEALED[:4], OPEN, LAG, 20, NOW_MS)
     assert (candidate.clean_bytes, candidate.dirty_bytes, candidate.dirty_ratio) == (200, 200, 0.5)
-    assert candidate.is_worthwhile(LAG) and not candidate.is_worthwhile(LAG._replace(min_cleanable_dirty_ratio=0.51))
+
+
+@pytest.mark.parametrize(
+    ("compacted_below", "least_ratio", "is_worthwhile"),
+    [(20, 0.49, True), (20, 0.5, False), (20, 0.51, False), (0, 0.99, True), (0, 1.0, False), (40, 0.0, False)],
+)
+def test_a_log_is_cleaned_above_the_ratio_and_not_at_it(
+    compacted_below: int, least_ratio: float, is_worthwhile: bool
+) -> None:
+    lag = LAG._replace(min_cleanable_dirty_ratio=least_ratio)
+    candidate = examine(SEALED[:4], OPEN, lag, compacted_below, NOW_MS)
+    assert candidate.is_worthwhile(lag) is is_worthwhile
+
+
+def test_with_a_ratio_of_1_only_the_longest_lag_has_a_log_cleaned() -> None:
+    lag = Lag(1.0, 0, 460)
+    assert examine(SEALED, OPEN, lag, 0, NOW_MS).is_worthwhile(lag)
 
 
 def test_a_checkpoint_outside_of_the_log_says_nothing() -> None:
