@@ -118,11 +118,12 @@ class ControllerContext:
         return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]
 
     def has_live_leader(self, topic_partition: TopicPartition) -> bool:
-        """Its leader lives, with its data: one that may have lost some does not lead until that is resolved."""
+        """Its leader lives, with its data: one that may have lost some does not lead until that is resolved, and one
+        that is no replica is never told to."""
         state = self.states.get(topic_partition)
         return (
             state is not None
-            and state.has_leader
+            and state.leader in self.replicas(topic_partition)
             and self.is_online(state.leader, topic_partition)
             and (state.leader, topic_partition) not in self.suspects
         )

@@ -82,10 +82,14 @@ def _leads_in_this_life(context: ControllerContext, topic_partition: TopicPartit
 def _members_online(
     context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
 ) -> tuple[int, ...]:
+    """Members that stay. Who is no replica (Kafka was interrupted while it moved the partition) is told of no leader
+    and follows none: it would count for the minimum without having anything."""
     return tuple(
         member
         for member in state.isr
-        if context.is_online(member, topic_partition) and (member, topic_partition) not in context.suspects
+        if member in context.replicas(topic_partition)
+        and context.is_online(member, topic_partition)
+        and (member, topic_partition) not in context.suspects
     )
 
 

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -46,6 +47,8 @@ N = TypeVar("N")
 
 TRANSACTION_PARTITIONS = 100
 """Partitions per transaction: 9–12 µs each in a multi of 100 (performance.md)."""
+MAX_BROKER_ID = 2**31 - 1
+"""A znode named by a larger number is no broker: no request could speak of it."""
 MAX_ROUNDS = 20
 """Of repeating what a competing write upset; beyond it something is at war with this controller."""
 
@@ -67,16 +70,18 @@ class WriteResult:
 
 
 class ClusterStore:
-    """One term's door to ZooKeeper. `epoch_zk_version`: of `/controller_epoch` as this term's election left it."""
+    """One term's door to ZooKeeper. `epoch`, `epoch_zk_version`: `/controller_epoch` as its election left it."""
 
     def __init__(
         self,
         coordination: Coordination,
+        epoch: int,
         epoch_zk_version: int,
         inter_broker_listener: str,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._coordination = coordination
+        self._epoch = epoch
         self._fence = Check(znodes.CONTROLLER_EPOCH_PATH, epoch_zk_version)
         self._inter_broker_listener = inter_broker_listener
         self._log = log
@@ -107,7 +112,7 @@ class ClusterStore:
     async def brokers(self, watch: Watch) -> dict[int, LiveBroker]:
         """Registered brokers by id; the czxid of a registration is the broker's epoch."""
         names = await self.children(znodes.BROKER_IDS_PATH, watch)
-        ids = [int(name) for name in names if name.isdecimal()]
+        ids = [int(name) for name in names if re.fullmatch("[0-9]{1,10}", name) and int(name) <= MAX_BROKER_ID]
         found = await self._coordination.get_many([znodes.BrokerIdZnode.path(broker_id) for broker_id in ids])
         brokers = {}
         for broker_id, znode in zip(ids, found, strict=True):
@@ -138,7 +143,8 @@ class ClusterStore:
         )
 
     async def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """Partition states that are there and can be read."""
+        """Partition states that are there and can be read. ControllerFenced when a later controller wrote one; one that
+        only claims that counts like the others."""
         found = await self._coordination.get_many(
             [znodes.PartitionStateZnode.path(tp.topic, tp.partition) for tp in partitions]
         )
@@ -150,6 +156,8 @@ class ClusterStore:
                 states[tp] = state
             elif znode is not None:
                 self.unreadable_states[tp] = None
+        if any(state.controller_epoch > self._epoch for state in states.values()):
+            await self.check_fence()
         return states
 
     def _state(self, tp: TopicPartition, znode: Znode) -> LeaderAndIsr | None:
@@ -218,7 +226,7 @@ class ClusterStore:
         """Write states, each on the condition that it is as it was read, in transactions of ~100. What fails for one
         partition does not hold up the others."""
         result = WriteResult()
-        pending = list(changes)
+        pending = [change for change in changes if self._has_successor(change)]
         directories = await self._directories(change for change in changes if change.expected_version is None)
         for _ in range(MAX_ROUNDS):
             if not pending:
@@ -241,6 +249,13 @@ class ClusterStore:
         raise TooManyConflicts(
             f"{len(pending)} partition states could not be written, first {pending[0].topic_partition}"
         )
+
+    def _has_successor(self, change: PartitionChange) -> bool:
+        """Whether the epoch that is to be written leaves room for another: else nobody could read it again."""
+        epoch = change.after.leader_epoch
+        if epoch > znodes.PartitionStateZnode.LAST_EPOCH:
+            self._log.error("no leader epoch is left", partition=str(change.topic_partition), leader_epoch=epoch)
+        return epoch <= znodes.PartitionStateZnode.LAST_EPOCH
 
     async def _write_wave(
         self, changes: Sequence[PartitionChange], directories: set[str], result: WriteResult

@@ -77,7 +77,7 @@ class Term:
         self.random = rng
         self.log = log.bind(controller_epoch=won.epoch)
         self.context = ControllerContext(epoch=won.epoch, epoch_zk_version=won.epoch_zk_version)
-        self.store = ClusterStore(coordination, won.epoch_zk_version, config.inter_broker_listener_name, self.log)
+        self.store = ClusterStore(coordination, *won, config.inter_broker_listener_name, self.log)
         self.topic_store = TopicStore(coordination, self.store, partial(rng.randbytes, 16), self.log)
         self.events = EventQueue()
         self.progress = Progress()
@@ -309,13 +309,11 @@ class Term:
         return changed
 
     def adopt(self, topic_partition: TopicPartition, state: LeaderAndIsr | None) -> None:
-        """Take over what ZooKeeper says. ControllerFenced when a later controller wrote it."""
+        """Take over what ZooKeeper says."""
         if state is None:
             self.context.states.pop(topic_partition, None)
-            return
-        if state.controller_epoch > self.context.epoch:
-            raise ControllerFenced(f"controller epoch {state.controller_epoch} wrote the state of {topic_partition}")
-        self.context.states[topic_partition] = state
+        else:
+            self.context.states[topic_partition] = state
 
     def take_in(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
         """States that were not known before: what they say is to be announced, whether it is changed or not."""

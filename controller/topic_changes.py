@@ -71,7 +71,7 @@ class TopicChanges:
         names = await self._term.store.children(path, self._term.watch(Trigger.DELETE_TOPICS))
         if any(name not in context.topics for name in names):
             await self.on_topics()
-        unknown = [name for name in names if name not in context.topics]
+        unknown = [n for n in names if n not in context.topics and n not in self._term.topic_store.unreadable]
         if unknown:
             self._term.log.warning("asked to delete topics that do not exist", topics=unknown[:20])
             await self._term.store.delete_all([f"{path}/{name}" for name in unknown])

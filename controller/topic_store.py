@@ -16,6 +16,7 @@ import structlog
 from strandline.controller.context import Topic
 from strandline.controller.store import MAX_ROUNDS, ClusterStore, TooManyConflicts
 from strandline.protocol import znodes
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicId
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
@@ -69,8 +70,11 @@ class TopicStore:
     def _decoded(self, name: str, stored: Znode | None) -> znodes.TopicZnode | None:
         self.unreadable.pop(name, None)
         try:
-            return None if stored is None else znodes.TopicZnode.decode(znodes.TopicZnode.path(name), stored.data)
-        except znodes.InvalidZnode as error:
+            if stored is None:
+                return None
+            check_topic_name(name)  # it becomes a folder's on the brokers
+            return znodes.TopicZnode.decode(znodes.TopicZnode.path(name), stored.data)
+        except (znodes.InvalidZnode, InvalidTopicName) as error:
             self.unreadable[name] = None
             self._log.error("topic left out: its znode cannot be read", topic=name, error=str(error))
             return None

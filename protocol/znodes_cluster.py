@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from strandline.protocol.types import NO_TOPIC_ID, Int16, Int32, Int64, TopicId
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 from strandline.protocol.znode_base import (
     BROKER_IDS_PATH,
     BROKER_INCARNATIONS_PATH,
@@ -187,6 +187,8 @@ class TopicZnode(msgspec.Struct, frozen=True):
         json = read_json(path, data, _TopicJson)
         check_version(path, json.version, cls.VERSION)
         topic_id = None if json.topic_id is None else decode_uuid(path, json.topic_id)
+        for partition, replicas in json.partitions.items():
+            _check_brokers(path, f"the replicas of partition {partition}", replicas)
         return cls(
             None if topic_id == NO_TOPIC_ID else topic_id,
             _by_number(path, json.partitions),
@@ -202,9 +204,15 @@ def _by_text(partitions: Mapping[int, list[int]]) -> dict[str, list[int]]:
 def _by_number(path: str, partitions: dict[str, list[int]]) -> dict[int, list[int]]:
     """In order of the numbers, however the JSON had them."""
     for text in partitions:
-        if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        if not (text.isascii() and text.isdecimal() and len(text) <= 9 and text == str(int(text))):
             raise InvalidZnode(path, f"{text!r} is no partition number")
     return {int(text): partitions[text] for text in sorted(partitions, key=int)}
+
+
+def _check_brokers(path: str, what: str, broker_ids: Sequence[int]) -> None:
+    """InvalidZnode unless these are ids of brokers, each named once."""
+    if min(broker_ids, default=0) < 0 or len(set(broker_ids)) < len(broker_ids):
+        raise InvalidZnode(path, f"{what} are {broker_ids}: ids of brokers, each once, are expected")
 
 
 class TopicIdZnode:
@@ -232,6 +240,8 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
     left_isr: list[Int32] | msgspec.UnsetType = msgspec.UNSET
 
     VERSION: ClassVar[int] = 1
+    LAST_EPOCH: ClassVar[int] = 2**31 - 2
+    """A leader epoch that still has a successor: each change of the controller needs one."""
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
@@ -242,8 +252,17 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> PartitionStateZnode:
+        """InvalidZnode also for what contradicts itself: everything that is elected and written rests on it."""
         state = read_json(path, data, cls)
         check_version(path, state.version, cls.VERSION)
+        _check_brokers(path, "the members of the ISR", state.isr)
+        _check_brokers(path, "those who left the ISR", state.left_isr or ())
+        if not state.isr:
+            raise InvalidZnode(path, "the ISR is empty")
+        if state.leader != NO_BROKER and state.leader not in state.isr:
+            raise InvalidZnode(path, f"leader {state.leader} is not in the ISR {state.isr}")
+        if not 0 <= state.leader_epoch <= cls.LAST_EPOCH:
+            raise InvalidZnode(path, f"leader epoch {state.leader_epoch}: 0 to {cls.LAST_EPOCH} is expected")
         return state
 
 

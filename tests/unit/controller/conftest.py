@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -55,7 +56,9 @@ class Cluster:
 
     async def connect(self, address: Address, broker_id: int) -> BrokerChannel:
         await trio.lowlevel.checkpoint()
-        broker = self.brokers[broker_id]
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            raise BrokerUnreachable(f"nobody listens for broker {broker_id}")
         assert address == broker.address == Address("broker", FIRST_PORT + broker_id)
         if not broker.reachable:
             raise BrokerUnreachable(f"broker {broker_id} refuses connections")
@@ -151,10 +154,22 @@ class Cluster:
         return [entry for entry in self.logs.entries if entry["event"] == event]
 
 
-@pytest.fixture
-async def cluster(autojump_clock: trio.testing.MockClock) -> AsyncIterator[Cluster]:
+@asynccontextmanager
+async def running_cluster() -> AsyncIterator[Cluster]:
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery)
         await nursery.start(cluster.zookeeper.run)
         yield cluster
         nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(scope="session")
+def new_cluster() -> Callable[[], AbstractAsyncContextManager[Cluster]]:
+    """For a test that needs one per example."""
+    return running_cluster
+
+
+@pytest.fixture
+async def cluster(autojump_clock: trio.testing.MockClock) -> AsyncIterator[Cluster]:
+    async with running_cluster() as cluster:
+        yield cluster

@@ -44,7 +44,8 @@ class Znode(Protocol):
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 names = st.text("abcXYZ019._-", min_size=1, max_size=8)
-partitions = st.dictionaries(st.integers(0, 10**6), st.lists(int32, max_size=4), max_size=4)
+broker_ids = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True)
+partitions = st.dictionaries(st.integers(0, 10**6), broker_ids, max_size=4)
 topic_partitions = st.lists(st.builds(TopicPartition, names, int32), max_size=4)
 endpoints = st.lists(
     st.builds(
@@ -58,6 +59,11 @@ endpoints = st.lists(
     max_size=3,
     unique_by=lambda endpoint: endpoint.listener,
 )
+
+
+def _led_by(state: PartitionStateZnode, leader: int) -> PartitionStateZnode:
+    return msgspec.structs.replace(state, leader=leader)
+
 
 STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
     BrokerIdZnode: st.builds(
@@ -81,11 +87,11 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
     PartitionStateZnode: st.builds(
         PartitionStateZnode,
         controller_epoch=int32,
-        leader=int32,
-        leader_epoch=int32,
-        isr=st.lists(int32, max_size=4),
-        left_isr=st.just(msgspec.UNSET) | st.lists(int32, max_size=4),
-    ),
+        leader=st.just(-1),
+        leader_epoch=st.integers(0, 2**31 - 2),
+        isr=broker_ids.filter(len),
+        left_isr=st.just(msgspec.UNSET) | broker_ids,
+    ).flatmap(lambda state: st.sampled_from([-1, *state.isr]).map(lambda leader: _led_by(state, leader))),
     ControllerZnode: st.builds(ControllerZnode, int32, st.integers(-1, 2**43)),
     ControllerEpochZnode: st.builds(ControllerEpochZnode, int32),
     IsrChangeNotificationZnode: st.builds(IsrChangeNotificationZnode, topic_partitions),
@@ -241,6 +247,9 @@ def test_partitions_come_in_the_order_of_their_numbers() -> None:
     [
         b'{"version":3,"partitions":{"x":[1]}}',
         b'{"version":3,"partitions":{"-1":[1]}}',
+        b'{"version":3,"partitions":{"07":[1]}}',
+        b'{"version":3,"partitions":{"0":[1,2,1]}}',
+        b'{"version":3,"partitions":{"0":[-1]}}',
         b'{"version":3,"partitions":{"0":[true]}}',
         b'{"version":3,"partitions":{"0":[99999999999]}}',
         b'{"version":3,"partitions":{"0":1}}',
