@@ -23,7 +23,7 @@ import trio
 from strandline.broker.cuts import CutCheckpoints
 from strandline.broker.follower_fetch import build_fetch
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError
+from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.frame import MAX_NAMED, split_attachments
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
@@ -86,9 +86,13 @@ class Followers:
         self.replicas = replicas
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Where leaders are reached now."""
+        """Where leaders are reached now. Nobody goes on to wait for an answer from where one was before."""
         for broker_id, (host, port) in addresses.items():
-            self.addresses[broker_id] = Address(host, port)
+            before, self.addresses[broker_id] = self.addresses.get(broker_id), Address(host, port)
+            if before not in (None, self.addresses[broker_id]):
+                for key, fetcher in self._fetchers.items():
+                    if key.leader_id == broker_id:
+                        fetcher.reconnect()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -170,6 +174,7 @@ class Fetcher:
         self._resume_at: dict[Partition, float] = {}
         self._backoff_s: dict[Partition, float] = {}
         self._changed = trio.Event()
+        self._connecting = trio.CancelScope()
         self._polling: Connection | None = None
         """The connection of the poll that waits for its answer, which is late after `_answer_due_at`."""
         self._answer_due_at = 0.0
@@ -181,6 +186,13 @@ class Fetcher:
         self._resume_at.pop(partition, None)
         self._backoff_s.pop(partition, None)
         self._changed.set()
+        if self._polling is not None:
+            self._polling.close()
+
+    def reconnect(self) -> None:
+        """The leader is somewhere else now: connect there at once, whatever is under way."""
+        self._changed.set()
+        self._connecting.cancel()
         if self._polling is not None:
             self._polling.close()
 
@@ -208,6 +220,7 @@ class Fetcher:
         """Connect, fetch for ever; after an error, connect again."""
         backoff_s = FIRST_BACKOFF_S
         while True:
+            began_at = trio.current_time()
             try:
                 connection = await self._connect()
                 try:
@@ -218,27 +231,31 @@ class Fetcher:
                 finally:
                     connection.close()
             except (ClientError, RemoteProtocolError) as error:
-                if self._changed.is_set():  # perhaps our own doing, for new partitions: try again at once
+                if self._changed.is_set():  # perhaps our own doing, for new partitions or an address: at once
                     self._changed = trio.Event()
                     continue
                 self._followers.log.info("fetcher disconnected", leader=self._leader_id, error=str(error))
-                await trio.sleep(backoff_s)
+                # From its beginning: who has waited in vain for an answer has backed off long enough.
+                with trio.move_on_at(began_at + backoff_s):
+                    await self._changed.wait()
                 backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
     async def _connect(self) -> Connection:
         while self._leader_id not in self._followers.addresses:
             await trio.sleep(FIRST_BACKOFF_S)
-        return await Connection.open(
-            self._followers.environment.network,
-            self._followers.addresses[self._leader_id],
-            client_id=self._client_id,
-            broker_id=self._leader_id,
-            timeout_ms=self._config.replica_socket_timeout_ms,
-            # A first batch is sent whole, however large its topic lets it be: a request could bring it to the leader.
-            max_frame_bytes=self._config.replica_fetch_response_max_bytes
-            + self._config.socket_request_max_bytes
-            + HEAD_ROOM_BYTES,
-        )
+        with trio.CancelScope() as self._connecting:
+            return await Connection.open(
+                self._followers.environment.network,
+                self._followers.addresses[self._leader_id],
+                client_id=self._client_id,
+                broker_id=self._leader_id,
+                timeout_ms=self._config.replica_socket_timeout_ms,
+                # A first batch is sent whole, however large its topic lets it be: a request could bring it there.
+                max_frame_bytes=self._config.replica_fetch_response_max_bytes
+                + self._config.socket_request_max_bytes
+                + HEAD_ROOM_BYTES,
+            )
+        raise CannotReachBroker(f"broker {self._leader_id} is at another address now")
 
     async def _fetch_once(self, connection: Connection) -> None:
         now = trio.current_time()

@@ -11,6 +11,11 @@ from typing import NamedTuple, Protocol
 
 from strandline.runtime.disk import Buffer, File
 
+REACH_TIMEOUT_S = 2.0
+"""So long another broker's machine may leave packets unanswered before it counts as out of reach. Linux repeats the
+first packet of a connection after 1 s, later ones within 1.4 s: so after a cut, two brokers are connected again within
+about a second. A broker that is busy or stopped is not meant: its machine goes on to answer."""
+
 
 class Address(NamedTuple):
     host: str
@@ -72,7 +77,7 @@ class Network(Protocol):
     """What a node can reach and offer."""
 
     async def connect(self, address: Address) -> Transport:
-        """CannotConnect when nobody answers; the caller bounds the time."""
+        """CannotConnect when nobody answers. The caller bounds the time where the network has no limit of its own."""
 
     async def listen(self, address: Address, backlog: int = 128) -> Listener:
         """CannotListen when the address is taken or not ours."""

@@ -12,6 +12,7 @@ from strandline.runtime.coordination_kazoo import KazooCoordination
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import Logger
+from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.randomness import system_random
 from strandline.runtime.workers import WorkerPool
@@ -20,7 +21,7 @@ from strandline.runtime.workers import WorkerPool
 def production_environment() -> Environment:
     return Environment(
         disk=PosixDisk(),
-        network=SocketNetwork(),
+        network=SocketNetwork(reach_timeout_s=REACH_TIMEOUT_S),
         blocking=ThreadBlocking(),
         computing=WorkerPool(),
         wall_clock=SystemWallClock(),

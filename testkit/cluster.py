@@ -32,6 +32,7 @@ from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, make_logger
+from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.storage.errors import NoLogDirLeft
 from strandline.storage.log import Log
 from strandline.testkit.disk import MemoryDisk
@@ -119,6 +120,8 @@ class MemoryCluster:
         self._nursery: trio.Nursery | None = None
         for name in (CLIENT, *map(node_name, self.nodes)):
             self.network.node(name)
+        for name in map(node_name, self.nodes):
+            self.network.node(name).reach_timeout_s = REACH_TIMEOUT_S
 
     @asynccontextmanager
     async def running(self, *, start: bool = True) -> AsyncIterator[MemoryCluster]:
@@ -232,12 +235,12 @@ class MemoryCluster:
     def pause(self, broker_id: int) -> None:
         """SIGSTOP, as its peers see it: nothing goes out or in, all of it waits; the session may run out. (Its timers
         go on and find silence.)"""
-        self.network.isolate(node_name(broker_id))
+        self.network.hold(node_name(broker_id))
         self.zookeeper.hold(self._client_of(broker_id))
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT: what waited arrives."""
-        self.network.heal(node_name(broker_id))
+        self.network.release(node_name(broker_id))
         self.zookeeper.heal(self._client_of(broker_id))
 
     def cut(self, source: int, destination: int) -> None:

@@ -4,7 +4,7 @@
 network = MemoryNetwork(seed=1)
 broker, client = network.node("broker-1"), network.node("client")     # each is a `Network`
 network.link("client", "broker-1").latency_s = 0.002                   # one direction
-network.cut("broker-1", "client")                                      # one-way: bytes wait, nothing arrives
+network.cut("broker-1", "client")                                      # one-way: nothing arrives until it is healed
 ```
 Rules:
 * Deterministic: no task, no thread. A pipe holds (arrival time, bytes); who waits for bytes sleeps until the next
@@ -18,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 
@@ -27,6 +28,8 @@ from strandline.runtime.network import Address, CannotConnect, CannotListen, Tra
 from strandline.testkit.network_pipes import DEFAULT_WINDOW_BYTES, MemoryLink, MemoryTransport, Pipe
 
 FIRST_EPHEMERAL_PORT = 40_000
+FIRST_SYN_PAUSE_S, LAST_SYN_PAUSE_S = 1.0, 32.0
+"""Of Linux; doubled in between."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WILDCARD = ("", "0.0.0.0", "::")
 
@@ -66,11 +69,13 @@ class MemoryListener:
 
 
 class MemoryNode:
-    """What one node sees of the network: a `Network`."""
+    """What one node sees of the network: a `Network`. reach_timeout_s: as `SocketNetwork` has it; may be set at any
+    time, for connections from then on."""
 
     def __init__(self, network: MemoryNetwork, name: str, host: str) -> None:
         self.name = name
         self.host = host
+        self.reach_timeout_s = math.inf
         self.down = False
         self._network = network
 
@@ -114,7 +119,10 @@ class MemoryNetwork:
 
     def cut(self, source: str, destination: str) -> None:
         """Nothing passes from source to destination any more; the other direction is untouched."""
-        self.link(source, destination).blocked = True
+        link = self.link(source, destination)
+        if link.lost_since is None:
+            link.lost_since = trio.current_time()
+            self.changed()
 
     def cut_both(self, one: str, other: str) -> None:
         self.cut(one, other)
@@ -126,12 +134,31 @@ class MemoryNetwork:
             if other != name:
                 self.cut_both(name, other)
 
+    def hold(self, name: str) -> None:
+        """The node's process is stopped: bytes to and from it wait, its kernel answers."""
+        self._hold(name, True)
+
+    def release(self, name: str) -> None:
+        """What waited arrives now."""
+        self._hold(name, False)
+
+    def _hold(self, name: str, held: bool) -> None:
+        for other in self._nodes:
+            if other != name:
+                self.link(name, other).held = self.link(other, name).held = held
+        self.changed()
+
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Undo cuts: between two nodes, of one node, or all. What waited in the pipes arrives now."""
-        for (source, destination), link in self._links.items():
-            ends = (source, destination)
-            if (one is None or one in ends) and (other is None or other in ends):
-                link.blocked = False
+        """Undo cuts: between two nodes, of one node, or all. What was lost arrives when TCP sends it again; who waits
+        for a connection gets it with its next SYN."""
+        healed = set()
+        for ends, link in self._links.items():
+            if (one is None or one in ends) and (other is None or other in ends) and link.lost_since is not None:
+                link.lost_since = None
+                healed.add(id(link))
+        for transport in list(self._transports):
+            if id(transport.incoming_link) in healed:
+                transport.repeat()
         self.changed()
 
     def drop_connections(self, one: str, other: str | None = None) -> int:
@@ -192,8 +219,10 @@ class MemoryNetwork:
         if node.down:
             raise CannotConnect(f"cannot connect to {address}: node {node.name} is down")
         target = self._owner_of(node, address)
-        while self.link(node.name, target).blocked or self.link(target, node.name).blocked:
-            await self._topology_changed.park()  # as TCP, which repeats its SYN: the caller bounds the time
+        with trio.move_on_after(node.reach_timeout_s) as reaching:
+            await self._pass_cuts(node.name, target)
+        if reaching.cancelled_caught:
+            raise CannotConnect(f"cannot connect to {address}: no answer within {node.reach_timeout_s:g} s")
         there, back = self.link(node.name, target), self.link(target, node.name)
         round_trip_s = there.latency_s + back.latency_s
         if round_trip_s:
@@ -203,10 +232,22 @@ class MemoryNetwork:
             raise CannotConnect(f"cannot connect to {address}: refused")
         return self._join(node, address, listener)
 
+    async def _pass_cuts(self, source: str, target: str) -> None:
+        """As TCP, which repeats its SYN ever more rarely: whoever connects during a cut does not get through when it is
+        healed, but with the next SYN. The caller bounds the time."""
+        pause_s = FIRST_SYN_PAUSE_S
+        there, back = self.link(source, target), self.link(target, source)
+        while there.blocked or back.blocked:
+            if there.held or back.held:
+                await self._topology_changed.park()
+                continue
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_SYN_PAUSE_S)
+
     def _join(self, node: MemoryNode, address: Address, listener: MemoryListener) -> MemoryTransport:
         there = Pipe(self.link(node.name, listener.node))
         back = Pipe(self.link(listener.node, node.name))
-        mine = MemoryTransport(self, node.name, address, incoming=back, outgoing=there)
+        mine = MemoryTransport(self, node.name, address, back, there, node.reach_timeout_s)
         source = Address(node.host, self._take_port())
         theirs = MemoryTransport(self, listener.node, source, incoming=there, outgoing=back)
         mine.other, theirs.other = theirs, mine

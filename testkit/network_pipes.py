@@ -14,6 +14,7 @@ from strandline.runtime.disk import Buffer, File
 from strandline.runtime.network import Address, TransportClosed
 
 DEFAULT_WINDOW_BYTES = 256 * 1024
+FIRST_REPEAT_PAUSE_S = 0.2
 _FOREVER = float("inf")
 
 
@@ -33,7 +34,8 @@ class MemoryLink:
     latency_s, jitter_s: each piece arrives after the latency plus a draw from [0, jitter], never before an earlier one.
     bytes_per_s: None is unlimited. window_bytes: unread bytes a connection may hold. max_piece_bytes: sends and reads
     are cut into random pieces up to this size (None: as they come). drop_after_bytes: so many bytes pass, then the
-    connection that carries the last of them breaks, once.
+    connection that carries the last of them breaks, once. held: bytes wait, as in the kernels while a process is
+    stopped. lost_since: from then on every packet is lost, as in a cut.
     """
 
     random: random.Random
@@ -43,7 +45,12 @@ class MemoryLink:
     window_bytes: int = DEFAULT_WINDOW_BYTES
     max_piece_bytes: int | None = None
     drop_after_bytes: int | None = None
-    blocked: bool = False
+    held: bool = False
+    lost_since: float | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self.held or self.lost_since is not None
 
     def arrival(self, now: float, length: int, not_before: float) -> float:
         start = max(now, not_before)
@@ -78,6 +85,20 @@ class Pipe:
         self.pieces.append((self.last_arrival, data))
         self.unread_bytes += len(data)
 
+    def repeat(self, now: float) -> None:
+        """The cut is over: what was lost arrives when TCP sends it again, which it does ever more rarely."""
+        lost_at = self.pieces[0][0] if self.pieces else self.ends_at
+        if lost_at is None or lost_at > now:
+            return
+        pause_s = FIRST_REPEAT_PAUSE_S
+        while lost_at < now:
+            lost_at += pause_s
+            pause_s *= 2
+        self.pieces = deque((max(at, lost_at), data) for at, data in self.pieces)
+        self.last_arrival = max(self.last_arrival, lost_at)
+        if self.ends_at is not None:
+            self.ends_at = max(self.ends_at, lost_at)
+
     def next_event(self) -> float:
         if self.link.blocked:
             return _FOREVER
@@ -87,9 +108,18 @@ class Pipe:
 
 
 class MemoryTransport:
-    """One end of a connection."""
+    """One end of a connection. reach_timeout_s: it ends after so long a cut."""
 
-    def __init__(self, network: Hub, node: str, peer: Address, incoming: Pipe, outgoing: Pipe) -> None:
+    def __init__(
+        self,
+        network: Hub,
+        node: str,
+        peer: Address,
+        incoming: Pipe,
+        outgoing: Pipe,
+        reach_timeout_s: float = _FOREVER,
+    ) -> None:
+        self._reach_timeout_s = reach_timeout_s
         self.peer = peer
         self.node = node
         self.other: MemoryTransport | None = None
@@ -178,17 +208,33 @@ class MemoryTransport:
         await trio.lowlevel.checkpoint()
         while True:
             self._check()
-            ready_at = next_event()
+            ready_at = min(next_event(), self._out_of_reach_at())
             if ready_at <= trio.current_time():
                 return
             with trio.move_on_at(ready_at):
                 await self._changed.park()
 
     def close(self) -> None:
+        self._end(f"connection with {self.peer} was closed by this side")
+
+    def repeat(self) -> None:
+        """What was lost on its way here is sent again."""
+        self._incoming.repeat(trio.current_time())
+        self.wake()
+
+    @property
+    def incoming_link(self) -> MemoryLink:
+        return self._incoming.link
+
+    def _out_of_reach_at(self) -> float:
+        lost_since = [since for pipe in (self._incoming, self._outgoing) if (since := pipe.link.lost_since) is not None]
+        return min(lost_since, default=_FOREVER) + self._reach_timeout_s
+
+    def _end(self, why: str) -> None:
         if self._dead_because is not None:
             return
         now = trio.current_time()
-        self._die(f"connection with {self.peer} was closed by this side")
+        self._die(why)
         self._outgoing.ends_at = self._outgoing.link.arrival(now, 0, self._outgoing.last_arrival)
         self._incoming.reader_gone_at = now + self._outgoing.link.latency_s
         self._network.forget(self)
@@ -213,5 +259,7 @@ class MemoryTransport:
         return gone_at is not None and gone_at <= now and not self._incoming.link.blocked
 
     def _check(self) -> None:
+        if self._dead_because is None and self._out_of_reach_at() <= trio.current_time():
+            self._end(f"connection with {self.peer} failed: timed out")
         if self._dead_because is not None:
             raise TransportClosed(self._dead_because)

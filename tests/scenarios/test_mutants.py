@@ -35,6 +35,7 @@ class Mutant(NamedTuple):
 
 ON_BROKERS = "test_regressions_on_brokers.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
+OF_CUTS = "test_cuts.py"
 CONFIGURATIONS = "test_configurations.py"
 MUTANTS = [
     Mutant(
@@ -81,6 +82,13 @@ MUTANTS = [
         (OF_REPLICATION, "test_r6_"),
     ),
     # Beyond the five: what the other regressions are there for.
+    Mutant(
+        "brokers wait for TCP after a cut",
+        "runtime/network.py",
+        "REACH_TIMEOUT_S = 2.0\n",
+        "REACH_TIMEOUT_S = 60.0\n",
+        (OF_CUTS, "test_acks_flow_at_once"),
+    ),
     Mutant(
         "fetches of an older epoch are served",
         "broker/fetch.py",

@@ -31,7 +31,7 @@ from strandline.protocol.records import assign_offset
 from strandline.protocol.types import TopicPartition
 from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.testkit.pipeline import Pipeline, open_pipeline
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from strandline.testkit.replica_site import ADDRESSES, T0, T1, ReplicaSite, batch
 
 EPOCH = 3
 
@@ -444,6 +444,35 @@ async def test_a_leader_that_cannot_be_reached_is_tried_with_growing_pauses(
         nursery.cancel_scope.cancel()
     attempts = site.event_names().count("fetcher disconnected")
     assert 5 <= attempts <= 15
+
+
+@pytest.mark.parametrize("under_way", ["connecting", "backing off"])
+async def test_a_leader_at_another_address_is_asked_there_at_once(
+    under_way: str, site: ReplicaSite, leader: Leader, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setitem(ADDRESSES, 2, ("old", 9092))
+    site.network.node("old")
+    if under_way == "connecting":
+        site.network.cut_both("site", "old")
+    await following(site)
+    await trio.sleep(9.5)
+    assert not leader.asked
+    with trio.fail_after(0.001):
+        site.followers.set_addresses({2: ("broker", 9092)})
+        await leader.next()
+
+
+async def test_a_poll_at_an_old_address_is_given_up(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    await following(site)
+    request = await leader.next()
+    site.followers.set_addresses({2: ("broker", 9092), 3: ("elsewhere", 9092)})
+    await trio.sleep(0.01)
+    assert not request.connection.closed, "its leader is where it was"
+    site.followers.set_addresses({2: ("elsewhere", 9092)})
+    await trio.sleep(0.01)
+    assert request.connection.closed
 
 
 async def test_a_leader_that_refuses_all_fetches_is_tried_with_growing_pauses(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -335,6 +337,32 @@ async def test_sockets_never_delay_small_packets() -> None:
     async with connected((SocketNetwork(), SocketNetwork())) as ends:
         for end in ends:
             assert end._socket.getsockopt(6, 1) == 1  # type: ignore[attr-defined]  # IPPROTO_TCP, TCP_NODELAY
+
+
+async def test_with_a_reach_timeout_the_kernel_ends_a_silent_connection_that_was_opened_here() -> None:
+    async with connected((SocketNetwork(reach_timeout_s=2.0), SocketNetwork(reach_timeout_s=2.0))) as (client, server):
+        assert options_of(client) == (2000, 1, 1)
+        assert options_of(server)[0] == 0, "how long a client does not read is its own affair"
+
+
+def options_of(end: Any) -> tuple[int, ...]:
+    names = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+    return tuple(end._socket.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+
+
+async def test_with_a_reach_timeout_nobody_waits_for_a_machine_that_does_not_answer() -> None:
+    """Where its queue of connections is full, a kernel drops the first packet of another one."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = Address(*full.getsockname())
+        with contextlib.ExitStack() as waiting:
+            for _ in range(4):
+                one = waiting.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(address)
+            with pytest.raises(CannotConnect, match=r"no answer within 0\.2 s"), trio.fail_after(60):
+                await SocketNetwork(reach_timeout_s=0.2).connect(address)
 
 
 async def test_connecting_by_a_bad_name_is_refused_in_one_line() -> None:

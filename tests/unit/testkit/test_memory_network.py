@@ -123,17 +123,63 @@ async def test_across_a_cut_nobody_learns_that_the_peer_closed(autojump_clock: t
         b.send_nowait([b"x"])
 
 
-async def test_connecting_across_a_cut_waits_for_it_to_heal(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize(
+    ("cut_s", "connected_s"), [(0.5, 1), (2.0, 3), (4, 7), (20, 31), (40, 63), (70, 95)], ids=lambda value: f"{value} s"
+)
+async def test_connecting_across_a_cut_waits_for_the_next_syn(
+    cut_s: float, connected_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
     network = MemoryNetwork()
     await network.node("b").listen(ADDRESS)
     network.cut("b", "a")  # even the answer alone is needed
-    with trio.move_on_after(100) as scope:
-        await network.node("a").connect(ADDRESS)
-    assert scope.cancelled_caught
+    begun = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(network.node("a").connect, ADDRESS)
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(cut_s)
         network.heal("a")
+    assert trio.current_time() - begun == pytest.approx(connected_s)
+
+
+@pytest.mark.parametrize(("cut_s", "there_s"), [(0.1, 0.2), (0.5, 0.6), (1.0, 1.4), (10, 12.6)])
+async def test_what_was_lost_in_a_cut_comes_when_it_is_repeated(
+    cut_s: float, there_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    network = MemoryNetwork()
+    a, b = await connect(network)
+    network.cut("a", "b")
+    begun = trio.current_time()
+    a.send_nowait([b"lost"])
+    await trio.sleep(cut_s)
+    a.send_nowait([b" and found"])
+    network.heal()
+    assert await receive(b) == b"lost and found"
+    assert trio.current_time() - begun == pytest.approx(there_s)
+
+
+async def test_who_has_a_reach_timeout_ends_its_connection_and_gives_up_connecting(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    network.node("a").reach_timeout_s = 2.0
+    a, b = await connect(network)
+    network.cut("b", "a")
+    with trio.fail_after(2.1), pytest.raises(TransportClosed, match="timed out"):
+        await a.wait_readable()
+    with trio.fail_after(2.1), pytest.raises(CannotConnect, match="no answer within 2 s"):
+        await network.node("a").connect(ADDRESS)
+    assert await receive(b) == b"", "what a says still arrives"
+
+
+async def test_a_held_process_is_not_out_of_reach(autojump_clock: trio.testing.MockClock) -> None:
+    network = MemoryNetwork()
+    network.node("a").reach_timeout_s = 2.0
+    a, b = await connect(network)
+    network.hold("b")
+    a.send_nowait([b"held"])
+    with trio.move_on_after(100):
+        await a.wait_readable()
+    network.release("b")
+    assert await receive(b) == b"held"
 
 
 async def test_dropped_connections_fail_on_both_sides() -> None:
