@@ -23,6 +23,7 @@ import trio
 
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import (
+    LATEST_PRODUCER_ID_BLOCK_PATH,
     PERSISTENT_PATHS,
     BrokerIdZnode,
     BrokerIncarnationZnode,
@@ -87,6 +88,7 @@ class Registration:
         """Steps 1–3; returns the cluster's id."""
         for path in PERSISTENT_PATHS:
             await self._until_answered(partial(self._ensure, path))
+        await self._until_answered(self._empty_producer_id_block)
         await self._until_answered(self._refuse_taken_id)
         cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
         self.incarnation = await self._until_answered(self._bump_incarnation)
@@ -128,11 +130,21 @@ class Registration:
                 self._limited.warning("delayed", "registration delayed", error=str(error))
                 await trio.sleep(RETRY_DELAY_S)
 
-    async def _ensure(self, path: str, data: bytes = b"") -> None:
+    async def _ensure(self, path: str, data: bytes | None = None) -> None:
         try:
             await self._coordination.create(path, data, parents=True)
         except NodeExists:
             return
+
+    async def _empty_producer_id_block(self) -> None:
+        """Null is to Kafka, which may take over, the start of all producer ids. The empty string, which stood here
+        once, is a block that it cannot read: its idempotent producers hang."""
+        znode = await self._coordination.get(LATEST_PRODUCER_ID_BLOCK_PATH)
+        if not znode.data and not znode.is_null:
+            try:
+                await self._coordination.set(LATEST_PRODUCER_ID_BLOCK_PATH, None, znode.stat.version)
+            except BadVersion:
+                return  # another broker was faster
 
     async def _ensure_cluster_id(self, new_cluster_id: UUID) -> str:
         znode = ClusterIdZnode.new(new_cluster_id)

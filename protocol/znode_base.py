@@ -40,7 +40,7 @@ PERSISTENT_PATHS = (
     LATEST_PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENT_NOTIFICATION_PATH,
 )
-"""Created, empty, by whoever starts first. (`/controller_epoch` and `/cluster/id` are created with their content.)"""
+"""Created, null, by whoever starts first. (`/controller_epoch` and `/cluster/id` are created with their content.)"""
 
 MAX_ZNODE_BYTES = 1024 * 1024
 """ZooKeeper's own limit (jute.maxbuffer)."""

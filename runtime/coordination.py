@@ -35,8 +35,11 @@ class ZnodeStat(NamedTuple):
 
 
 class Znode(NamedTuple):
+    """is_null: it holds no data, which ZooKeeper, and Kafka with it, tells from empty data; `data` is empty then."""
+
     data: bytes
     stat: ZnodeStat
+    is_null: bool = False
 
 
 class SessionState(enum.Enum):
@@ -88,8 +91,10 @@ class RequestTooLarge(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """data: None makes a null znode, as Kafka's are that hold nothing."""
+
     path: str
-    data: bytes = b""
+    data: bytes | None = None
     ephemeral: bool = False
     sequence: bool = False
 
@@ -97,7 +102,7 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class SetData:
     path: str
-    data: bytes
+    data: bytes | None
     version: int
 
 
@@ -170,11 +175,17 @@ class Coordination(Protocol):
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]: ...
 
     async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
+        self,
+        path: str,
+        data: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
     ) -> str:
-        """Returns the path (with its number when `sequence`). parents: create missing ones, persistent and empty."""
+        """Returns the path (with its number when `sequence`). parents: create missing ones, persistent and null."""
 
-    async def set(self, path: str, data: bytes, version: int) -> ZnodeStat: ...
+    async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat: ...
 
     async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None: ...
 

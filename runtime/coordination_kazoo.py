@@ -168,7 +168,7 @@ class KazooCoordination(PreparedWrites[Call]):
             return
         for path in [*ancestors(self._chroot), self._chroot]:
             try:
-                await self._one("create", path, wire.Create(path, b"", OPEN_ACL_UNSAFE, 0))
+                await self._one("create", path, wire.Create(path, None, OPEN_ACL_UNSAFE, 0))
             except NodeExists:
                 continue
 
@@ -260,7 +260,7 @@ class KazooCoordination(PreparedWrites[Call]):
 
     async def get(self, path: str, watch: Watch | None = None) -> Znode:
         data, stat = await self._one("get", path, wire.GetData(self._at(path), self._bridge(watch)))
-        return Znode(bytes(data or b""), znode_stat(stat))
+        return Znode(bytes(data or b""), znode_stat(stat), data is None)
 
     async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
         stat = await self._one("exists", path, wire.Exists(self._at(path), self._bridge(watch)))
@@ -298,7 +298,7 @@ class KazooCoordination(PreparedWrites[Call]):
     async def _create(self, operation: Create) -> str:
         return without_chroot(self._chroot, await self._one("create", operation.path, self._to_wire(operation)))
 
-    async def set(self, path: str, data: bytes, version: int) -> ZnodeStat:
+    async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
         return znode_stat(await self._one("set", path, self._to_wire(SetData(path, data, version))))
 
     async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None:

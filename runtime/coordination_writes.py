@@ -38,7 +38,13 @@ class PreparedWrites(ABC, Generic[P]):
         """The path that was created, below the chroot."""
 
     async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
+        self,
+        path: str,
+        data: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
     ) -> str:
         operation = Create(path, data, ephemeral, sequence)
         try:

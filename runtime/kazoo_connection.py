@@ -148,7 +148,7 @@ class MultiRead:
             if kind == GetData.type:
                 data = buffer[offset : offset + number] if number > 0 else b""
                 offset += max(number, 0)
-                results.append(Znode(bytes(data), znode_stat(STAT.unpack_from(buffer, offset))))
+                results.append(Znode(bytes(data), znode_stat(STAT.unpack_from(buffer, offset)), number < 0))
                 offset += STAT.size
             elif kind == GetChildren.type:
                 names = []

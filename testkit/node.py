@@ -243,11 +243,17 @@ class NodeCoordination:
         return await self._alive.children_many(paths)
 
     async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
+        self,
+        path: str,
+        data: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
     ) -> str:
         return await self._alive.create(path, data, ephemeral=ephemeral, sequence=sequence, parents=parents)
 
-    async def set(self, path: str, data: bytes, version: int) -> ZnodeStat:
+    async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
         return await self._alive.set(path, data, version)
 
     async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None:

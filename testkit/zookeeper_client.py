@@ -291,7 +291,7 @@ class MemoryCoordination(PreparedWrites[Request]):
     async def _create(self, operation: Create) -> str:
         return without_chroot(self._chroot, await self._one(self._change("create", self._rooted(operation))))
 
-    async def set(self, path: str, data: bytes, version: int) -> ZnodeStat:
+    async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
         stat: ZnodeStat = await self._one(self._change("set", SetData(self._at(path), data, version)))
         return stat
 
@@ -340,7 +340,7 @@ def _size_bytes(operations: Sequence[Operation]) -> int:
     """About what the request would have on the wire."""
     return sum(
         len(operation.path.encode())
-        + (len(operation.data) if isinstance(operation, Create | SetData) else 0)
+        + len((isinstance(operation, Create | SetData) and operation.data) or b"")
         + REQUEST_OVERHEAD_BYTES
         for operation in operations
     )

@@ -39,7 +39,7 @@ from strandline.runtime.coordination_paths import parent_of
 class Node:
     """children: names, as an ordered set; created_children: ever, which numbers sequence nodes."""
 
-    data: bytes
+    data: bytes | None
     czxid: int
     mzxid: int
     pzxid: int
@@ -87,7 +87,7 @@ class ZnodeTree:
 
     def get(self, path: str) -> Znode:
         node = self.node(path)
-        return Znode(node.data, node.stat())
+        return Znode(node.data or b"", node.stat(), node.data is None)
 
     def exists(self, path: str) -> ZnodeStat | None:
         node = self.nodes.get(path)
@@ -143,7 +143,7 @@ class ZnodeTree:
                 self._check(path, version)
         return None
 
-    def _create(self, path: str, data: bytes, owner: int, sequence: bool) -> str:
+    def _create(self, path: str, data: bytes | None, owner: int, sequence: bool) -> str:
         if path == "/":
             raise NodeExists("create /: the znode exists already")
         parent_path = parent_of(path)
@@ -170,7 +170,7 @@ class ZnodeTree:
         self._raised += [Raised(path, WatchEvent.CREATED), Raised(parent_path, WatchEvent.CHILDREN)]
         return path
 
-    def _set(self, path: str, data: bytes, version: int) -> ZnodeStat:
+    def _set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
         node = self._check(path, version, "set")
         before = (node.data, node.version, node.mzxid)
         node.data, node.version, node.mzxid = data, node.version + 1, self.zxid

@@ -112,6 +112,7 @@ def test_kafka_takes_over_a_cluster_of_ours(new_site) -> None:
         client.set(ConfigZnode.path("t"), ConfigZnode({**OVERRIDES, "max.message.bytes": "77777"}).encode())
         client.create(ConfigChangeZnode.SEQUENCE_PATH, ConfigChangeZnode("topics/t").encode(), sequence=True)
     wait_until(lambda: "max.message.bytes -> 77777" in site.kafka.log(), "Kafka took note of our override")
+    site.kafka.produce("t", [(None, b"from an idempotent producer")], enable_idempotence=True)
     for cls, path in ((TopicZnode, TopicZnode.path("t")), (ConfigZnode, ConfigZnode.path("t"))):
         assert cls.decode(path, after[path]) == cls.decode(path, before[path])
     assert after[ClusterIdZnode.PATH] == before[ClusterIdZnode.PATH]

@@ -13,17 +13,19 @@ from trio.testing import MockClock
 
 from strandline.broker.registration import DELAY_TOLD_INTERVAL_S, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
+    LATEST_PRODUCER_ID_BLOCK_PATH,
     BrokerEndpoint,
     BrokerIdZnode,
     BrokerIncarnationZnode,
     PartitionStateZnode,
     TopicIdZnode,
 )
-from strandline.runtime.coordination import ConnectionLost, Create, Delete
+from strandline.runtime.coordination import ConnectionLost, Create, Delete, Znode, ZnodeStat
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
 PATH = BrokerIdZnode.path(1)
+ANY_STAT = ZnodeStat(0, 0, 0, 0, 0, 0)
 MY_FOLDER, OTHER_FOLDER = "folder-of-broker-1", "some-other-folder"
 
 
@@ -82,6 +84,22 @@ async def test_whoever_comes_first_names_the_cluster(here: Site, autojump_clock:
     first = here.cluster_id
     await here.start(cluster_id=8)
     assert here.cluster_id == first
+
+
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [(None, Znode(b"", ANY_STAT, True)), (b"", Znode(b"", ANY_STAT, True)), (b"{}", Znode(b"{}", ANY_STAT))],
+    ids=["not there", "the empty string", "a block of Kafka's"],
+)
+async def test_no_producer_ids_were_given_out_is_said_as_kafka_says_it(
+    found: bytes | None, left: Znode, here: Site, autojump_clock: MockClock
+) -> None:
+    if found is not None:
+        client = here.zookeeper.client()
+        await client.start()
+        await client.create(LATEST_PRODUCER_ID_BLOCK_PATH, found)
+    await here.start()
+    assert here.zookeeper.tree.get(LATEST_PRODUCER_ID_BLOCK_PATH)._replace(stat=ANY_STAT) == left
 
 
 async def test_every_start_is_a_new_incarnation(here: Site, autojump_clock: MockClock) -> None:

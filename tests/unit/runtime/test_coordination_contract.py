@@ -62,6 +62,22 @@ async def test_data_has_versions_and_a_write_names_the_one_it_replaces(site_cloc
     assert await client.exists("/a") is None
 
 
+async def test_no_data_is_not_empty_data(site_clock: SiteClock, site: Site) -> None:
+    """Kafka tells them apart, so what holds nothing must be what Kafka's holds."""
+    client = await site.client()
+    await client.create("/folder/null", parents=True)
+    await client.create("/empty", b"")
+    await client.multi([Create("/in-transaction", None), Create("/empty-in-transaction", b"")])
+    paths = ["/folder", "/folder/null", "/empty", "/in-transaction", "/empty-in-transaction"]
+    one_by_one = [await client.get(path) for path in paths]
+    assert [znode.is_null for znode in one_by_one] == [True, True, False, True, False]
+    assert {znode.data for znode in one_by_one} == {b""}
+    assert await client.get_many(paths) == one_by_one
+    await client.set("/empty", None, 0)
+    await client.multi([SetData("/folder/null", b"", 0), SetData("/in-transaction", b"x", 0)])
+    assert [(await client.get(path)).is_null for path in paths] == [True, False, True, False, False]
+
+
 async def test_what_is_missing_there_already_or_not_empty_has_its_error(site_clock: SiteClock, site: Site) -> None:
     client = await site.client()
     for call in (client.get("/no"), client.children("/no"), client.set("/no", b"", -1), client.delete("/no")):
