@@ -26,6 +26,7 @@ import trio
 
 from strandline.broker.partition import Partition
 from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.task_count import keep_running
 from strandline.broker.throttle import ByteRate
 from strandline.broker.trusted_clock import TrustedClock
 from strandline.protocol.types import TopicPartition
@@ -49,8 +50,7 @@ STEP_BYTES = 16 * 2**20
 STEP_S = 0.5
 CHUNK_BYTES_MIN = 64 * 2**10
 LOGS_PER_STEP = 100
-NEVER_MS = 2**63 - 1
-NO_LIMIT = 2**63 - 1
+NEVER_MS = NO_LIMIT = 2**63 - 1
 FULL_PAUSE_S = 300.0
 """Between two cleanings in a directory whose disk was full: each takes what is left of it for a moment."""
 LEARN_WAIT_S = 10.0
@@ -91,18 +91,16 @@ class Figures:
 class Cleaning:
     def __init__(
         self,
-        config: BrokerConfig,
         environment: Environment,
         logs: LogManager,
         replicas: ReplicaManager,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
-        self._config = config
         self._environment = environment
         self._logs = logs
         self._replicas = replicas
         self._log = log
-        self._rate = ByteRate(config.log_cleaner_io_max_bytes_per_second)
+        self._rate = ByteRate(replicas.config.log_cleaner_io_max_bytes_per_second)
         self._clock = TrustedClock(environment.wall_clock, log, "compaction")
         self._random = environment.random("cleaner")
         self._busy: dict[TopicPartition, Log] = {}
@@ -110,24 +108,27 @@ class Cleaning:
         self._rests_until_s: dict[str, float] = {}
         """Log directory that was full or did not answer → when it is tried again."""
 
+    @property
+    def _config(self) -> BrokerConfig:
+        """As it is now: the cleaners' keys are dynamic."""
+        return self._replicas.config
+
     async def run(self) -> None:
         if self._config.log_cleaner_enable:
             self._clock.now_ms()
-            async with trio.open_nursery() as nursery:
-                for _ in range(self._config.log_cleaner_threads):
-                    nursery.start_soon(self._run_cleaner)
+            await keep_running(lambda: self._config.log_cleaner_threads, self._run_cleaner)
 
-    async def _run_cleaner(self) -> None:
-        backoff_s = self._config.log_cleaner_backoff_ms / 1000 or 0.001
-        while True:
-            await trio.sleep(backoff_s)
+    async def _run_cleaner(self, number: int) -> None:
+        """Ends after its cleaning where there are too many."""
+        while number < self._config.log_cleaner_threads:
+            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
             if await self._choose(claim=False) is not None:
                 async with self._environment.computing.session() as session:
                     busy_s = trio.current_time()
-                    while trio.current_time() < busy_s + WORKER_IDLE_S:
+                    while trio.current_time() < busy_s + WORKER_IDLE_S and number < self._config.log_cleaner_threads:
                         chosen = await self._choose()
                         if chosen is None:
-                            await trio.sleep(backoff_s)
+                            await trio.sleep(self._config.log_cleaner_backoff_ms / 1000 or 0.001)
                             continue
                         try:
                             await self._clean(session, *chosen)
@@ -273,8 +274,9 @@ class Cleaning:
         self, session: ComputingSession, partition: Partition, lent: Lent, figures: Figures
     ) -> Done | None:
         """Step by step to the end; None where the log cannot be cleaned."""
-        step_bytes = self._rate.step_bytes(STEP_S, CHUNK_BYTES_MIN, STEP_BYTES)
         while True:
+            self._rate.bytes_per_second = self._config.log_cleaner_io_max_bytes_per_second
+            step_bytes = self._rate.step_bytes(STEP_S, CHUNK_BYTES_MIN, STEP_BYTES)
             step: dict[str, Any] = await session.run(jobs.advance, step_bytes)
             moved = step["bytes_read"] + step["bytes_written"]
             figures.read += step["bytes_read"]

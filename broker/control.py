@@ -85,7 +85,7 @@ class ControlHandlers:
         self._registration = registration
         self._controller = controller
         self._log = log
-        self._topic_configs = TopicConfigs(config, coordination, log)
+        self.topic_configs = TopicConfigs(config, coordination, log)
         self.creations = AutomaticCreations(self.ask_controller, log)
 
     # --- orders of the controller ------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class ControlHandlers:
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
         try:
-            await self._topic_configs.load(topic_ids.items())
+            await self.topic_configs.load(topic_ids.items())
         except CoordinationError as error:
             # A replica must not start with the wrong min.insync.replicas: the controller sends the request again.
             self._log.warning("topic configs unread", error=str(error))
@@ -108,7 +108,7 @@ class ControlHandlers:
         if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         return await self._roles.become_leader_or_follower(
-            message, lambda name: self._topic_configs.get((name, topic_ids[name]))
+            message, lambda name: self.topic_configs.get((name, topic_ids[name]))
         )
 
     async def stop_replica(self, request: RequestInHand) -> Message:
@@ -127,7 +127,7 @@ class ControlHandlers:
                 return StopReplicaResponse(response.error_code, errors)
             for state in states:
                 if state.delete_partition:
-                    self._topic_configs.forget((state.topic_name, state.topic_id))
+                    self.topic_configs.forget((state.topic_name, state.topic_id))
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
     async def update_metadata(self, request: RequestInHand) -> Message:

@@ -74,13 +74,13 @@ class RuledBatches:
 
 
 class Converter:
-    """Has batches converted. `max_decompressed_bytes`: of one batch, `max.decompressed.message.bytes`."""
+    """Has batches converted. `max_decompressed_bytes`: of one batch, `max.decompressed.message.bytes`, as it is now."""
 
     def __init__(
         self, computing: Computing, max_decompressed_bytes: int, log: structlog.typing.FilteringBoundLogger
     ) -> None:
         self._computing = computing
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self.max_decompressed_bytes = max_decompressed_bytes
         self._log = log
         self.budget = ByteBudget(CONVERTED_BYTES)
         """What may come back, until it did; then what came back, until it is written."""
@@ -111,7 +111,7 @@ class Converter:
                     convert_all,
                     [batch.view for _, batch in wanted],
                     [part.rules for part, _ in wanted],
-                    [(part.partition.config.max_message_bytes, self._max_decompressed_bytes) for part, _ in wanted],
+                    [(part.partition.config.max_message_bytes, self.max_decompressed_bytes) for part, _ in wanted],
                     now_ms,
                     MAX_DECODED_BYTES - decoded_bytes,
                 )

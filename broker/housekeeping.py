@@ -89,12 +89,12 @@ class Housekeeping:
     async def _run_producer_expiry(self) -> None:
         last_ms = int(trio.current_time() * 1000)
         while True:
-            await trio.sleep(min(PRODUCER_EXPIRY_INTERVAL_S, self._config.producer_id_expiration_ms / 1000))
+            await trio.sleep(min(PRODUCER_EXPIRY_INTERVAL_S, self._replicas.config.producer_id_expiration_ms / 1000))
             now_ms = int(trio.current_time() * 1000)
             looked_at = 0
             for log in list(self._logs.logs.values()):
                 looked_at += len(log.producers.states) + 1
-                log.producers.states.expire(now_ms - last_ms, self._config.producer_id_expiration_ms)
+                log.producers.states.expire(now_ms - last_ms, self._replicas.config.producer_id_expiration_ms)
                 if looked_at > PRODUCERS_PER_STEP:
                     looked_at = 0
                     await trio.lowlevel.checkpoint()

@@ -47,11 +47,15 @@ class ConnectionQuota:
     inter-broker listener, so that clients that exhaust theirs never cut the cluster apart (KAFKA-7730)."""
 
     def __init__(self, max_connections: int, max_connections_per_ip: int, reserved: int = 0) -> None:
+        self.set_limits(max_connections, max_connections_per_ip, reserved)
+        self.total = 0
+        self._per_host: dict[str, int] = {}
+
+    def set_limits(self, max_connections: int, max_connections_per_ip: int, reserved: int) -> None:
+        """Connections that are open stay, be they more than that."""
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
         self.reserved = min(reserved, max_connections)
-        self.total = 0
-        self._per_host: dict[str, int] = {}
 
     def take(self, host: str, is_inter_broker: bool) -> str | None:
         """Count one connection. None: taken, `give_back` it; otherwise the reason of the refusal, in one line."""

@@ -29,7 +29,7 @@ class Listeners:
             frame_deadline_ms=config.frame_timeout_ms,
             send_timeout_ms=config.socket_send_timeout_ms,
         )
-        quota = ConnectionQuota(
+        self._quota = ConnectionQuota(
             config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
         )
         self.addresses: dict[str, Address] = {}
@@ -47,11 +47,17 @@ class Listeners:
                 ),
                 network,
                 self._processors,
-                quota,
+                self._quota,
                 log,
             )
             for listener in config.listeners
         ]
+
+    def set_config(self, config: BrokerConfig) -> None:
+        """Other limits for the connections to come."""
+        self._quota.set_limits(
+            config.max_connections, config.max_connections_per_ip, config.inter_broker_connections_reserved
+        )
 
     async def start_processors(self, nursery: trio.Nursery) -> None:
         for processor in self._processors:

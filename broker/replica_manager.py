@@ -86,6 +86,11 @@ class ReplicaManager:
         isr_updates.bind(self.isr_update_finished)
         followers.bind(self)
 
+    def set_config(self, config: BrokerConfig) -> None:
+        """Keys that are dynamic may have changed; `config` is read where it is used."""
+        self.config = config
+        self.converter.max_decompressed_bytes = config.max_decompressed_message_bytes
+
     # --- small services for the handlers -----------------------------------------------------------------------
 
     def now(self) -> float:

@@ -24,6 +24,7 @@ import trio
 from strandline import __version__
 from strandline.broker.admin_port import AdminPort
 from strandline.broker.cleaning import Cleaning
+from strandline.broker.config_changes import ConfigChanges
 from strandline.broker.control import ControlHandlers
 from strandline.broker.disk_failures import DiskFailures
 from strandline.broker.follower import Followers
@@ -88,8 +89,9 @@ class Broker:
     async def run(self, *, task_status: trio.TaskStatus[dict[str, Address]] = trio.TASK_STATUS_IGNORED) -> None:
         """Start, serve, stop.
 
-        1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper; 3 build and start the data plane;
-        4 bind, register, elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
+        1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper, which has a word in the configuration;
+        3 build and start the data plane; 4 bind, register, elect: from here on others know of this broker;
+        5 serve until asked to stop; 6 leave.
 
         Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported. A start
         that ends before 3 has changed no log: one that an orderly stop left whole is left so again.
@@ -125,6 +127,8 @@ class Broker:
                 may_have_lost_data=self.log_manager.may_have_lost_data,
             )
             await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
+            self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
+            self.config = await self.config_changes.begin()
             # 3
             clean = False
             self._build(cluster_id)
@@ -269,11 +273,18 @@ class Broker:
             Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             DiskFailures(self.log_manager, self.replicas, self._log).run,
             self.registration.run,
-            Cleaning(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
+            partial(self.config_changes.run, self.control.topic_configs, self.replicas, self._take_over),
+            Cleaning(self.environment, self.log_manager, self.replicas, self._log).run,
             Leftovers(self.log_manager, self.registration, self.replicas).run,
         ]
         for task in background:
             nursery.start_soon(task)
+
+    def _take_over(self, config: BrokerConfig) -> None:
+        """Keys that are dynamic may have changed, or a topic's."""
+        self.replicas.set_config(config)
+        self.listeners.set_config(config)
+        self.controller.configurations_changed(config)
 
     # --- 4: others learn of this broker ------------------------------------------------------------------------
 

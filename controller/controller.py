@@ -63,6 +63,12 @@ class Controller:
         self._wake = trio.Event()
         coordination.add_session_listener(self._on_session)
 
+    def configurations_changed(self, config: BrokerConfig) -> None:
+        """Of this broker, or of a topic: an unclean election may be allowed now that was not."""
+        self._config = config
+        if self._term is not None:
+            self._term.configurations_changed(config)
+
     # --- Figures -----------------------------------------------------------------------------------------------
 
     @property

@@ -168,9 +168,9 @@ class ClusterStore:
             return None
 
     async def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
-        """Overrides of each topic; None where they cannot be read."""
-        paths = [znodes.ConfigZnode.path(name) for name in names]
-        return dict(zip(names, await read_overrides(self._coordination, paths, self._log), strict=True))
+        """Overrides of each topic; None where they cannot be read, which its replicas tell."""
+        found = await read_overrides(self._coordination, [znodes.ConfigZnode.path(name) for name in names])
+        return {name: standing.overrides for name, standing in zip(names, found, strict=True)}
 
     async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition]:
         """Partitions named by ISR change notifications."""

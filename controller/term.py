@@ -198,6 +198,11 @@ class Term:
         assert self._nursery is not None
         self._nursery.start_soon(function)
 
+    def configurations_changed(self, config: BrokerConfig) -> None:
+        self.config = config
+        if self.active:
+            self.events.put(Trigger.OFFLINE_PARTITIONS)
+
     def watch(self, trigger: Trigger) -> Callable[[WatchEvent], None]:
         return lambda _: self.events.put(trigger)
 

@@ -3,7 +3,8 @@
 * `config_table`, `config_table_logs`  the table: one row per key
 * `config_broker`, `config_topic`      the resolved values as typed attributes
 * `config_values`, `config_listeners`  kinds, validators, listeners
-* `config_standing`                    overrides as they stand in ZooKeeper
+* `config_contradictions`              values that exclude each other
+* `config_dynamic`, `config_standing`  what ZooKeeper has over the broker's file
 * `config_reference`                   the page `docs/configuration.md`, made from the table
 
 Rules: a value that is not allowed raises `InvalidConfig`, naming key, value and what is allowed. A key that nobody
@@ -20,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from strandline.runtime.config_broker import BrokerConfig
+from strandline.runtime.config_contradictions import contradictions
+from strandline.runtime.config_dynamic import DynamicReading, Layer, with_dynamic
 from strandline.runtime.config_listeners import Listener, advertised, parse_address, parse_listeners, parse_protocol_map
 from strandline.runtime.config_reference import reference
 from strandline.runtime.config_table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
@@ -38,7 +41,9 @@ __all__ = [
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigKey",
+    "DynamicReading",
     "InvalidConfig",
+    "Layer",
     "Listener",
     "TopicConfig",
     "TopicReading",
@@ -49,11 +54,11 @@ __all__ = [
     "read_topic_config",
     "reference",
     "topic_config",
+    "with_dynamic",
 ]
 
 _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
-_LEAST_DEDUPE_BYTES = 2**20
 _FOLDER_KEYS = ("log.dirs", "log.dir")
 
 
@@ -87,7 +92,8 @@ def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
     _resolve_listeners(values)
     _resolve_times(values)
     _resolve_folders(values, given)
-    _check_together(values)
+    for contradiction in contradictions(values):
+        raise contradiction.error
     warnings += _doubts(values, given)
     return BrokerConfig(**values, warnings=tuple(warnings), explicit=tuple(explicit))
 
@@ -166,25 +172,6 @@ def _resolve_folders(values: dict[str, Value], given: Mapping[str, str]) -> None
         folders.append(normal)
     values["log_dirs"] = tuple(folders)
     values["log_folder"] = None if values["log_folder"] is None else Path(values["log_folder"])
-
-
-def _check_together(values: dict[str, Value]) -> None:
-    """Pairs of keys that only make sense in one order (Kafka's KafkaConfig.validateValues)."""
-    for smaller, larger in (
-        ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
-        ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
-        ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-        ("inter.broker.connections.reserved", "max.connections"),
-        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-    ):
-        low, high = values[BROKER_KEY[smaller].attribute], values[BROKER_KEY[larger].attribute]
-        if low > high:
-            raise InvalidConfig(smaller, low, f"must not be above {larger}={high}")
-    threads, buffer_bytes = values["log_cleaner_threads"], values["log_cleaner_dedupe_buffer_size"]
-    if values["log_cleaner_enable"] and buffer_bytes < threads * _LEAST_DEDUPE_BYTES:
-        raise InvalidConfig(
-            "log.cleaner.dedupe.buffer.size", buffer_bytes, f"must be 1 MiB for each of log.cleaner.threads={threads}"
-        )
 
 
 def _doubts(values: dict[str, Value], given: Mapping[str, str]) -> Iterator[str]:

@@ -26,7 +26,9 @@ not known, or that this version does not act on, is a warning.
 
 * *default*: empty where the key is left out and another key or a rule of the row stands in for it.
 * *type*: int has 32 bits, long 64; a list is comma separated.
-* *dynamic*: Kafka lets it change while brokers run. This version reads a broker's keys at its start.
+* *dynamic*: it may stand in ZooKeeper, over the file: in `/config/brokers/<id>` for one broker, else in
+  `/config/brokers/<default>` for all. A change there takes effect at once, or, where it says so, at the next start.
+  Other keys there are named in the broker's log and have no effect.
 * *honoured*: whether this version acts on it."""
 
 _TOPICS = """\
@@ -78,7 +80,8 @@ def _facts(key: ConfigKey) -> tuple[str, ...]:
 
 
 def _states(key: ConfigKey) -> tuple[str, str]:
-    return "yes" if key.dynamic else "", "yes" if key.honoured else "not yet"
+    dynamic = ("yes" if key.live else "at the start") if key.dynamic else ""
+    return dynamic, "yes" if key.honoured else "not yet"
 
 
 def _code(name: str | None) -> str:

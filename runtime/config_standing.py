@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import structlog
+from typing import NamedTuple
 
 from strandline.protocol.znodes import ConfigZnode, InvalidZnode
 from strandline.runtime.coordination import Coordination
 
 
-async def read_overrides(
-    coordination: Coordination, paths: Sequence[str], log: structlog.typing.FilteringBoundLogger
-) -> list[dict[str, str] | None]:
-    """Key → text of each znode, in the order of `paths`; {} where there is none, None where it cannot be read, which is
-    told. CoordinationError."""
-    standing: list[dict[str, str] | None] = []
+class Standing(NamedTuple):
+    """Key → text, {} where there is no such znode; None where it cannot be read, and why."""
+
+    overrides: dict[str, str] | None
+    why: str = ""
+
+
+async def read_overrides(coordination: Coordination, paths: Sequence[str]) -> list[Standing]:
+    """What each znode says, in the order of `paths`. CoordinationError."""
+    found: list[Standing] = []
     for path, znode in zip(paths, await coordination.get_many(paths), strict=True):
         try:
-            standing.append({} if znode is None else ConfigZnode.decode(path, znode.data).config)
+            found.append(Standing({} if znode is None else ConfigZnode.decode(path, znode.data).config))
         except InvalidZnode as error:
-            log.error(
-                "configuration cannot be read, nothing is deleted by what it may say", path=path, why=error.reason
-            )
-            standing.append(None)
-    return standing
+            found.append(Standing(None, str(error)))
+    return found

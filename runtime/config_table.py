@@ -41,7 +41,8 @@ _LISTENERS = (
       "Addresses to bind, NAME://host:port. An empty host is 127.0.0.1, in an environment variable every interface; "
       "0.0.0.0 is every interface. Port 0: any free one. (Kafka: all of them.)"),
     K("advertised.listeners", "list", None, "", NOT_EMPTY,
-      "Addresses that clients and brokers are told, one per listener; those of listeners where left out.", True),
+      "Addresses that clients and brokers are told, one per listener; those of listeners where left out.",
+      True, live=False),
     K("listener.security.protocol.map", "list",
       ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"), "", NOT_EMPTY,
       "Security protocol of each listener name, NAME:PROTOCOL. This build serves PLAINTEXT only."),
@@ -56,9 +57,10 @@ _LISTENERS = (
 )
 
 _NETWORK = (
-    K("num.network.threads", "int", 3, "", at_least(1), "Processors: tasks that share the connections.", True),
+    K("num.network.threads", "int", 3, "", at_least(1), "Processors: tasks that share the connections.",
+      True, live=False),
     K("num.io.threads", "int", 8, "", at_least(1),
-      "Handlers of requests that have to wait (admin, cold reads).", True),
+      "Handlers of requests that have to wait (admin, cold reads).", True, live=False),
     K("background.threads", "int", 10, "", at_least(1),
       "Threads for deletion and other background work.", True, False),
     K("queued.max.requests", "int", 500, "", at_least(1), "Requests that wait for a handler; then reading stops."),
@@ -128,7 +130,7 @@ _CONTROLLER = (
 )
 
 _REPLICATION = (
-    K("num.replica.fetchers", "int", 1, "", at_least(1), "Fetchers per leader broker.", True),
+    K("num.replica.fetchers", "int", 1, "", at_least(1), "Fetchers per leader broker.", True, live=False),
     K("min.insync.replicas", "int", 1, "", at_least(1),
       "Replicas in sync that acks=all needs, and below which the high watermark stays.", True),
     K("replica.lag.time.max.ms", "long", 30000, "ms", at_least(1), "A follower that lags longer leaves the ISR."),

@@ -28,7 +28,7 @@ _LOGS = (
     K("log.dir", "string", "/tmp/strandline-logs", "", NOT_EMPTY,
       "Folder of the logs where log.dirs is left out. (Kafka: /tmp/kafka-logs.)"),
     K("num.recovery.threads.per.data.dir", "int", 1, "", at_least(1),
-      "Logs of one folder that are loaded at once at start.", True),
+      "Logs of one folder that are loaded at once at start. (Kafka: dynamic; here ZooKeeper is asked later.)"),
     K("message.max.bytes", "int", 1000012, "bytes", at_least(0),
       "Largest batch that producers may send. (Kafka 1.0's; Kafka 3.9: 1048588.)", True),
     K("max.decompressed.message.bytes", "long", 67108864, "bytes", at_least(1),

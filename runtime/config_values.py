@@ -78,8 +78,9 @@ class ConfigKey(NamedTuple):
     """One row of the configuration table.
 
     kind: bool, int (32 bits), long (64 bits), double, string or list (comma separated). default: typed; None means
-    "left out". unit: ms, bytes, hours …, "" where there is none. dynamic: may change while the broker runs (Kafka's
-    table). honoured: this build acts on it; setting another key gives a warning.
+    "left out". unit: ms, bytes, hours …, "" where there is none. dynamic: may stand in ZooKeeper, over the broker's
+    file (Kafka's table). honoured: this build acts on it; setting another key gives a warning. live: where dynamic, a
+    change takes effect while the broker runs, else at its next start.
     """
 
     name: str
@@ -90,6 +91,7 @@ class ConfigKey(NamedTuple):
     doc: str
     dynamic: bool = False
     honoured: bool = True
+    live: bool = True
 
     @property
     def attribute(self) -> str:

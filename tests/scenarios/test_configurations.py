@@ -8,8 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.protocol.znodes import ConfigZnode
-from strandline.runtime.coordination import SetData
+from strandline.broker.config_changes import MENDED_CHECK_S
+from strandline.protocol.znodes import ConfigChangeZnode, ConfigZnode
+from strandline.runtime.coordination import NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
 from strandline.testkit.scenario import T0, cluster_with_topic, numbered
@@ -22,6 +23,7 @@ TIGHT = {
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
 """Defaults by which most of a topic's records go soon."""
+KEEP_TOPIC = {"retention.bytes": "-1"}
 CHECKS_S = 10.0
 """Some rounds of retention and cleaning."""
 RECORDS = 100
@@ -34,6 +36,20 @@ def put_topic_config(cluster: MemoryCluster, data: bytes) -> None:
 
 def overrides(config: Mapping[str, str]) -> bytes:
     return ConfigZnode(config=dict(config)).encode()
+
+
+async def put(cluster: MemoryCluster, entity: str, data: bytes, *, announce: bytes | None = b"") -> None:
+    """As Kafka's tools do: the znode, then a word about it (b"": the usual one; None: none)."""
+    client, path = cluster.zookeeper.client(), f"/config/{entity}"
+    await client.start()
+    try:
+        await client.set(path, data, -1)
+    except NoNode:
+        await client.create(path, data)
+    if announce is not None:
+        word = announce or ConfigChangeZnode(entity).encode()
+        await client.create(ConfigChangeZnode.SEQUENCE_PATH, word, sequence=True)
+    await client.close()
 
 
 async def produce(cluster: MemoryCluster) -> None:
@@ -139,3 +155,116 @@ async def test_nobody_is_elected_uncleanly_by_a_word_that_is_not_understood(
         await cluster.start_broker(3)
         await trio.sleep(CHECKS_S)
         assert (cluster.leader(T0) == 3) == leads
+
+
+# --- of brokers ------------------------------------------------------------------------------------------------------
+
+KEEP = {"log.retention.bytes": "-1"}
+ALL, ONE = "brokers/<default>", "brokers/1"
+
+
+@pytest.mark.parametrize(
+    ("znodes", "keep"),
+    [
+        ({ALL: overrides(KEEP)}, [1, 2, 3]),
+        ({ONE: overrides(KEEP)}, [1]),
+        ({ALL: overrides(KEEP), ONE: overrides({"log.retention.bytes": "1000"})}, [2, 3]),
+        ({ALL: overrides({"log.retention.bytes": "all of them"})}, [1, 2, 3]),
+        ({ALL: b"junk"}, [1, 2, 3]),
+        ({ALL: overrides({**KEEP, "ssl.keystore.password": "s3cret", "log.retention.hours": "1"})}, [1, 2, 3]),
+        ({ALL: overrides({"max.connections": "none"})}, []),
+    ],
+    ids=["all", "one", "one before all", "unusable", "unreadable", "others beside it", "unusable, not of logs"],
+)
+async def test_what_zookeeper_says_of_brokers_counts_from_their_start(
+    znodes: Mapping[str, bytes], keep: list[int], autojump_clock: MockClock
+) -> None:
+    """Replicas delete each for themselves: those that are told to keep everything do."""
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        await produce(cluster)
+        for entity, data in znodes.items():
+            await put(cluster, entity, data, announce=None)
+        put_topic_config(cluster, overrides({}))
+        await restart_all(cluster, crash=True)
+        await trio.sleep(CHECKS_S)
+        starts = {broker: cluster.partition(broker, T0).log.log_start_offset for broker in cluster.nodes}
+        # A leader that deletes takes its followers' heads along.
+        leader_keeps = cluster.leader(T0) in keep
+        assert [broker for broker in keep if starts[broker] == 0] == (keep if leader_keeps else [])
+        assert all(starts[broker] > 0 for broker in cluster.nodes if broker not in keep)
+        assert not any("s3cret" in line for line in cluster.history)
+
+
+@pytest.mark.parametrize(
+    "announce",
+    [b"", b"junk", b'{"version":1,"entity_type":"brokers","entity_name":"<default>"}'],
+    ids=["2", "junk", "1"],
+)
+async def test_a_change_of_the_brokers_defaults_takes_effect_while_they_run(
+    announce: bytes, autojump_clock: MockClock
+) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs={}) as (cluster, _, _):
+        await put(cluster, ALL, overrides(KEEP), announce=announce)
+        await trio.sleep(1)
+        await produce(cluster)
+        await trio.sleep(CHECKS_S)
+        assert await kept(cluster) == RECORDS
+        await put(cluster, ALL, overrides({}), announce=announce)
+        await trio.sleep(CHECKS_S)
+        assert 0 < await kept(cluster) < RECORDS, "the file's word counts again"
+
+
+@pytest.mark.parametrize("entity", [ALL, "topics/t"])
+async def test_what_is_mended_without_a_word_is_noticed(entity: str, autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        await produce(cluster)
+        await put(cluster, entity, b"junk")
+        if entity == ALL:
+            await put(cluster, "topics/t", overrides({}))
+        await trio.sleep(CHECKS_S)
+        assert await kept(cluster) == RECORDS
+        assert any("to be mended" in line or "is mended" in line for line in cluster.history)
+        await put(cluster, entity, overrides({}), announce=None)
+        await trio.sleep(MENDED_CHECK_S + CHECKS_S)
+        assert await kept(cluster) < RECORDS
+
+
+async def test_a_change_that_was_announced_while_a_session_was_lost_is_not_missed(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        await produce(cluster)
+        for broker in cluster.nodes:
+            cluster.cut_from_zookeeper(broker)
+        await put(cluster, "topics/t", overrides({}), announce=None)  # its announcement has come and gone
+        for broker in cluster.nodes:
+            cluster.expire_session(broker)
+            cluster.heal_zookeeper(broker)
+        await trio.sleep(3 * CHECKS_S)
+        assert await kept(cluster) < RECORDS
+
+
+async def test_a_smaller_minimum_lets_the_high_watermark_move(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(min_insync_replicas=3) as (cluster, producer, _):
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 is out")
+        delivery = await producer.send(T0.topic, b"waits")
+        await trio.sleep(1)
+        assert cluster.partition(1, T0).high_watermark == 0
+        await put(cluster, "topics/t", overrides({"min.insync.replicas": "2"}))
+        assert (await delivery.wait()).offset == 0
+
+
+@pytest.mark.parametrize("entity", ["topics/t", ALL])
+async def test_allowing_unclean_elections_frees_a_partition_at_once(entity: str, autojump_clock: MockClock) -> None:
+    async with cluster_with_topic([2, 3], min_insync_replicas=1) as (cluster, producer, ledger):
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [2], "2 is alone")
+        await ledger.produce(producer, T0, numbered("x", 3))
+        cluster.crash(2)
+        cluster.expire_session(2)
+        await cluster.start_broker(3)
+        await trio.sleep(CHECKS_S)
+        assert cluster.leader(T0) == -1
+        await put(cluster, entity, overrides({"unclean.leader.election.enable": "true"}))
+        await cluster.until(lambda: cluster.leader(T0) == 3, "3 leads")

@@ -134,9 +134,30 @@ MUTANTS = [
     Mutant(
         "a configuration that cannot be read counts as none",
         "runtime/config_standing.py",
-        "            standing.append(None)\n",
-        "            standing.append({})\n",
+        "            found.append(Standing(None, str(error)))\n",
+        "            found.append(Standing({}, str(error)))\n",
         (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+    Mutant(
+        "what ZooKeeper says of brokers is read too late",
+        "broker/server.py",
+        "            self.config = await self.config_changes.begin()\n",
+        "            await self.config_changes.begin()\n",
+        (CONFIGURATIONS, "test_what_zookeeper_says"),
+    ),
+    Mutant(
+        "a word of brokers that cannot be read counts as none",
+        "runtime/config_dynamic.py",
+        "            undecided |= TOPIC_DEFAULTS\n",
+        "",
+        (CONFIGURATIONS, "test_what_zookeeper_says"),
+    ),
+    Mutant(
+        "changes while a session was lost are missed",
+        "broker/config_changes.py",
+        "        if self._session_id != self._coordination.session_id:\n",
+        "        if self._session_id == 0:\n",
+        (CONFIGURATIONS, "test_a_change_that_was_announced"),
     ),
     Mutant(
         "a value that cannot be used counts as the default",

@@ -169,7 +169,7 @@ async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(
 @pytest.mark.parametrize(
     ("data", "told", "minimum"),
     [
-        (b"junk", "configuration cannot be read, nothing is deleted by what it may say", INT_MAX),
+        (b"junk", "nothing of this topic is deleted or compacted until its configuration is mended", INT_MAX),
         (
             b'{"version":1,"config":{"min.insync.replicas":"many"}}',
             "nothing of this topic is deleted or compacted until its configuration is mended",

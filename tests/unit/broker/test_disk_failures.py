@@ -185,7 +185,7 @@ async def test_compaction_goes_on_where_another_disk_does_not_answer(autojump_cl
         site.partition(tp).learn_high_watermark(10)
     site.hang_disk("/logs")
     with trio.move_on_after(60):
-        await Cleaning(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await Cleaning(site.environment, site.logs, site.replicas, site.log).run()
     compacted = [site.partition(tp).log.segments.compacted_below for tp in (T0, T1)]
     assert compacted[0] == 0 and compacted[1] > 0
     assert site.event_names().count("nothing is compacted where the disk does not answer") == 1

@@ -252,7 +252,7 @@ async def test_compaction_leaves_the_log_out_until_then(autojump_clock: MockCloc
     assert second is not None
     for suffix in (".index", ".timeindex"):
         site.disk.write(second.path + suffix, b"nonsense")
-    cleaning = Cleaning(site.config, site.environment, site.logs, site.replicas, site.log)
+    cleaning = Cleaning(site.environment, site.logs, site.replicas, site.log)
     async with rebuilding(site):
         chosen = await cleaning._choose(claim=False)
         assert chosen is not None and chosen.partition is site.partition(T1)

@@ -1,0 +1,178 @@
+"""Configurations that change while the broker runs: who watches for it, what is read again, who takes it over.
+
+Whoever changes one writes it below /config, then announces it by a child of /config/changes that names the entity
+(KIP-226). Level triggered: what an announcement says is only where to look. The ones that stood there before the first
+reading say nothing new; one that cannot be read may mean anything, and after a session was lost some may have come and
+gone: then everything is read again. What could not be read or used is looked at from time to time, since an operator
+may mend it with a tool that announces nothing.
+
+Other kinds of entities (quotas of clients, users and addresses) are not served by this version: they are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import structlog
+import trio
+
+from strandline.broker.breadth import PARTITIONS_PER_STEP
+from strandline.broker.dynamic_config import ENTITY_TYPE, DynamicConfig
+from strandline.broker.replica_manager import ReplicaManager
+from strandline.broker.topic_configs import TopicConfigs
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, InvalidZnode
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config_dynamic import while_running
+from strandline.runtime.coordination import ConnectionLost, Coordination, NoNode, SessionExpired, WatchEvent
+from strandline.runtime.logging import RateLimited
+
+T = TypeVar("T")
+
+RETRY_DELAY_S = 0.2
+MENDED_CHECK_S = 30.0
+"""Between two looks at what could not be read or used."""
+NOT_SERVED = ("clients", "ips", "users")
+EVERYTHING = frozenset({"brokers/*", "topics/*"})
+"""Stands for all entities of a kind."""
+
+
+class ConfigChanges:
+    """`begin` before anything runs that could delete, then `run`."""
+
+    def __init__(
+        self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        """static: of the broker's file."""
+        self._dynamic = DynamicConfig(static, coordination, log)
+        self._coordination = coordination
+        self._log = log
+        self._limited = RateLimited(log, interval_s=10.0)
+        self._seen = -1
+        """Number of the last announcement that was looked at."""
+        self._session_id = 0
+        self._wake = trio.Event()
+
+    async def begin(self) -> BrokerConfig:
+        """The configuration to start with. Waits until ZooKeeper answers."""
+        return await self._until_answered(self._begin)
+
+    async def _begin(self) -> BrokerConfig:
+        self._session_id = self._coordination.session_id
+        self._seen = max(map(_number, await self._announcements()), default=-1)
+        paths = [f"{CONFIG_PATH}/{kind}" for kind in NOT_SERVED]
+        for kind, names in zip(NOT_SERVED, await self._coordination.children_many(paths), strict=True):
+            self._tell_not_served(kind, names or ())
+        self._dynamic.config = await self._dynamic.read()
+        return self._dynamic.config
+
+    async def run(
+        self, topics: TopicConfigs, replicas: ReplicaManager, take_over: Callable[[BrokerConfig], None]
+    ) -> None:
+        """take_over: told the broker's configuration after anything changed, of the broker or of a topic."""
+        while True:
+            self._wake = trio.Event()
+            entities = await self._until_answered(self._changed_entities)
+            if entities:
+                await self._until_answered(partial(self._read_again, entities, topics))
+                take_over(self._dynamic.config)
+                await self._apply(topics, replicas)
+            is_troubled = self._dynamic.is_troubled or bool(topics.troubled)
+            with trio.move_on_after(MENDED_CHECK_S if is_troubled else float("inf")):
+                await self._wake.wait()
+                continue
+            await self._until_answered(partial(self._look_for_mended, topics))
+            take_over(self._dynamic.config)
+            await self._apply(topics, replicas)
+
+    # --- what changed ------------------------------------------------------------------------------------------------
+
+    async def _announcements(self) -> list[str]:
+        try:
+            return await self._coordination.children(CONFIG_CHANGES_PATH, self._on_change)
+        except NoNode:  # nothing is announced; whoever removed the folder may put it back
+            await self._coordination.exists(CONFIG_CHANGES_PATH, self._on_change)
+            return []
+
+    def _on_change(self, _: WatchEvent) -> None:
+        self._wake.set()
+
+    async def _changed_entities(self) -> frozenset[str]:
+        """`<kind>/<name>` of what was announced since the last look."""
+        fresh = [name for name in await self._announcements() if _number(name) > self._seen]
+        found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
+        entities: set[str] = set()
+        for name, znode in zip(fresh, found, strict=True):
+            path = f"{CONFIG_CHANGES_PATH}/{name}"
+            try:
+                entities |= EVERYTHING if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
+            except InvalidZnode as error:
+                self._log.warning("every configuration is read again: who changed is not said", why=str(error))
+                entities |= EVERYTHING
+        if self._session_id != self._coordination.session_id:
+            self._session_id = self._coordination.session_id
+            entities |= EVERYTHING
+        self._seen = max(map(_number, fresh), default=self._seen)
+        return frozenset(entities)
+
+    async def _read_again(self, entities: frozenset[str], topics: TopicConfigs) -> None:
+        kinds: dict[str, set[str]] = {}
+        for entity in sorted(entities):
+            kind, _, name = entity.partition("/")
+            kinds.setdefault(kind, set()).add(name)
+        if kinds.get(ENTITY_TYPE, set()) & {"*", *self._dynamic.names}:
+            await self._read_brokers(topics)
+        names = kinds.get("topics", set())
+        if names:
+            await topics.read_again(None if "*" in names else names)
+        for kind in NOT_SERVED:
+            self._tell_not_served(kind, sorted(kinds.get(kind, ())))
+
+    async def _look_for_mended(self, topics: TopicConfigs) -> None:
+        if self._dynamic.is_troubled:
+            await self._read_brokers(topics)
+        await topics.read_again(set(topics.troubled))
+
+    # --- who takes it over -------------------------------------------------------------------------------------------
+
+    async def _read_brokers(self, topics: TopicConfigs) -> None:
+        config, later = while_running(self._dynamic.config, await self._dynamic.read())
+        if later:
+            self._log.warning("these keys take effect at the next start", keys=later)
+        if config != self._dynamic.config:
+            self._log.info("dynamic configuration changed")
+        self._dynamic.config = config
+        await topics.take_over(config)
+
+    async def _apply(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
+        """Every replica whose topic has another configuration now gets it; its high watermark may rise by it."""
+        for count, partition in enumerate(list(replicas.partitions.values()), 1):
+            config = topics.current(partition.topic_partition.topic, partition.topic_id) or partition.config
+            is_news = config != partition.config and not partition.failed
+            if is_news and partition.set_config(config):
+                replicas.high_watermark_advanced(partition)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        replicas.end_of_burst()
+        replicas.flush_responses()
+
+    # --- small things ------------------------------------------------------------------------------------------------
+
+    def _tell_not_served(self, kind: str, names: Sequence[str]) -> None:
+        if names:
+            self._log.warning("configurations of this kind are not served", kind=kind, names=list(names)[:10])
+
+    async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await step()
+            except (ConnectionLost, SessionExpired) as error:
+                self._limited.warning("delayed", "reading configurations is delayed", error=str(error))
+                await trio.sleep(RETRY_DELAY_S)
+
+
+def _number(name: str) -> int:
+    """Of config_change_0000000007; −1 where it is no announcement."""
+    digits = name.rpartition("_")[2]
+    return int(digits) if digits.isdecimal() else -1
