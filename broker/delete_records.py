@@ -1,11 +1,13 @@
 """DeleteRecords: a client raises the log start of partitions and waits until every live replica has followed (KIP-107).
 
     request ──leader──> log start := offset (at most the high watermark) ──answers to follower fetches carry it──>
-    followers raise theirs ──their next fetch tells it──> low watermark = min log start of live replicas ──> answer
+    followers raise theirs, too ──each writes its own (`log_starts`), and its next fetch tells what is on its disk──>
+    low watermark = min durable log start of the replicas that live or may be elected ──> answer
 
-Nothing is written for it: what lies below the log start is not served from that moment on, and whole segments below it
-go with the next retention check. Each partition of a request has its own outcome; the answer leaves when all are known
-or the request's time is over (REQUEST_TIMED_OUT for those that still wait: their log start has moved all the same).
+What lies below the log start is not served from the first moment on, and whole segments below it go with the next
+retention check. Where nothing was answered yet, a crash may bring it back on some replicas. Each partition of a request
+has its own outcome; the answer leaves when all are known or the request's time is over (REQUEST_TIMED_OUT for those
+that still wait: their log start has moved all the same).
 
 Refused, as in Kafka: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION),
 offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing. A request that
@@ -78,7 +80,7 @@ class DeleteOperation:
 
 
 class DeletionWaiter(NamedTuple):
-    """One partition of a request that waits until every live replica begins at `offset` or above."""
+    """One partition of a request that waits until every replica that counts begins at `offset` or above for good."""
 
     offset: int
     operation: DeleteOperation
@@ -86,8 +88,9 @@ class DeletionWaiter(NamedTuple):
 
 
 class DeleteRecordsHandler:
-    """Inline; the partitions that are waited for are looked at when a follower tells its log start, when a role
-    changes, and at each deadline check (a replica that died is waited for no longer)."""
+    """Inline; the partitions that are waited for are looked at when a follower tells its log start, when this broker's
+    own is on its disk, when a role changes, and at each deadline check (a replica that died and left the in-sync set is
+    waited for no longer)."""
 
     def __init__(self, replicas: ReplicaManager, log: structlog.typing.FilteringBoundLogger) -> None:
         self._replicas = replicas
@@ -143,6 +146,8 @@ class DeleteRecordsHandler:
             for fetch, is_follower in list(partition.parked_fetches.items()):
                 if is_follower:  # their answer carries the new log start: they need not wait for data first
                     fetch.expire()
+        if partition.log.durable_log_start_offset < offset:
+            self._replicas.log_starts.add(partition)
         partition.deletions.append(DeletionWaiter(offset, operation, position))
         self._waited_for[partition] = None
         self.look(partition)

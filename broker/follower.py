@@ -49,7 +49,7 @@ HEAD_ROOM_BYTES = 2**20
 MAX_FETCHED = MAX_NAMED // 2
 """Partitions in one fetch; however long their topics' names are, the leader takes it (`breadth`). More take turns."""
 TURN_WAIT_MS = 50
-"""How long a fetch may wait for data while others wait for their turn."""
+"""How long a fetch may wait for data while others wait for their turn, or a log start for being told."""
 
 
 class FetcherKey(NamedTuple):
@@ -290,10 +290,11 @@ class Fetcher:
     def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
         """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
         config, max_wait_ms = self._config, self._config.replica_fetch_wait_max_ms
+        replicas = self._followers.replicas
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
-        if len(partitions) > MAX_FETCHED:
+        if len(partitions) > MAX_FETCHED or (replicas is not None and replicas.log_starts.are_under_way):
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
 
@@ -347,8 +348,9 @@ class Fetcher:
                 partition.append_fetched(records, data.high_watermark)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
-            if data.log_start_offset > partition.log.log_start_offset:
+            if data.log_start_offset > partition.log.durable_log_start_offset:
                 partition.learn_log_start(data.log_start_offset)
+                replicas.log_starts.add(partition)
             if self._backoff_s:
                 self._backoff_s.pop(partition, None)
                 self._resume_at.pop(partition, None)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def build_fetch(
     partitions: Iterable[Partition], config: BrokerConfig, broker_id: int, incarnation: int, max_wait_ms: int
 ) -> tuple[FetchRequest, Asked]:
-    """Ask for what follows each log's end. incarnation: of this broker (KIP-903)."""
+    """Ask for what follows each log's end, and tell where each begins as far as that is on the disk: a leader answers
+    DeleteRecords by it. incarnation: of this broker (KIP-903)."""
     topics: dict[str, FetchTopic] = {}
     asked: Asked = {}
     for partition in partitions:
@@ -35,7 +36,7 @@ def build_fetch(
                 config.replica_fetch_max_bytes,
                 partition.leader_epoch,
                 log.last_epoch,
-                log.log_start_offset,
+                min(log.log_start_offset, log.durable_log_start_offset),
             )
         )
         asked[partition.topic_partition] = (partition, partition.leader_epoch, offset)

@@ -4,7 +4,7 @@
 |---|---|
 | fsync by flush.messages and flush.ms | `log.flush.scheduler.interval.ms`, 1 s at most |
 | recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms`, and when logs were deleted |
-| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms`, and then |
+| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms`, and then (also: `log_starts`) |
 | retention (`retention_checks`) | `log.retention.check.interval.ms` |
 | idle producers are forgotten | `producer.id.expiration.ms`, 10 min at most |
 | unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |

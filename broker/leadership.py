@@ -35,7 +35,7 @@ class FollowerProgress:
     log_end_offset: where its last fetch of this epoch began, so everything below is in its log; −1 before the first.
     caught_up_at: the last moment (monotonic seconds) at which it had everything the leader had.
     incarnation: which start of that broker fetches, from the fetch; −1 before the first.
-    log_start_offset: where its log begins, from the fetch; −1 before the first.
+    log_start_offset: where its log begins on its disk, from the fetch; −1 before the first.
     stalled_fetches: how often in a row it asked for one offset although there was data at the time before.
     """
 

@@ -311,11 +311,16 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Leader: the smallest log start of all live replicas, −1 while one has not fetched in this epoch."""
+        """Leader: the smallest log start on the disks of all replicas that live or may be elected, −1 while one of them
+        has not fetched in this epoch."""
         assert self.leadership is not None
-        followers = self.leadership.followers.values()
-        starts = [each.log_start_offset for each in followers if self.is_in_sync_candidate(each.broker_id)]
-        return min([self.log.log_start_offset, *starts])
+        members, followers = self.leadership.maximal_isr, self.leadership.followers.values()
+        starts = [
+            each.log_start_offset
+            for each in followers
+            if each.broker_id in members or self.is_in_sync_candidate(each.broker_id)
+        ]
+        return min([self.log.durable_log_start_offset, *starts])
 
     def raise_log_start(self, offset: int) -> bool:
         """Let the log begin at `offset`, which is at most HW. Returns whether it began lower."""

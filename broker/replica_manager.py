@@ -21,6 +21,7 @@ from strandline.broker.follower import Followers
 from strandline.broker.index_rebuilds import IndexRebuilds
 from strandline.broker.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.leadership import IsrProposal
+from strandline.broker.log_starts import LogStartWrites
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.produce import ProduceHandler
@@ -65,6 +66,7 @@ class ReplicaManager:
         self.fetch = FetchHandler(self)
         self.produce = ProduceHandler(self)
         self.delete_records = DeleteRecordsHandler(self, state_change_log)
+        self.log_starts = LogStartWrites(self)
         self.converter = Converter(environment.computing, config.max_decompressed_message_bytes, state_change_log)
         self.rebuilds = IndexRebuilds(self, environment.computing, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running

@@ -270,6 +270,7 @@ class Broker:
             self.replicas.run_isr_checks,
             self.replicas.run_high_watermark_checkpoints,
             self.replicas.rebuilds.run,
+            self.replicas.log_starts.run,
             Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             DiskFailures(self.log_manager, self.replicas, self._log).run,
             self.registration.run,

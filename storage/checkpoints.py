@@ -8,8 +8,8 @@ recovery point: 0, so everything is checked). Only what they protect from being 
 
 Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
 directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint` (only where it is not the first segment's base offset), `cleaner-offset-checkpoint` (below
-which the log was compacted).
+`log-start-offset-checkpoint` (above 0; Kafka leaves out those that are the first segment's base offset, and takes the
+larger of the two), `cleaner-offset-checkpoint` (below which the log was compacted).
 
 `leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`, text: `version: 0`, `topic_id: <22 characters>`
 (URL-safe base64 of the 16 bytes, without padding).

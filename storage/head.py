@@ -1,14 +1,16 @@
 """The head of a log: raising its start, and putting aside the segments that lie below it.
 
     check_retention ──decision──> take_off_head:  1 roll, where the active segment goes
-                                                  2 log start (memory)    ──> its checkpoint, every minute
+                                                  2 log start (memory)    ──> its checkpoint, every minute, or
+                                                                              before a deletion is acknowledged
                                                   3 segments below it     ──> renamed, oldest first
 
 Rules: `log start <= high watermark` is the caller's to give and asserted here. The log start is raised first, in
 memory, so nothing below it is found any more when the files go. No checkpoint has to be written before: segments go
 oldest first, and a start takes the first base offset that is there as the least log start, so a crash between any two
-steps leaves the head as it was, or without some whole segments of those that go. A log start inside a segment is as
-durable as its checkpoint; before that it may come back lower after a crash, as in Kafka.
+steps leaves the head as it was, or without some whole segments of those that go. A log start is as durable as its
+checkpoint (`Log.durable_log_start_offset`); before that it may come back lower after a crash, as in Kafka. After a loss
+of power even whole segments may, whose renames no fsync had reached: so the checkpoint tells every log start.
 
 A batch that holds the log start stays whole: reads begin at the batch, clients skip what lies before their offset.
 

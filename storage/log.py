@@ -55,6 +55,7 @@ class Log:
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
+        durable_log_start_offset: int,
         epochs: LeaderEpochCache,
         producers: LogProducers,
         checkpoint_now: Callable[[Log], None],
@@ -67,6 +68,8 @@ class Log:
         self.producers = producers
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+        self.durable_log_start_offset = durable_log_start_offset
+        """Below this nothing comes back, whatever happens to the machine. Set by whoever wrote the checkpoint."""
         self.epochs = epochs
         self.health = LogHealth(str(topic_partition), context.report, context.directory)
         self._context = context

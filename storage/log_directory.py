@@ -313,15 +313,14 @@ class LogDirectory:
         self._write_offsets(RECOVERY_POINTS, self.recovery_points)
 
     def write_log_start_offsets(self, logs: Iterable[Log]) -> None:
-        """Of those that do not begin with a segment."""
-        offsets = {
-            log.topic_partition: start
-            for log in logs
-            if (start := min(log.log_start_offset, log.cutting.log_start_floor)) > log.segments.holding(0).base_offset
-        }
+        """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
+        starts = {log: min(log.log_start_offset, log.cutting.log_start_floor) for log in logs}
+        offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
         if offsets or self.log_start_offsets:
             self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
             self._write_offsets(LOG_START_OFFSETS, self.log_start_offsets)
+        for log, start in starts.items():
+            log.durable_log_start_offset = start
 
     def write_compacted_offsets(self, logs: Iterable[Log]) -> None:
         """Where that changed."""

@@ -333,15 +333,15 @@ class LogManager:
         write = partial(self._write_log_checkpoints, recovery_points=False)
         self._directories.each_online(CHECKPOINT_FAILED, write, only)
 
-    def checkpoint_cuts(self, path: str) -> None:
-        """Write what the cuts that are prepared in this directory wait for (`cutting`). Blocking. OSError: it was not
-        written; unless only descriptors are lacking, the directory is offline.
+    def checkpoint_cuts(self, path: str, *, recovery_points: bool = True) -> None:
+        """Write what prepared cuts in this directory wait for (`cutting`); without recovery points, those at the head.
+        Blocking. OSError: it was not written; unless only descriptors are lacking, the directory is offline.
 
         Nobody else may be writing these checkpoints of this directory: of two writers the later one may have looked at
         the logs before they were prepared."""
         for directory in self._directories.online():
             if directory.path == path:
-                self._write_log_checkpoints(directory)
+                self._write_log_checkpoints(directory, recovery_points=recovery_points)
 
     def _checkpoint_now(self, log: Log) -> None:
         """A log is about to be cut that nobody prepared. A checkpoint that is being written elsewhere meanwhile is

@@ -191,6 +191,7 @@ def load_steps(
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         recovery_point=min(known.recovery_point, log_end_offset),
+        durable_log_start_offset=min(known.log_start_offset, log_start_offset),
         epochs=epochs,
         producers=producers,
         checkpoint_now=checkpoint_now,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import trio
 
-from strandline.client.errors import OffsetOutOfRange
+from strandline.client.errors import ClientError, OffsetOutOfRange
 from strandline.protocol.record_batch import scan
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all, values
@@ -29,6 +31,10 @@ async def delete_before(cluster: MemoryCluster, offset: int) -> None:
 
 def heads(cluster: MemoryCluster, *brokers: int) -> list[int]:
     return [cluster.partition(broker, T0).log.log_start_offset for broker in brokers]
+
+
+def is_whole(cluster: MemoryCluster) -> bool:
+    return cluster.isr(T0) == [1, 2, 3] and all(cluster.hosts(broker, T0) for broker in (1, 2, 3))
 
 
 async def test_r16_a_follower_that_was_away_begins_inside_a_batch_and_leads_from_there(autojump_clock) -> None:
@@ -71,19 +77,70 @@ async def test_followers_that_keep_up_are_told_at_once(autojump_clock) -> None:
         assert heads(cluster, 1, 2, 3) == [13, 13, 13]
 
 
-async def test_a_log_start_survives_the_death_of_all_once_it_is_checkpointed(autojump_clock) -> None:
-    properties = {"log.flush.start.offset.checkpoint.interval.ms": "5000"}
-    async with cluster_with_topic([1, 2, 3], properties=properties) as (cluster, _, _):
-        await produce_batches(cluster, 2, 10)
-        await delete_before(cluster, 13)
-        await trio.sleep(6)
+@pytest.mark.parametrize("end", ["kill", "power-loss"])
+@pytest.mark.parametrize("wait_s", [0, 50, 70], ids=["at-once", "before-the-periodic-checkpoint", "after-it"])
+@pytest.mark.parametrize("offset", [13, 33, 40, -1], ids=["in-a-batch", "in-a-segment", "at-a-segment", "all"])
+async def test_what_was_answered_as_deleted_stays_deleted_when_all_brokers_end(
+    offset: int, wait_s: int, end: str, autojump_clock
+) -> None:
+    """The log start stood in memory only until the periodic checkpoint, which comes once a minute
+    (`log.flush.start.offset.checkpoint.interval.ms`): a kill of all within it, be it after 50 s, brought every replica
+    back to an older checkpoint or to its own first segment, and those begin differently on each. Where whole segments
+    had been taken off by then, the checkpoint forgot the log again, and only renames that no fsync had made durable
+    stood for it."""
+    properties = {"log.retention.check.interval.ms": "10000"}
+    configs = {"segment.bytes": "400", "file.delete.delay.ms": "100000"}
+    async with cluster_with_topic([1, 2, 3], configs=configs, properties=properties) as (cluster, _, _):
+        await produce_batches(cluster, 5, 10)
+        async with cluster.admin() as admin:
+            deleted = (await admin.delete_records({T0: offset}))[T0]
+        assert deleted == (50 if offset == -1 else offset)
+        assert 40 in {segment.base_offset for segment in cluster.logs(T0)[1].segments}
+        await trio.sleep(wait_s)
         for broker in (1, 2, 3):
-            cluster.crash(broker)
+            cluster.crash(broker) if end == "kill" else cluster.lose_power(broker)
         for broker in (1, 2, 3):
             await cluster.start_broker(broker)
-        everywhere = (1, 2, 3)
-        await cluster.until(lambda: all(cluster.hosts(broker, T0) for broker in everywhere), "every replica is back")
-        assert heads(cluster, 1, 2, 3) == [13, 13, 13]
+        await cluster.until(lambda: is_whole(cluster), "every replica is back")
+        assert heads(cluster, 1, 2, 3) == [deleted] * 3
+
+
+@pytest.mark.parametrize("broker", [1, 2], ids=["leader", "follower"])
+async def test_nothing_is_answered_while_one_disk_does_not_have_it(broker: int, autojump_clock) -> None:
+    async with cluster_with_topic([1, 2, 3]) as (cluster, _, _):
+        await produce_batches(cluster, 2, 10)
+        fault = cluster.nodes[broker].disk.fail("open", "/data/log-start-offset-checkpoint*", errno.EMFILE)
+        async with cluster.admin() as admin:
+            answer = (await admin.delete_records({T0: 13}, timeout_ms=3_000))[T0]
+            assert isinstance(answer, ClientError), "not in time"
+            assert heads(cluster, 1, 2, 3) == [13] * 3, "in memory, where it is of no worth"
+            fault.cancel()
+            assert await admin.delete_records({T0: 13}, timeout_ms=3_000) == {T0: 13}
+        for killed in (1, 2, 3):
+            cluster.crash(killed)
+        for killed in (1, 2, 3):
+            await cluster.start_broker(killed)
+        await cluster.until(lambda: is_whole(cluster), "every replica is back")
+        assert heads(cluster, 1, 2, 3) == [13] * 3
+
+
+async def test_a_replica_that_was_away_comes_to_the_leaders_log_start_and_keeps_it(autojump_clock) -> None:
+    """It was out of the in-sync set, so nobody waited for it; the whole cluster is killed right after its return."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, _, _):
+        await produce_batches(cluster, 2, 10)
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 is out")
+        await delete_before(cluster, 13)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "3 is back")
+        await trio.sleep(1)
+        for broker in (1, 2, 3):
+            cluster.crash(broker)
+        for broker in (3, 2, 1):
+            await cluster.start_broker(broker)
+        await cluster.until(lambda: is_whole(cluster), "every replica is back")
+        assert heads(cluster, 1, 2, 3) == [13] * 3
 
 
 async def test_retention_takes_the_head_of_every_replica_and_a_consumer_there_is_reset(autojump_clock) -> None:

@@ -36,6 +36,7 @@ class Mutant(NamedTuple):
 ON_BROKERS = "test_regressions_on_brokers.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 OF_CUTS = "test_cuts.py"
+LOG_HEADS = "test_log_heads.py"
 CONFIGURATIONS = "test_configurations.py"
 MUTANTS = [
     Mutant(
@@ -88,6 +89,27 @@ MUTANTS = [
         "REACH_TIMEOUT_S = 2.0\n",
         "REACH_TIMEOUT_S = 60.0\n",
         (OF_CUTS, "test_acks_flow_at_once"),
+    ),
+    Mutant(
+        "a follower tells a log start that is not on its disk",
+        "broker/follower_fetch.py",
+        "                min(log.log_start_offset, log.durable_log_start_offset),\n",
+        "                log.log_start_offset,\n",
+        (LOG_HEADS, "test_nothing_is_answered_while_one_disk"),
+    ),
+    Mutant(
+        "a leader answers a deletion that is not on its disk",
+        "broker/partition.py",
+        "        return min([self.log.durable_log_start_offset, *starts])\n",
+        "        return min([self.log.log_start_offset, *starts])\n",
+        (LOG_HEADS, "test_nothing_is_answered_while_one_disk"),
+    ),
+    Mutant(
+        "a log that begins with a segment is left out of the log starts",
+        "storage/log_directory.py",
+        "for log, start in starts.items() if start > 0}\n",
+        "for log, start in starts.items() if start > log.segments.holding(0).base_offset}\n",
+        (LOG_HEADS, "test_what_was_answered_as_deleted"),
     ),
     Mutant(
         "fetches of an older epoch are served",

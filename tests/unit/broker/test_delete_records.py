@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from strandline.broker.follower_fetch import build_fetch
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsTopic
 from strandline.protocol.records import decode_records
@@ -30,6 +33,21 @@ async def leading_three(site: ReplicaSite, records: int = 10) -> None:
         site.follow(follower, records, log_start=0)
 
 
+async def write_log_starts(site: ReplicaSite) -> None:
+    """Let the log starts that were raised reach the disk."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.log_starts.run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+async def deleted(site: ReplicaSite, *parts: tuple[TopicPartition, int]) -> list[tuple[int, int]]:
+    """What a request is answered once the log starts are on this disk."""
+    hand = site.delete_records(*parts)
+    await write_log_starts(site)
+    return hand.deleted
+
+
 def read(site: ReplicaSite, offset: int) -> list[int]:
     hand = site.fetch((T0, offset))
     return [record.offset for record in decode_records(memoryview(b"".join(hand.sent)))]
@@ -37,7 +55,7 @@ def read(site: ReplicaSite, offset: int) -> list[int]:
 
 async def test_the_log_start_moves_and_reads_begin_at_the_batch_that_holds_it(site: ReplicaSite) -> None:
     await leading_alone(site)
-    assert site.delete_records((T0, 7)).deleted == [(0, 7)]
+    assert await deleted(site, (T0, 7)) == [(0, 7)]
     assert site.partition().log.log_start_offset == 7
     assert read(site, 7) == [5, 6, 7, 8, 9], "the batch comes whole; clients skip what lies before their offset"
     for offset in (0, 5, 6):
@@ -50,6 +68,7 @@ async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite) -> Non
     site.produce((T0, batch(4)))  # nobody has copied these
     hand = site.delete_records((T0, -1))
     assert not hand.is_answered and site.partition().log.log_start_offset == 10
+    await write_log_starts(site)
     for follower in (2, 3):
         site.follow(follower, 10, log_start=10)
     assert hand.deleted == [(0, 10)]
@@ -58,6 +77,7 @@ async def test_minus_one_deletes_all_that_is_committed(site: ReplicaSite) -> Non
 async def test_the_answer_waits_until_every_live_replica_begins_there(site: ReplicaSite) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6))
+    await write_log_starts(site)
     site.follow(2, 10, log_start=6)
     site.follow(3, 10, log_start=5)
     assert not hand.is_answered
@@ -65,15 +85,22 @@ async def test_the_answer_waits_until_every_live_replica_begins_there(site: Repl
     assert hand.deleted == [(0, 6)]
 
 
-async def test_a_replica_that_dies_is_waited_for_no_longer(site: ReplicaSite, autojump_clock: MockClock) -> None:
+async def test_a_replica_that_dies_is_waited_for_until_nobody_can_elect_it_any_more(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6), timeout_ms=60_000)
     site.follow(2, 10, log_start=6)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.replicas.log_starts.run)
         await trio.sleep(1)
         assert not hand.is_answered
         site.update_metadata(alive=(1, 2))
+        await trio.sleep(1)
+        assert not hand.is_answered, "it is in the in-sync set, so it may return and lead"
+        await site.lead(epoch=1, isr=(1, 2))
+        site.follow(2, 10, last_epoch=0, log_start=6)
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert hand.deleted == [(0, 6)]
@@ -85,6 +112,7 @@ async def test_a_replica_that_has_not_fetched_yet_is_waited_for(site: ReplicaSit
     for follower in (2, 3):
         site.follow(follower, 10, last_epoch=0)
     hand = site.delete_records((T0, 3))
+    await write_log_starts(site)
     assert not hand.is_answered
     for follower in (2, 3):
         site.follow(follower, 10, last_epoch=0, log_start=3)
@@ -138,7 +166,7 @@ async def test_nothing_above_the_high_watermark_is_deleted(site: ReplicaSite, of
 
 async def test_an_offset_below_the_log_start_changes_nothing(site: ReplicaSite) -> None:
     await leading_alone(site)
-    site.delete_records((T0, 7))
+    await deleted(site, (T0, 7))
     assert site.delete_records((T0, 3)).deleted == [(0, 7)]
     assert site.partition().log.log_start_offset == 7
 
@@ -146,16 +174,14 @@ async def test_an_offset_below_the_log_start_changes_nothing(site: ReplicaSite) 
 async def test_each_partition_has_an_outcome_of_its_own(site: ReplicaSite) -> None:
     await leading_alone(site)
     await leading_alone(site, tp=T1)
-    hand = site.delete_records(
-        (T0, 3), (TopicPartition("nowhere", 0), 1), (TopicPartition("__consumer_offsets", 0), 0), (T1, 99)
-    )
-    assert hand.deleted == [
+    parts = (T0, 3), (TopicPartition("nowhere", 0), 1), (TopicPartition("__consumer_offsets", 0), 0), (T1, 99)
+    assert await deleted(site, *parts) == [
         (0, 3),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
         (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
         (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
     ]
-    assert site.delete_records((T1, 4)).deleted == [(0, 4)]
+    assert await deleted(site, (T1, 4)) == [(0, 4)]
     hand = Hand(DeleteRecordsRequest([DeleteRecordsTopic("t", [])]))
     site.burst(hand)
     assert hand.answer.topics[0].partitions == []
@@ -165,13 +191,102 @@ async def test_a_topic_that_is_only_compacted_keeps_its_records(autojump_clock: 
     for policy, code in (("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0)):
         site = ReplicaSite(topic={"cleanup.policy": policy})
         await leading_alone(site)
-        ((answered, _),) = site.delete_records((T0, 3)).deleted
+        ((answered, _),) = await deleted(site, (T0, 3))
         assert answered == code
 
 
 async def test_a_follower_deletes_nothing_by_order_of_a_client(site: ReplicaSite) -> None:
     await site.follow_leader()
     assert site.delete_records((T0, 0)).deleted == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+# --- what is on the disk ----------------------------------------------------------------------------------------------
+
+CHECKPOINT = "log-start-offset-checkpoint"
+
+
+async def test_nothing_is_acknowledged_before_it_is_on_the_disk_for_good(site: ReplicaSite) -> None:
+    await leading_alone(site)
+    hand = site.delete_records((T0, 7))
+    assert not hand.is_answered and read(site, 7), "in memory it has happened at once"
+    await write_log_starts(site)
+    assert hand.deleted == [(0, 7)]
+    site.disk.crash()
+    assert b"t 0 7\n" in site.disk.read(f"/logs/{CHECKPOINT}")
+
+
+async def test_a_log_start_that_is_on_the_disk_is_not_written_again(site: ReplicaSite) -> None:
+    await leading_alone(site)
+    await deleted(site, (T0, 7))
+    site.disk.fail("open", f"*/{CHECKPOINT}*", errno.EIO)
+    for offset in (7, 3):
+        assert await deleted(site, (T0, offset)) == [(0, 7)]
+
+
+async def test_one_write_for_all_partitions_that_came_meanwhile() -> None:
+    site = ReplicaSite()
+    partitions = [TopicPartition("t", index) for index in range(50)]
+    for tp in partitions:
+        await leading_alone(site, tp=tp)
+    written: list[str] = []
+    site.disk.on_operation = lambda name, path: (
+        written.append(path)
+        if (name, CHECKPOINT in path)
+        == (
+            "rename",
+            True,
+        )
+        else None
+    )
+    assert await deleted(site, *((tp, 7) for tp in partitions)) == [(0, 7)] * 50
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "has-no-descriptor"])
+async def test_a_disk_that_takes_nothing_times_the_request_out_and_holds_up_nobody_else(
+    hangs: bool, autojump_clock: MockClock
+) -> None:
+    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, topic={"min.insync.replicas": "1"})
+    for tp in (T0, T1):
+        await leading_alone(site, tp=tp)
+    if hangs:
+        site.hang_disk("/logs")
+    else:
+        fault = site.disk.fail("open", f"/logs/{CHECKPOINT}*", errno.EMFILE, times=3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.replicas.log_starts.run)
+        hand = site.delete_records((T0, 7), timeout_ms=1000)
+        other = site.delete_records((T1, 7), timeout_ms=1000)
+        await trio.sleep(0.5)
+        assert other.deleted == [(0, 7)] and not hand.is_answered
+        assert site.produce((T0, batch())).outcomes[0].error_code == 0 and read(site, 10) == [10]
+        await trio.sleep(1)
+        assert hand.deleted == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
+        if not hangs:
+            again = site.delete_records((T0, 7), timeout_ms=10_000)
+            await trio.sleep(5)
+            assert fault.hits == 3 and again.deleted == [(0, 7)], "it is tried again"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_follower_tells_its_leader_what_is_on_its_disk(site: ReplicaSite) -> None:
+    partition = await site.follow_leader()
+    partition.append_fetched(memoryview(raw(leaders_log(5, 4))), 20)
+    partition.learn_log_start(7)
+    site.replicas.log_starts.add(partition)
+
+    def told() -> int:
+        request, _ = build_fetch([partition], site.config, 1, 1, 500)
+        return request.topics[0].partitions[0].log_start_offset
+
+    assert (partition.log.log_start_offset, told()) == (7, 0)
+    await write_log_starts(site)
+    assert told() == 7
+    with pytest.raises(CheckpointFirst):
+        partition.restart_at(3)
+    site.logs.checkpoint_cuts("/logs")
+    assert told() == 3, "what is about to begin anew lower is told as it stands on the disk"
 
 
 # --- the follower's side ----------------------------------------------------------------------------------------------
