@@ -82,6 +82,7 @@ class KazooCoordination(PreparedWrites[Call]):
         self._requested_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._log = log if log is not None else open_logs().main
+        self._library_log = ForwardToStructlog(self._log)
         self._listeners: list[Callable[[SessionState], None]] = []
         self._state = SessionState.SUSPENDED
         self._session_id = 0
@@ -122,7 +123,7 @@ class KazooCoordination(PreparedWrites[Call]):
         mailbox = Mailbox(trio.lowlevel.current_trio_token(), self._on_callback_error)
         # Of its own: kazoo's default one is shared by the process. The level keeps kazoo from describing each request.
         logger = logging.Logger("kazoo", level=logging.WARNING)
-        logger.addHandler(ForwardToStructlog(self._log))
+        logger.addHandler(self._library_log)
         self._client, self._connection = make_client(
             self._hosts, self._requested_timeout_ms, logger, partial(mailbox.put, self._on_stopped, None)
         )
@@ -175,19 +176,24 @@ class KazooCoordination(PreparedWrites[Call]):
     def _on_kazoo_state(self, state: str) -> None:
         """On kazoo's thread."""
         if self._mailbox is not None:
-            self._mailbox.put(self._on_state, (state, self._client._session_id or 0))
+            change = state, self._client._session_id or 0, self._library_log.last_reason
+            self._mailbox.put(self._on_state, change)
 
-    def _on_state(self, change: tuple[str, int]) -> None:
-        state, session_id = change
+    def _on_state(self, change: tuple[str, int, str]) -> None:
+        """kazoo's state, the session's id, and the last reason that kazoo gave for anything."""
+        state, session_id, reason = change
         if self._closing:
             self._state = SessionState.SUSPENDED
         elif state == KazooState.CONNECTED:
+            self._log.info("connected to ZooKeeper", session=f"{session_id:#x}")
             self._session_id = session_id
             self._connected.set()
             self._tell(SessionState.CONNECTED)
         elif state == KazooState.SUSPENDED:
+            self._log.warning("ZooKeeper does not answer, connecting again", reason=reason)
             self._tell(SessionState.SUSPENDED)
         else:
+            self._log.warning("session with ZooKeeper expired", session=f"{self._session_id:#x}")
             self._session_id = 0
             self._tell(SessionState.EXPIRED)
 

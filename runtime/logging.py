@@ -255,15 +255,19 @@ class RateLimited:
 
 
 class ForwardToStructlog(logging.Handler):
-    """Sends a library's standard logging (kazoo's) into a structured log, at most one line per message template and
-    second. May be called on the library's thread: the sinks are thread-safe, the rate limit is guarded by the handler's
-    own lock."""
+    """Takes a library's standard logging (kazoo's) in. Its errors go into a structured log, at most one line per
+    message template and second. Its warnings come with every attempt for as long as a server is away, so they are not
+    written: the last one that names a reason is kept for whoever reports the change of state. May be called on the
+    library's thread: the sinks are thread-safe, the rate limit is guarded by the handler's own lock."""
 
     def __init__(self, log: Logger, now: Callable[[], float] | None = None) -> None:
         super().__init__(level=logging.WARNING)
+        self.last_reason = ""
         self._limited = RateLimited(log, now=now or time.monotonic)
 
     def emit(self, record: logging.LogRecord) -> None:
-        write = self._limited.error if record.levelno >= logging.ERROR else self._limited.warning
-        fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
-        write(record.msg, record.getMessage(), library=record.name, **fields)
+        if record.levelno >= logging.ERROR:
+            fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
+            self._limited.error(record.msg, record.getMessage(), library=record.name, **fields)
+        elif record.args:
+            self.last_reason = record.getMessage()

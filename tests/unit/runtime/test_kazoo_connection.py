@@ -13,9 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import structlog
 import trio
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.serialization import Connect, GetChildren, GetData
+from kazoo.protocol.states import KazooState
+from structlog.testing import LogCapture
 
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.runtime.coordination import (
@@ -305,3 +308,19 @@ def test_the_connection_loop_starts_again_after_a_failure_of_its_own(monkeypatch
     connection.logger.addHandler(logging.NullHandler())
     connection.zk_loop()
     assert (len(runs), stopped) == (2, [True])
+
+
+async def test_the_log_has_one_line_per_change_of_state() -> None:
+    capture = LogCapture()
+    client = KazooCoordination("127.0.0.1:1", log=structlog.wrap_logger(structlog.PrintLogger(), processors=[capture]))
+    client._on_state((KazooState.CONNECTED, 7, ""))
+    client._on_state((KazooState.SUSPENDED, 7, "Connection dropped: socket connection broken"))
+    client._on_state((KazooState.CONNECTED, 7, "Connection dropped: the third server"))
+    client._on_state((KazooState.LOST, 0, ""))
+    lines = [(line["event"], line.get("session") or line["reason"]) for line in capture.entries]
+    assert lines == [
+        ("connected to ZooKeeper", "0x7"),
+        ("ZooKeeper does not answer, connecting again", "Connection dropped: socket connection broken"),
+        ("connected to ZooKeeper", "0x7"),
+        ("session with ZooKeeper expired", "0x7"),
+    ]

@@ -161,12 +161,23 @@ def test_a_library_is_forwarded_once_per_message_and_second() -> None:
     library = logging.Logger("kazoo")
     library.addHandler(ForwardToStructlog(make_logger(StreamSink(stream), form="json", level="info"), now=lambda: now))
     for attempt in range(10):
-        library.warning("Connection dropped: %s", f"attempt {attempt}\n")
+        library.error("Broken: %s", f"attempt {attempt}\n")
     library.info("not forwarded")
     now = 2.0
-    library.error("Connection dropped: %s", "again")
+    library.error("Broken: %s", "again")
     lines = json_lines(stream.getvalue())
     assert [(line["event"], line["level"], line.get("left_out")) for line in lines] == [
-        ("Connection dropped: attempt 0\\n", "warning", None),
-        ("Connection dropped: again", "error", 9),
+        ("Broken: attempt 0\\n", "error", None),
+        ("Broken: again", "error", 9),
     ]
+
+
+def test_a_library_that_warns_of_every_attempt_writes_nothing_and_keeps_the_last_reason() -> None:
+    stream = io.StringIO()
+    library = logging.Logger("kazoo")
+    handler = ForwardToStructlog(make_logger(StreamSink(stream), form="json", level="info"))
+    library.addHandler(handler)
+    for attempt in range(100):
+        library.warning("Connection dropped: %s", f"attempt {attempt}")
+        library.warning("Transition to CONNECTING")
+    assert (stream.getvalue(), handler.last_reason) == ("", "Connection dropped: attempt 99")
