@@ -33,7 +33,7 @@ from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.producer_log import LogProducers
-from strandline.storage.roll import RollLimits, must_roll, roll_limits
+from strandline.storage.roll import FULL, RollLimits, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segment_list import SegmentList
 
 WRITEBACK_BYTES = 64 * 2**20
@@ -73,13 +73,12 @@ class Log:
         self.epochs = epochs
         self.health = LogHealth(str(topic_partition), context.report, context.directory)
         self._context = context
-        self._config = config
         self._checkpoint_now = checkpoint_now
         self._boundaries = Boundaries()
         self._active = segments.active
         self._flushes = Flushes(context, self.health, str(self), segments, epochs, producers, recovery_point)
         self.cutting = Cutting(segments, self._flushes)
-        self._limits: RollLimits = roll_limits(self._active, config)
+        self.config = config
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -90,6 +89,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
+        self._active.indexes.limit(config.segment_index_bytes)
         self._limits = roll_limits(self._active, config)
 
     @property
@@ -155,7 +155,8 @@ class Log:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
-                segment.index(last, position)
+                if not segment.index(last, position):
+                    limits = FULL
                 unindexed = 0
             unindexed += size
             position += size
@@ -204,7 +205,8 @@ class Log:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
-                segment.index(last, position)
+                if not segment.index(last, position):
+                    limits = FULL
                 unindexed = 0
             unindexed += size
             position += size
@@ -229,7 +231,7 @@ class Log:
         segment.unindexed_bytes = unindexed
         self.log_end_offset = next_offset
         self._boundaries.trim()
-        if start == 0 or len(segment.indexes.offset) >= self._limits.index_entries:
+        if start == 0 or segment.indexes.room <= 0:
             self._limits = roll_limits(segment, self._config)
         if end - segment.written_back_bytes >= WRITEBACK_BYTES:
             try:
@@ -259,7 +261,9 @@ class Log:
 
     def may_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int) -> bool:
         """Whether batches of `size_bytes` together, up to that timestamp and offset, may need another segment."""
-        return self._limits.may_be_exceeded(self._active.size_bytes + size_bytes, max_timestamp_ms, last_offset)
+        active = self._active
+        is_exceeded = self._limits.may_be_exceeded(active.size_bytes + size_bytes, max_timestamp_ms, last_offset)
+        return is_exceeded or may_fill_an_index(active, size_bytes)
 
     def ready(self) -> None:
         """LogStorageError unless an append may begin. What it notes of producers goes before its write, so its file is
@@ -287,6 +291,7 @@ class Log:
 
     def _use_active(self) -> None:
         self._active = self.segments.active
+        self._active.indexes.limit(self._config.segment_index_bytes)
         self._boundaries.start_segment()
         self._limits = roll_limits(self._active, self._config)
 

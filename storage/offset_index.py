@@ -93,6 +93,16 @@ class OffsetIndex:
         del self.relative_offsets[count:]
         del self.positions[count:]
 
+    def thin_out(self, at_most: int) -> None:
+        """Where there are more than `at_most` entries keep one in so many, the last one among them."""
+        if len(self) > at_most > 0:
+            every = -(-len(self) // at_most)
+            first = (len(self) - 1) % every
+            self.relative_offsets = self.relative_offsets[first::every]
+            self.positions = self.positions[first::every]
+        elif at_most <= 0:
+            self.truncate_entries(0)
+
     def encode(self, first: int = 0) -> bytes:
         """The file's bytes from entry `first` on."""
         columns = array("i", bytes(ENTRY_BYTES * (len(self) - first)))

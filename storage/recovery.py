@@ -267,7 +267,7 @@ def _find_segments(
         if parts is None or parts[3]:
             continue
         if parts[2] == LOG_SUFFIX:
-            segment = Segment(context, folder, int(parts[1]), config.index_interval_bytes)
+            segment = Segment(context, folder, int(parts[1]), config.index_interval_bytes, config.segment_index_bytes)
             segment.size_bytes = entry.size_bytes
             segment.created_ms = entry.mtime_ms
             segments.append(segment)

@@ -2,7 +2,7 @@
 
 A segment is rolled before a batch that would make it larger than `segment.bytes`, whose timestamp lies `segment.ms`
 (less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
-(int32 relative to the base offset), or when an index is full (`segment.index.bytes`).
+(int32 relative to the base offset), or when an index is full (`index_bounds`).
 
 In a compacted log `max.compaction.lag.ms` counts as `segment.ms` does, the shorter one (KIP-354): what stands in the
 active segment cannot be compacted. As in Kafka only an append rolls: a log that nobody writes to keeps its last one.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.storage import offset_index, time_index
+from strandline.protocol.record_batch import HEADER_BYTES
 from strandline.storage.context import LogConfig
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segment import Segment
@@ -31,22 +31,29 @@ class RollLimits(NamedTuple):
     bytes: int
     timestamp_ms: int
     last_offset: int
-    index_entries: int
-    """At this many the index counts as full."""
 
     def may_be_exceeded(self, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
         """By a segment of that size, whose latest batches reach to that timestamp and offset."""
         return size_bytes > self.bytes or timestamp_ms > self.timestamp_ms or last_offset > self.last_offset
 
 
+FULL = RollLimits(_ASK, _NEVER, 0)
+"""Of a segment whose index has just become full: `must_roll` is asked before the next batch."""
+
+
 def roll_limits(segment: Segment, config: LogConfig) -> RollLimits:
     """For the next batches of `segment`, which is the active one."""
-    entries = index_entries(config)
     last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-    if segment.size_bytes == 0 or len(segment.indexes.offset) >= entries or segment.first_timestamp_ms < 0:
-        return RollLimits(_ASK, _NEVER, last_offset, entries)
+    if segment.size_bytes == 0 or segment.indexes.room <= 0 or segment.first_timestamp_ms < 0:
+        return RollLimits(_ASK, _NEVER, last_offset)
     oldest_ms = segment.first_timestamp_ms + max_age_ms(segment, config)
-    return RollLimits(config.segment_bytes, oldest_ms, last_offset, entries)
+    return RollLimits(config.segment_bytes, oldest_ms, last_offset)
+
+
+def may_fill_an_index(segment: Segment, size_bytes: int) -> bool:
+    """Whether further batches of `size_bytes` together may take all the room that the indexes have."""
+    gap_bytes = max(segment.index_interval_bytes + 1, HEADER_BYTES)
+    return (segment.unindexed_bytes + size_bytes) // gap_bytes >= segment.indexes.room
 
 
 def max_age_ms(segment: Segment, config: LogConfig) -> int:
@@ -55,12 +62,6 @@ def max_age_ms(segment: Segment, config: LogConfig) -> int:
     if "compact" in config.cleanup_policy:
         return min(age_ms, config.max_compaction_lag_ms)
     return age_ms
-
-
-def index_entries(config: LogConfig) -> int:
-    """How many entries fit `segment.index.bytes`; the time index needs one more than its last regular entry."""
-    limit = config.segment_index_bytes
-    return max(1, min(limit // offset_index.ENTRY_BYTES, limit // time_index.ENTRY_BYTES - 1))
 
 
 def must_roll(
@@ -80,7 +81,7 @@ def must_roll(
         return True
     if position == 0:
         return False
-    if position + size_bytes > config.segment_bytes or len(segment.indexes.offset) >= index_entries(config):
+    if position + size_bytes > config.segment_bytes or segment.indexes.room <= 0:
         return True
     if segment.first_timestamp_ms < 0 or timestamp_ms < 0:
         waited_ms = now_ms - segment.created_ms

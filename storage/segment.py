@@ -11,12 +11,14 @@ or knows an epoch: that is the log's business.
 from __future__ import annotations
 
 from strandline.storage import offset_index, time_index
-from strandline.storage.context import PooledFile, StorageContext
+from strandline.storage.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.errors import CorruptIndex
+from strandline.storage.index_bounds import room, thin_out
+from strandline.storage.index_check import check_end, tolerated_bytes
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.rebuilding import RebuildFirst, damage
 from strandline.storage.reserving import give_back
-from strandline.storage.scan import IndexBuilder, build_indexes, walk_headers
+from strandline.storage.scan import IndexBuilder, build_indexes
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG_SUFFIX = ".log"
@@ -26,11 +28,6 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 """Kafka's index of aborted transactions: goes with its segment, and is not touched otherwise."""
 COMPANION_SUFFIXES = (TRANSACTION_INDEX_SUFFIX,)
 """Files that a segment may have besides. (Producer snapshots are the log's: `producer_log`.)"""
-_LACKING_GAPS = 8
-"""So many times the widest gap of an index behind its last entry, and it counts as cut short."""
-_LACKING_BYTES = 4 * 2**20
-"""But so much may always follow the last entry: the topic may have a larger interval than is known when its log is
-loaded, and going through the headers of so much takes 2 ms, or 20 where batches are small."""
 MAX_INDEX_BYTES_READ = 2**30
 """An index file above this is damaged, whatever it contains."""
 
@@ -48,12 +45,14 @@ class SegmentIndexes:
         "_time",
         "_time_written",
         "are_built",
+        "max_bytes",
         "pending",
         "used",
     )
 
-    def __init__(self, context: StorageContext, path: str, segment: Segment) -> None:
-        """`path` without suffix."""
+    def __init__(self, context: StorageContext, path: str, segment: Segment, max_bytes: int) -> None:
+        """`path` without suffix; no file gets longer than `max_bytes`."""
+        self.max_bytes = max_bytes
         self._context = context
         self._path = path
         self._segment = segment
@@ -80,6 +79,18 @@ class SegmentIndexes:
         self.used = True
         return self._time if self._time is not None else self._load()[1]
 
+    @property
+    def room(self) -> int:
+        """How many entries both may still get; 0 or less where one is full."""
+        return room(self.offset, self.time, self.max_bytes)
+
+    def limit(self, max_bytes: int) -> None:
+        """Pinned ones may get so long from now on: those that are longer are thinned out, their files when they are
+        written next."""
+        self.max_bytes = max_bytes
+        if self._thin_out():
+            self._offset_written = self._time_written = 0
+
     def pin(self, offset: OffsetIndex | None = None, time: TimeIndex | None = None) -> None:
         """Keep the indexes in memory. Those given replace what the files say, which is written anew."""
         if offset is None or time is None:
@@ -100,6 +111,7 @@ class SegmentIndexes:
         """The files may be missing or wrong: take these, and write the ones that differ from their file (a file that is
         emptied and written again costs milliseconds when it is closed: ext4 then writes it out at once)."""
         self._offset, self._time = offset, time
+        self._thin_out()
         self.are_built = True
         self.pending = None
         same_offset = self._has(INDEX_SUFFIX, offset.encode())
@@ -118,7 +130,7 @@ class SegmentIndexes:
             self._build(FileNotFoundError("there is no such file"))
         elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
             self._build(CorruptIndex("its length is no whole number of entries"))
-        elif not offset_index_bytes and self._segment.size_bytes > self._tolerated_bytes(0):
+        elif not offset_index_bytes and self._segment.size_bytes > tolerated_bytes(self._segment, 0):
             self._load()
 
     def flush(self) -> None:
@@ -152,6 +164,12 @@ class SegmentIndexes:
         self.evict()
         self._context.loaded_indexes.remove(self)
 
+    def _thin_out(self) -> bool:
+        if self._offset is None or self._time is None:
+            return False
+        is_final = self._segment.max_timestamp_ms <= self._time.last_timestamp_ms
+        return thin_out(self._offset, self._time, self.max_bytes, is_final=is_final)
+
     def _write(self, suffix: str, data: bytes, position: int) -> None:
         file = self._context.open(self._path + suffix, create=True)
         try:
@@ -169,7 +187,7 @@ class SegmentIndexes:
         try:
             offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
             time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
-            self._check_end(offset, time)
+            check_end(segment, offset, time)
         except (CorruptIndex, FileNotFoundError) as error:
             return self._build(error)
         self._offset, self._time = offset, time
@@ -177,37 +195,6 @@ class SegmentIndexes:
         if not self._pinned:
             self._admit()
         return offset, time
-
-    def _check_end(self, offset: OffsetIndex, time: TimeIndex) -> None:
-        """CorruptIndex unless the last entry may be of the batch that stands there, few bytes follow without an entry
-        (a file that was cut at an entry would be right, but slow), none of them is younger than the time index knows,
-        and the last entry of that one is true. All other entries are proven when they are used (`reading`)."""
-        segment = self._segment
-        unindexed = 0
-        tolerated = self._tolerated_bytes(offset.widest_gap_bytes)
-        position = offset.last_position
-        for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
-            fault = offset.refutes(len(offset) - 1, header) if found == position and len(offset) else ""
-            if fault:
-                raise CorruptIndex(fault)
-            if unindexed > tolerated:
-                raise CorruptIndex(f"{unindexed} bytes and more follow the last entry")
-            if header.max_timestamp_ms > time.last_timestamp_ms:
-                raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
-            unindexed += header.size_bytes
-        if len(time):
-            position = offset.position_for_offset(time.last_offset)
-            for _, header in walk_headers(segment.log.get(), position, segment.size_bytes):
-                if header.last_offset >= time.last_offset:
-                    if header.base_offset <= time.last_offset and header.max_timestamp_ms == time.last_timestamp_ms:
-                        return
-                    break
-            raise CorruptIndex(f"no batch at offset {time.last_offset} brought timestamp {time.last_timestamp_ms}")
-
-    def _tolerated_bytes(self, widest_gap_bytes: int) -> int:
-        """So many may follow the last entry of a sound index."""
-        gap_bytes = max(self._segment.index_interval_bytes, widest_gap_bytes)
-        return max(_LACKING_GAPS * gap_bytes, _LACKING_BYTES)
 
     def rebuild(self, why: Exception) -> None:
         """A search was led astray: build the indexes anew from the .log, if that is whole. CorruptLog where it is not,
@@ -236,7 +223,11 @@ class SegmentIndexes:
             self.pending = RebuildFirst(segment, why, is_misled=is_misled)
             raise self.pending from why
         builder = build_indexes(
-            segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=True
+            segment.log.get(),
+            segment.base_offset,
+            segment.size_bytes,
+            segment.index_interval_bytes,
+            finish=not self._pinned,
         )
         if is_misled and builder.end_position != segment.size_bytes:
             raise damage(segment, why, builder.end_position)
@@ -288,14 +279,16 @@ class Segment:
         "written_back_bytes",
     )
 
-    def __init__(self, context: StorageContext, folder: str, base_offset: int, index_interval_bytes: int) -> None:
+    def __init__(
+        self, context: StorageContext, folder: str, base_offset: int, index_interval_bytes: int, max_index_bytes: int
+    ) -> None:
         self._context = context
         self.base_offset = base_offset
         self.path = f"{folder}/{base_offset:020d}"
         """Of the three files, without suffix."""
         self.index_interval_bytes = index_interval_bytes
         self.log = PooledFile(context, self.path + LOG_SUFFIX)
-        self.indexes = SegmentIndexes(context, self.path, self)
+        self.indexes = SegmentIndexes(context, self.path, self, max_index_bytes)
         self.size_bytes = 0
         self.created_ms = 0
         self.roll_jitter_ms = 0
@@ -316,10 +309,10 @@ class Segment:
 
     @classmethod
     def create(
-        cls, context: StorageContext, folder: str, base_offset: int, index_interval_bytes: int, roll_jitter_ms: int
+        cls, context: StorageContext, folder: str, base_offset: int, config: LogConfig, roll_jitter_ms: int
     ) -> Segment:
         """A new, empty, active segment on the disk. OSError from the disk."""
-        segment = cls(context, folder, base_offset, index_interval_bytes)
+        segment = cls(context, folder, base_offset, config.index_interval_bytes, config.segment_index_bytes)
         segment.log.create()
         segment.created_ms = context.wall_clock.now_ms()
         segment.roll_jitter_ms = roll_jitter_ms
@@ -334,10 +327,15 @@ class Segment:
         """Give the largest timestamp its entry, as the end of a sealed or closed segment has it."""
         self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
-    def index(self, last_offset: int, position: int) -> None:
-        """Note the batch at `position`, which ends at `last_offset`, in both indexes."""
-        self.indexes.offset.append(last_offset, position)
-        self.indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+    def index(self, last_offset: int, position: int) -> bool:
+        """Note the batch at `position`, which ends at `last_offset`, in both indexes, unless one is full. Returns
+        whether there is room for another."""
+        indexes = self.indexes
+        room = indexes.room
+        if room > 0:
+            indexes.offset.append(last_offset, position)
+            indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+        return room > 1
 
     def start_writeback(self) -> None:
         """Have what was appended since the last time written out in the background, and the index tails written."""

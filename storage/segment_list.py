@@ -110,7 +110,13 @@ class SegmentList:
     def replace(self, replaced: Sequence[Segment], size_bytes: int, largest_timestamp_ms: int) -> None:
         """The files named as the first of these sealed neighbours are now what all of them became."""
         first = replaced[0]
-        segment = Segment(self._context, self.folder, first.base_offset, first.index_interval_bytes)
+        segment = Segment(
+            self._context,
+            self.folder,
+            first.base_offset,
+            first.index_interval_bytes,
+            first.indexes.max_bytes,
+        )
         segment.size_bytes = size_bytes
         segment.sealed_timestamp_ms = largest_timestamp_ms
         segment.created_ms = replaced[-1].created_ms
@@ -167,7 +173,7 @@ def create_segment(
     `segment.jitter.ms`, so that logs that were created together do not all roll together."""
     jitter_ms = stream.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
     jitter_ms = min(jitter_ms, config.segment_ms)
-    segment = Segment.create(context, folder, base_offset, config.index_interval_bytes, jitter_ms)
+    segment = Segment.create(context, folder, base_offset, config, jitter_ms)
     if config.preallocate:
         reserve(context, segment, config.segment_bytes)
     return segment

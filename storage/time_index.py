@@ -89,6 +89,16 @@ class TimeIndex:
         del self.timestamps_ms[count:]
         del self.relative_offsets[count:]
 
+    def thin_out(self, at_most: int) -> None:
+        """Where there are more than `at_most` entries keep one in so many, the last one among them."""
+        if len(self) > at_most > 0:
+            every = -(-len(self) // at_most)
+            first = (len(self) - 1) % every
+            self.relative_offsets = self.relative_offsets[first::every]
+            self.timestamps_ms = self.timestamps_ms[first::every]
+        elif at_most <= 0:
+            self.truncate_entries(0)
+
     def encode(self, first: int = 0) -> bytes:
         """The file's bytes from entry `first` on."""
         timestamps_ms, relative_offsets = self.timestamps_ms[first:], self.relative_offsets[first:]

@@ -159,7 +159,7 @@ class Cleaner:
                             output.append(*_pieces(columns, rewritten))
                         yield Step(len(data), output.size_bytes - before)
             if is_changed:
-                output.finish(mtime_ms)
+                output.finish(mtime_ms, plan.segment_index_bytes)
             else:
                 output.discard()
         if is_changed:

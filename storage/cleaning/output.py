@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
+from strandline.storage.index_bounds import thin_out
 from strandline.storage.reading import write_rest
 from strandline.storage.scan import IndexBuilder
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -49,10 +50,11 @@ class Output:
         assert position == self.size_bytes + size
         self.size_bytes = position
 
-    def finish(self, mtime_ms: int) -> None:
-        """Write the indexes and make all three durable. mtime_ms: when the newest of what it replaces was written: that
-        is the age of records without timestamps (Kafka keeps it, too). Blocking."""
+    def finish(self, mtime_ms: int, max_index_bytes: int) -> None:
+        """Write the indexes, each within `max_index_bytes`, and make all three durable. mtime_ms: when the newest of
+        what it replaces was written: that is the age of records without timestamps (Kafka keeps it, too). Blocking."""
         self.indexes.finish()
+        thin_out(self.indexes.offset_index, self.indexes.time_index, max_index_bytes)
         for suffix, content in (
             (INDEX_SUFFIX, self.indexes.offset_index.encode(0)),
             (TIME_INDEX_SUFFIX, self.indexes.time_index.encode(0)),

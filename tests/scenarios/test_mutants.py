@@ -38,6 +38,7 @@ OF_REPLICATION = "test_regressions_of_replication.py"
 OF_CUTS = "test_cuts.py"
 LOG_HEADS = "test_log_heads.py"
 CONFIGURATIONS = "test_configurations.py"
+INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -194,6 +195,13 @@ MUTANTS = [
         "            unknown.append(InvalidConfig(name, text, why))\n            continue\n",
         "            return {}, [InvalidConfig(name, text, why)], []\n",
         (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+    Mutant(
+        "a full index is noticed by the next wave only",
+        "storage/segment.py",
+        "        return room > 1\n",
+        "        return True\n",
+        (INDEX_BOUNDS, "test_one_wave_"),
     ),
 ]
 

@@ -1,0 +1,221 @@
+"""No index of a segment gets longer than `segment.index.bytes`, whatever is appended at once, rebuilt or configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.storage.index_bounds import room, thin_out
+from strandline.storage.log import Log
+from strandline.storage.offset_index import ENTRY_BYTES, OffsetIndex
+from strandline.storage.producer_append import append_checked
+from strandline.storage.scan import walk_headers
+from strandline.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from strandline.storage.time_index import TimeIndex
+from strandline.testkit.log_audit import check_log
+from strandline.testkit.storage_site import (
+    TOPIC_ID,
+    TP,
+    SmallLogConfig,
+    StorageSite,
+    offset_for_timestamp,
+    offsets,
+    produced,
+    raw,
+    wave,
+)
+
+INTERVAL = 100
+LIMITS = (12, 25, 60, 61, 95, 500)
+
+
+class RefusedByKafka(AssertionError):
+    """It would not start on this folder."""
+
+
+def kafka_recovers(log: Log, max_bytes: int) -> None:
+    """What Kafka does after an unclean stop (LogSegment.recover): fills both indexes of each segment anew."""
+    for segment in log.segments:
+        entries = times = indexed = 0
+        largest_ms = noted_ms = -1
+        for position, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+            largest_ms = max(largest_ms, header.max_timestamp_ms)
+            if position - indexed > INTERVAL:
+                if entries >= max_bytes // ENTRY_BYTES or times >= max_bytes // TIME_ENTRY_BYTES - 1:
+                    raise RefusedByKafka("Attempt to append to a full index")
+                entries, indexed = entries + 1, position
+                if largest_ms > noted_ms:
+                    times, noted_ms = times + 1, largest_ms
+
+
+def check_files(site: StorageSite, log: Log, max_bytes: int) -> None:
+    """Those of all segments, after the log was closed."""
+    for segment in log.segments:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            assert len(site.disk.read(segment.path + suffix)) <= max_bytes, segment.path + suffix
+
+
+def check_memory(log: Log, first_offset: int = 0) -> None:
+    for segment in log.segments:
+        if segment.base_offset < first_offset:
+            continue
+        assert len(segment.indexes.offset) * ENTRY_BYTES <= segment.indexes.max_bytes
+        assert len(segment.indexes.time) * TIME_ENTRY_BYTES <= segment.indexes.max_bytes
+
+
+Wave = tuple[int, int, int]
+"""Batches, size of a value, step of the timestamp from one batch to the next."""
+WAVES = st.lists(
+    st.tuples(st.integers(1, 25), st.integers(0, 150), st.sampled_from([-3, 0, 1])), min_size=1, max_size=5
+)
+
+
+def append_waves(leader: Log, follower: Log, waves: Sequence[Wave], between: Callable[[], None]) -> None:
+    """The follower gets each wave in one fetch."""
+    timestamp_ms = 1000
+    for count, size, step in waves:
+        batches = []
+        for _ in range(count):
+            timestamp_ms += step
+            batches += produced(1, timestamp_ms, size)
+        leader.append_as_leader(batches, 0)
+        follower.append_as_follower(memoryview(raw(leader, follower.log_end_offset)))
+        between()
+
+
+@given(waves=WAVES, max_bytes=st.sampled_from(LIMITS), producer_size=st.integers(0, 50))
+def test_any_waves_keep_each_index_within_its_bound(waves: list[Wave], max_bytes: int, producer_size: int) -> None:
+    sites = StorageSite(), StorageSite()
+    configured = {"segment_bytes": 10**6, "segment_index_bytes": max_bytes, "index_interval_bytes": INTERVAL}
+    leader, follower = (site.log(**configured) for site in sites)
+
+    def check() -> None:
+        for log in (leader, follower):
+            check_memory(log)
+            kafka_recovers(log, max_bytes)
+
+    append_waves(leader, follower, waves, check)
+    count = 1 + sum(batches for batches, _, _ in waves)
+    append_checked(leader, [produced(1, 1000, producer_size, producer=(1, 0, 0))], 0)
+    assert offsets(leader) == list(range(count)) and offsets(follower) == list(range(count - 1))
+    for site, log in zip(sites, (leader, follower), strict=True):
+        check_log(log, INTERVAL)
+        log.close()
+        check_files(site, log, max_bytes)
+        log = site.reload()
+        check_log(log, INTERVAL)
+        check_memory(log)
+
+
+@pytest.mark.parametrize("max_bytes", LIMITS)
+def test_one_wave_of_many_batches_rolls_within_itself(max_bytes: int) -> None:
+    sites = StorageSite(), StorageSite()
+    configured = {"segment_bytes": 10**6, "segment_index_bytes": max_bytes, "index_interval_bytes": INTERVAL}
+    leader, follower = (site.log(**configured) for site in sites)
+    append_waves(leader, follower, [(1, 20, 1), (120, 20, 1)], lambda: None)
+    for log in (leader, follower):
+        check_memory(log)
+        kafka_recovers(log, max_bytes)
+    assert [each.base_offset for each in follower.segments] == [each.base_offset for each in leader.segments]
+    assert len(leader.segments) > 1
+
+
+@given(waves=WAVES, before=st.sampled_from(LIMITS), after=st.sampled_from(LIMITS), how=st.integers(0, 3))
+def test_a_lower_bound_holds_from_then_on(waves: list[Wave], before: int, after: int, how: int) -> None:
+    """how: configured while the log is served; at a start after an orderly stop, after a kill; a smaller interval, too.
+    Sealed segments keep the indexes that they have, which hinders nobody."""
+    site, source = StorageSite(), StorageSite()
+    configured = {"segment_bytes": 10**6, "index_interval_bytes": INTERVAL}
+    site.config = replace(site.config, segment_index_bytes=before, **configured)
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    leader = source.log(segment_index_bytes=10**6, **configured)
+    append_waves(leader, log, waves, lambda: None)
+    there = offsets(log)
+    site.config = replace(site.config, segment_index_bytes=after, index_interval_bytes=0 if how == 3 else INTERVAL)
+    if how == 0:
+        log.config = site.config
+    elif how == 1:
+        manager.close(clean=True)
+        log = site.start().logs[TP]
+    else:
+        log = site.reload()
+    active = log.segments.active
+    check_memory(log, active.base_offset)
+    assert active.indexes.max_bytes == after and offsets(log) == there
+    append_waves(leader, log, [*waves, (1, 0, 1)], lambda: check_memory(log, active.base_offset))
+    assert offsets(log) == offsets(leader)
+    for timestamp_ms in (0, 1000, 1001, 1010, 1100):
+        found = offset_for_timestamp(log, timestamp_ms, log.log_end_offset)
+        assert found == offset_for_timestamp(leader, timestamp_ms, leader.log_end_offset)
+    log.close()
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        assert len(site.disk.read(active.path + suffix)) <= after
+    log = site.reload()
+    check_memory(log, active.base_offset)
+    assert offsets(log) == offsets(leader)
+
+
+def test_a_snapshot_taken_where_an_index_got_full_has_no_producer_from_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = StorageSite()
+    log = site.log(segment_bytes=10**6, segment_index_bytes=60, index_interval_bytes=0)
+    captured: dict[int, list[int]] = {}
+
+    def capture(offset: int, rows: Sequence[object]) -> None:
+        captured[offset] = [row.last_offset for row in log.producers.states.rows()]
+
+    monkeypatch.setattr(type(log.producers.snapshots), "capture", lambda self, offset, rows: capture(offset, rows))
+    append_checked(log, [produced(1, 1000 + each, producer=(each, 0, 0)) for each in range(12)], 0)
+    assert len(log.segments) > 2 and sorted(captured) == [each.base_offset for each in log.segments][1:]
+    assert all(max(last_offsets) < offset for offset, last_offsets in captured.items())
+
+
+@pytest.mark.parametrize("max_bytes", [0, 8, 12, 24, 40, 120, 10**6])
+@pytest.mark.parametrize("is_final", [True, False])
+def test_what_is_thinned_out_fits_and_keeps_its_last_entry(max_bytes: int, is_final: bool) -> None:
+    offset, time = OffsetIndex(0), TimeIndex(0)
+    for place in range(1, 24):
+        offset.append(place, place * 100)
+        time.maybe_append(place * 10, place)
+    changed = thin_out(offset, time, max_bytes, is_final=is_final)
+    assert len(offset) <= max_bytes // ENTRY_BYTES and len(time) <= max(
+        0, max_bytes // TIME_ENTRY_BYTES - (not is_final)
+    )
+    assert changed is (max_bytes < 10**6) and not thin_out(offset, time, max_bytes, is_final=is_final)
+    assert not len(offset) or (offset.last_offset, offset.last_position) == (23, 2300)
+    assert not len(time) or time.last_timestamp_ms == 230
+    offset.check(2400)
+    time.check()
+
+
+@pytest.mark.parametrize(("entries", "left"), [(0, 4), (1, 3), (4, 0), (5, -1)])
+def test_an_index_is_full_where_the_time_index_has_one_place_left(entries: int, left: int) -> None:
+    offset, time = OffsetIndex(0), TimeIndex(0)
+    for place in range(1, entries + 1):
+        offset.append(place, place)
+        time.maybe_append(place, place)
+    assert room(offset, time, 60) == left  # 7 offsets, 5 timestamps
+
+
+def test_a_log_loaded_with_longer_indexes_thins_them_out_and_begins_another_segment() -> None:
+    """As an earlier release left it: at an orderly stop the files are such that Kafka starts on them."""
+    site = StorageSite(config=SmallLogConfig(segment_bytes=10**6, index_interval_bytes=0))
+    manager = site.start()
+    manager.create(TP, TOPIC_ID).append_as_leader(wave(100), 0)
+    manager.close(clean=True)
+    site.config = replace(site.config, segment_index_bytes=120)
+    manager = site.start()
+    log = manager.logs[TP]
+    manager.close(clean=True)
+    check_files(site, log, 120)
+    manager = site.start()
+    manager.logs[TP].append_as_leader(wave(1, timestamp_ms=2000), 0)
+    manager.close(clean=True)
+    log = site.start().logs[TP]
+    assert [segment.base_offset for segment in log.segments] == [0, 100] and not site.reports.events
+    assert offsets(log) == list(range(101)) and offset_for_timestamp(log, 1050, 101) == (50, 1050, 0)
