@@ -78,13 +78,17 @@ class ConfigChanges:
                 await self._until_answered(partial(self._read_again, entities, topics))
                 take_over(self._dynamic.config)
                 await self._apply(topics, replicas)
-            is_troubled = self._dynamic.is_troubled or bool(topics.troubled)
-            with trio.move_on_after(MENDED_CHECK_S if is_troubled else float("inf")):
-                await self._wake.wait()
-                continue
-            await self._until_answered(partial(self._look_for_mended, topics))
-            take_over(self._dynamic.config)
-            await self._apply(topics, replicas)
+            while not await self._is_told():
+                if self._dynamic.is_troubled or topics.troubled:
+                    await self._until_answered(partial(self._look_for_mended, topics))
+                    take_over(self._dynamic.config)
+                    await self._apply(topics, replicas)
+
+    async def _is_told(self) -> bool:
+        """Waits for an announcement; False when it is time to look at what was to be mended."""
+        with trio.move_on_after(MENDED_CHECK_S):
+            await self._wake.wait()
+        return self._wake.is_set()
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
@@ -132,7 +136,8 @@ class ConfigChanges:
     async def _look_for_mended(self, topics: TopicConfigs) -> None:
         if self._dynamic.is_troubled:
             await self._read_brokers(topics)
-        await topics.read_again(set(topics.troubled))
+        if topics.troubled:
+            await topics.read_again(set(topics.troubled))
 
     # --- who takes it over -------------------------------------------------------------------------------------------
 

@@ -57,8 +57,10 @@ class TopicConfigs:
 
     async def load(self, topics: Iterable[Topic]) -> None:
         """Read what is not known yet, in waves. CoordinationError."""
-        async with self._lock:
-            await self._read([topic for topic in topics if topic not in self._known])
+        topics = list(topics)
+        if any(topic not in self._known for topic in topics):
+            async with self._lock:
+                await self._read([topic for topic in topics if topic not in self._known])
 
     async def read_again(self, names: Collection[str] | None = None) -> None:
         """Of the topics that are known those with one of these names, or all. CoordinationError."""
