@@ -33,7 +33,7 @@ from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.producer_log import LogProducers
-from strandline.storage.roll import FULL, RollLimits, may_fill_an_index, must_roll, roll_limits
+from strandline.storage.roll import FULL, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segment_list import SegmentList
 
 WRITEBACK_BYTES = 64 * 2**20
