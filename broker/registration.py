@@ -56,6 +56,8 @@ T = TypeVar("T")
 RETRY_DELAY_S = 0.2
 """Between two attempts while ZooKeeper does not answer."""
 DELAY_TOLD_INTERVAL_S = 10.0
+SESSIONS_AWAITED = 1.5
+"""Session timeouts: a server ends a session a little late, in steps of its tick."""
 TOPICS_PATH = "/brokers/topics"
 
 
@@ -89,7 +91,7 @@ class Registration:
         for path in PERSISTENT_PATHS:
             await self._until_answered(partial(self._ensure, path))
         await self._until_answered(self._empty_producer_id_block)
-        await self._until_answered(self._refuse_taken_id)
+        await self._until_answered(self._await_own)
         cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
         self.incarnation = await self._until_answered(self._bump_incarnation)
         if may_have_lost_data:
@@ -166,7 +168,7 @@ class Registration:
 
     async def _register(self) -> None:
         """Create the ephemeral znode, whatever stands there: ours is success, our own stale one is replaced, a foreign
-        one is refused (29)."""
+        one is refused (29) unless its session ends soon."""
         assert self._znode is not None
         path, data = BrokerIdZnode.path(self.broker_id), self._znode.encode()
         while True:
@@ -185,13 +187,11 @@ class Registration:
 
     async def _take_over(self, path: str, data: bytes) -> bool:
         """Whether the znode at `path` is of this session now; False: look again."""
-        try:
-            found = await self._coordination.get(path)
-        except NoNode:
+        found = await self._await_own()
+        if found is None:
             return False
         if found.stat.ephemeral_owner == self._coordination.session_id:
             return True
-        self._refuse_foreign(path, found)
         try:
             await self._coordination.multi([Delete(path, found.stat.version), Create(path, data, ephemeral=True)])
         except TransactionFailed:
@@ -199,30 +199,39 @@ class Registration:
         self._log.info("replaced own stale registration", old_session=f"{found.stat.ephemeral_owner:#x}")
         return True
 
-    async def _refuse_taken_id(self) -> None:
-        """Before anything of this id is touched: a broker that is refused later would have left the ISRs of the one
-        that rightly has it, and have outdated its incarnation."""
-        path = BrokerIdZnode.path(self.broker_id)
-        try:
-            found = await self._coordination.get(path)
-        except NoNode:
-            return
-        if found.stat.ephemeral_owner != self._coordination.session_id:
-            self._refuse_foreign(path, found)
+    async def _await_own(self) -> Znode | None:
+        """This broker's registration of this life or a past one, None if there is none. Before a start touches anything
+        of its id it comes here: a foreign broker must not take the rightful one out of its ISRs.
 
-    def _refuse_foreign(self, path: str, found: Znode) -> None:
-        """The data folder's lock is held by this process, so a registration with its directory id is a past life's."""
-        try:
-            other = BrokerIdZnode.decode(path, found.data)
-            same_folder = other.directory_id == self._directory_id
-            where = f"{other.host}:{other.port}"
-        except InvalidZnode:
-            same_folder, where = False, "an unreadable address"
-        if not same_folder:
-            raise BrokerIdTaken(
-                f"broker.id={self.broker_id} is registered by another broker at {where}; "
-                "stop that one or choose another id"
-            )
+        The data folder's lock is held by this process, so a registration with its directory id is a past life's. One
+        with another directory id may be so, too, where the disk was replaced: its session ends then, while another
+        broker keeps its own, which is BrokerIdTaken."""
+        path = BrokerIdZnode.path(self.broker_id)
+        patience_s = SESSIONS_AWAITED * self._coordination.session_timeout_ms / 1000
+        deadline, is_told = trio.current_time() + patience_s, False
+        while True:
+            try:
+                found = await self._coordination.get(path)
+            except NoNode:
+                return None
+            if found.stat.ephemeral_owner == self._coordination.session_id:
+                return found
+            directory_id, where = _holder(path, found)
+            if directory_id == self._directory_id:
+                return found
+            if trio.current_time() >= deadline:
+                raise BrokerIdTaken(
+                    f"broker.id={self.broker_id} is registered by another broker at {where}, and has been for "
+                    f"{patience_s:g} s: stop that one or choose another id"
+                )
+            if not is_told:
+                self._log.info(
+                    "this broker id is registered with another data folder: waiting for the end of that session",
+                    registered_at=where,
+                    at_most_s=patience_s,
+                )
+                is_told = True
+            await trio.sleep(RETRY_DELAY_S)
 
     # --- step 3 ------------------------------------------------------------------------------------------------
 
@@ -294,3 +303,12 @@ class Registration:
             left_isr=[*(member for member in state.left_isr or () if member != self.broker_id), self.broker_id],
         )
         return SetData(path, changed.encode(), znode.stat.version)
+
+
+def _holder(path: str, found: Znode) -> tuple[str | None, str]:
+    """(directory id, address) of a registration."""
+    try:
+        other = BrokerIdZnode.decode(path, found.data)
+    except InvalidZnode:
+        return None, "an unreadable address"
+    return other.directory_id, f"{other.host}:{other.port}"

@@ -11,7 +11,7 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.registration import DELAY_TOLD_INTERVAL_S, BrokerIdTaken, Registration
+from strandline.broker.registration import DELAY_TOLD_INTERVAL_S, SESSIONS_AWAITED, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
     LATEST_PRODUCER_ID_BLOCK_PATH,
     BrokerEndpoint,
@@ -162,6 +162,37 @@ async def test_the_registration_of_a_past_life_is_replaced_at_once(here: Site, a
     assert again.broker_epoch > registration.broker_epoch
     await trio.sleep(20)
     assert here.owner() == new_client.session_id, "the end of the old session takes nothing away"
+
+
+async def test_a_broker_whose_disk_was_replaced_waits_for_the_end_of_its_past_session(
+    here: Site, autojump_clock: MockClock
+) -> None:
+    """Its new folder has another id, as another broker's would."""
+    registration, client = await here.start()
+    await registration.register(znode())
+    here.zookeeper.crash(client)
+    again, new_client = await here.start(folder=OTHER_FOLDER)
+    await again.register(znode(OTHER_FOLDER))
+    assert here.owner() == new_client.session_id
+    assert again.incarnation == registration.incarnation + 1
+
+
+async def test_it_is_told_once_who_is_waited_for_and_no_longer_than_a_session_may_last(
+    here: Site, autojump_clock: MockClock
+) -> None:
+    other, _ = await here.start(folder=OTHER_FOLDER)
+    await other.register(znode(OTHER_FOLDER, port=7777))
+    client = here.zookeeper.client(session_timeout_ms=6000)
+    await client.start()
+    capture = LogCapture()
+    registration = Registration(1, MY_FOLDER, client, structlog.wrap_logger(None, processors=[capture]))
+    with (
+        trio.fail_after(SESSIONS_AWAITED * 6 + 1),
+        pytest.raises(BrokerIdTaken, match="host:7777, and has been for 9 s"),
+    ):
+        await registration.prepare(UUID(int=7), may_have_lost_data=True)
+    [line] = capture.entries
+    assert (line["registered_at"], line["at_most_s"]) == ("host:7777", 9)
 
 
 async def test_another_broker_with_that_id_is_not_replaced(here: Site, autojump_clock: MockClock) -> None:
