@@ -95,15 +95,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture
 def new_site(tmp_path: Path, kafka_class_path: str, java: str) -> Iterator[NewSite]:
-    """new_site({"log.segment.bytes": "20000"}) → a data folder with a ZooKeeper that serves, for Kafka and for us.
+    """new_site({"log.segment.bytes": "20000"}, directories=2) → data folders with a ZooKeeper that serves, for Kafka
+    and for us.
 
     The processes end with the test."""
     made: list[Site] = []
 
-    def build(properties: Mapping[str, str] | None = None) -> Site:
+    def build(properties: Mapping[str, str] | None = None, directories: int = 1) -> Site:
         folder = tmp_path / f"site-{len(made) + 1}"
         folder.mkdir()
-        made.append(Site(folder, java=java, class_path=kafka_class_path, properties=properties))
+        made.append(
+            Site(folder, java=java, class_path=kafka_class_path, properties=properties, directories=directories)
+        )
         made[-1].zookeeper.start()
         return made[-1]
 

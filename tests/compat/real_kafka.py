@@ -27,6 +27,7 @@ from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.protocol.fetch import FetchRequest_v10
 from aiokafka.protocol.offset import OffsetRequest_v1
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from strandline.cli.process import Daemon
 from strandline.cli.zookeeper import EmbeddedZooKeeper
@@ -39,8 +40,11 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 SESSION_TIMEOUT_MS = 10_000
 """A killed broker's registration stands this long in ZooKeeper, and keeps the next one out."""
+REFUSALS = (17, 36, 40, 42)
+"""Invalid topic, topic exists, invalid config, invalid request: no use to ask again."""
 _POLL_S = 0.02
 _FETCH_BYTES = 2**20
+_PRODUCE_TIMEOUT_S = 60.0
 
 SERVER = f"""\
 broker.id={BROKER_ID}
@@ -96,7 +100,7 @@ class Turn(ABC):
         config = {
             "listeners": f"PLAINTEXT://{self.address}",
             "zookeeper.connect": self.site.zookeeper.address,
-            "log.dirs": str(self.site.data),
+            "log.dirs": ",".join(map(str, self.site.directories)),
             **self.site.properties,
             **own,
         }
@@ -111,8 +115,9 @@ class Turn(ABC):
         assert code in (0, 128 + 15), f"{self.process.name} ended with {code}: {self.process.last_log_line()}"
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL; its session ends at once instead of after SESSION_TIMEOUT_MS."""
         self.process.kill()
+        self.site.expire_sessions()
 
     def log(self) -> str:
         """What it printed, all lives together."""
@@ -177,30 +182,40 @@ class Kafka(Turn):
 
     def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> None:
         """Configuration keys with underscores; nothing expires unless it says so."""
-        settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
+        self.create_topic_with(
+            name, {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}, partitions
+        )
+
+    def create_topic_with(self, name: str, settings: Mapping[str, str], partitions: int = 1) -> None:
+        """Returns when it can be written to."""
         request = CreateTopicsRequest_v3([(name, partitions, 1, [], list(settings.items()))], 30_000, False)
         answers: list[tuple[str, int, str]] = []
 
         def is_created() -> bool:
-            answers.append(self._ask(request).topic_errors[0])
+            answers.append(self.ask(request).topic_errors[0])
+            assert answers[-1][1] not in REFUSALS, f"{answers[-1]}: {settings}"
             return answers[-1][1] == 0
 
-        wait_until(is_created, f"{name} is created (the controller gets to know its broker): {answers}", 30)
+        # Its controller gets to know its broker, and to be it.
+        wait_until(is_created, f"{name} is created", 30)
         self.bounds(name, partitions - 1)
 
-    def produce(self, topic: str, records: Sequence[tuple[bytes | None, bytes]], **settings: Any) -> None:
+    def produce(
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], *, age_ms: int = 0, **settings: Any
+    ) -> None:
         """(key, value) each, in order, to partition 0, in batches of some ten records; settings: of aiokafka."""
-        asyncio.run(self._produce(topic, records, settings))
+        asyncio.run(asyncio.wait_for(self._produce(topic, records, age_ms, settings), _PRODUCE_TIMEOUT_S))
 
     async def _produce(
-        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], settings: Mapping[str, Any]
+        self, topic: str, records: Sequence[tuple[bytes | None, bytes]], age_ms: int, settings: Mapping[str, Any]
     ) -> None:
+        sent_ms = int(time.time() * 1000) - age_ms
         producer = AIOKafkaProducer(bootstrap_servers=self.address, acks="all", **settings)
         await producer.start()
         try:
             for start in range(0, len(records), 10):
                 tens = records[start : start + 10]
-                await asyncio.gather(*[await producer.send(topic, value, key, partition=0) for key, value in tens])
+                await asyncio.gather(*[await producer.send(topic, value, key, 0, sent_ms) for key, value in tens])
         finally:
             await producer.stop()
 
@@ -222,7 +237,7 @@ class Kafka(Turn):
         return self._list_offset(topic, partition, -2), self._list_offset(topic, partition, -1)
 
     def _list_offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        answer = self._ask(OffsetRequest_v1(-1, [(topic, [(partition, timestamp_ms)])]))
+        answer = self.ask(OffsetRequest_v1(-1, [(topic, [(partition, timestamp_ms)])]))
         (_, code, _, offset) = answer.topics[0][1][0]
         assert code == 0, f"{topic}-{partition}: error {code}"
         return int(offset)
@@ -230,11 +245,11 @@ class Kafka(Turn):
     def _fetch(self, topic: str, partition: int, offset: int) -> tuple[int, bytes]:
         """(error code, batches)."""
         partitions = [(partition, -1, offset, -1, _FETCH_BYTES)]
-        answer = self._ask(FetchRequest_v10(-1, 0, 0, _FETCH_BYTES, 0, 0, -1, [(topic, partitions)], []))
+        answer = self.ask(FetchRequest_v10(-1, 0, 0, _FETCH_BYTES, 0, 0, -1, [(topic, partitions)], []))
         (_, code, *_, batches) = answer.topics[0][1][0]
         return code, batches or b""
 
-    def _ask(self, request: Any) -> Any:
+    def ask(self, request: Any) -> Any:
         """One request on a connection of its own."""
         number = next(self._numbers)
         body = RequestHeader_v1(request, number, "compat").encode() + request.encode()
@@ -277,13 +292,20 @@ class Ours(Turn):
 
 
 class Site:
-    """A data folder, a ZooKeeper, and the two brokers that can be started on them, one at a time."""
+    """Data folders (`data`, `data-2`, …), a ZooKeeper, and the two brokers that can be started on them in turn."""
 
     def __init__(
-        self, folder: Path, *, java: str, class_path: str, properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        java: str,
+        class_path: str,
+        properties: Mapping[str, str] | None = None,
+        directories: int = 1,
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
+        self.directories = [self.data, *(folder / f"data-{number}" for number in range(2, directories + 1))]
         self.java = java
         self.class_path = class_path
         self.properties = dict(properties or {})
@@ -312,10 +334,18 @@ class Site:
             path = f"/brokers/ids/{BROKER_ID}"
             wait_until(lambda: client.exists(path) is None, "the broker before left ZooKeeper", 30)
 
+    def expire_sessions(self) -> None:
+        """What ZooKeeper does when a killed broker's session ends: its ephemeral znodes go."""
+        with self.znodes() as client:
+            for path in (f"/brokers/ids/{BROKER_ID}", "/controller"):
+                with contextlib.suppress(NoNodeError):
+                    client.delete(path)
+
     def files(self, *suffixes: str, topic: str = "*") -> dict[str, bytes]:
         """`<folder>/<name>` → content, of partition folders."""
-        paths = [path for path in self.data.glob(f"{topic}-*/*") if path.name.endswith(suffixes)]
-        return {str(path.relative_to(self.data)): path.read_bytes() for path in sorted(paths)}
+        found = [(path, where) for where in self.directories for path in where.glob(f"{topic}-*/*")]
+        named = {str(path.relative_to(where)): path for path, where in found if path.name.endswith(suffixes)}
+        return {name: named[name].read_bytes() for name in sorted(named)}
 
     def close(self) -> None:
         for turn in (self.kafka, self.ours):
@@ -332,11 +362,12 @@ def whole_batches(data: bytes) -> bytes:
 
 
 def end_offset(batches: bytes) -> int:
-    """The offset behind the last of these whole batches."""
+    """The offset behind the last of these whole batches; formats 0 and 1 name their last offset itself."""
     at = last = 0
     while at < len(batches):
         last, at = at, at + 12 + struct.unpack_from(">i", batches, at + 8)[0]
-    return int(struct.unpack_from(">q", batches, last)[0] + struct.unpack_from(">i", batches, last + 23)[0] + 1)
+    delta = struct.unpack_from(">i", batches, last + 23)[0] if batches[last + 16] == 2 else 0
+    return int(struct.unpack_from(">q", batches, last)[0] + delta + 1)
 
 
 def numbered(count: int, size: int = 100) -> list[tuple[bytes | None, bytes]]:

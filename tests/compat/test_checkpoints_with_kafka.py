@@ -34,8 +34,8 @@ def offsets(site: Site, name: str) -> dict[TopicPartition, int]:
 
 def test_kafka_goes_by_our_checkpoints_and_we_read_its(new_site, written: Written) -> None:
     site: Site = new_site()
-    install(site, written, TOPIC)
-    install(site, written, COMPACTED, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    install(site, written.path, TOPIC)
+    install(site, written.path, COMPACTED, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     bases = sorted(int(path.stem) for path in (site.data / f"{TOPIC}-0").glob("*.log"))
     assert len(bases) == 3
     log_start, dirty, end = 7, 300, 740

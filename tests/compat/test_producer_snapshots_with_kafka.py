@@ -71,7 +71,7 @@ def test_damage_would_have_been_complained_about(written: Written, run_kafka, tm
 def test_kafka_rebuilds_the_snapshots_that_we_wrote(new_site, written: Written) -> None:
     site: Site = new_site()
     for topic in TOPICS:
-        install(site, written, topic)
+        install(site, written.path, topic)
         for path in snapshots(site.data / f"{topic}-0"):
             path.unlink()
     site.kafka.start()
@@ -90,7 +90,7 @@ def test_kafka_rebuilds_the_snapshots_that_we_wrote(new_site, written: Written) 
 def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Written, tmp_path: Path) -> None:
     """It loads the newest and writes the same again; with another program's it would not have found that name."""
     site: Site = new_site()
-    install(site, written, "idempotent")
+    install(site, written.path, "idempotent")
     newest = snapshots(site.data / "idempotent-0")[-1]
     before = shutil.copy(newest, tmp_path)
     offsets = {TopicPartition("idempotent", 0): int(newest.stem)}

@@ -210,9 +210,9 @@ def topic_config() -> dict[str, str]:
     }
 
 
-def install(site: Site, written: Written, topic: str, **overrides: str) -> None:
-    """Give a stopped Kafka this topic: our folder, and the znodes of a cluster that had it; no checkpoint or marker."""
-    shutil.copytree(written.path / f"{topic}-0", site.data / f"{topic}-0")
+def install(site: Site, path: Path, topic: str, **overrides: str) -> None:
+    """Give a stopped Kafka this topic: our folder in `path` and a cluster's znodes; no checkpoint or marker."""
+    shutil.copytree(path / f"{topic}-0", site.data / f"{topic}-0")
     config = topic_config() | {key.replace("_", "."): value for key, value in overrides.items()}
     state = PartitionStateZnode(controller_epoch=1, leader=BROKER_ID, leader_epoch=LEADER_EPOCH, isr=[BROKER_ID])
     with site.znodes() as client:
