@@ -6,7 +6,8 @@ our indexes, so that it builds its own, which have to equal ours.
 
 from __future__ import annotations
 
-from real_kafka import Site
+import pytest
+from real_kafka import Site, numbered
 from written import LEADER_EPOCH, Written, install
 
 from strandline.protocol.records import decode_records
@@ -15,7 +16,7 @@ from strandline.protocol.records import decode_records
 def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
     """Give a Kafka that was never started all our folders."""
     for path in written.folders():
-        install(site, written, path.name.removesuffix("-0"))
+        install(site, written.path, path.name.removesuffix("-0"))
     if not with_indexes:
         for path in site.data.glob("*/*index"):
             path.unlink()
@@ -55,3 +56,16 @@ def test_kafka_takes_our_indexes_as_they_are(new_site, written: Written) -> None
     site.kafka.stop()
     assert not site.kafka.complaints()
     assert site.files(".index", ".timeindex") == ours
+
+
+@pytest.mark.parametrize("version", ["2.8", "3.9"])
+def test_producers_of_a_kafka_that_takes_over_our_zookeeper_get_ids(new_site, version: str) -> None:
+    """Up to 2.8 the broker asks ZooKeeper itself, at its start; later its controller does, when a producer comes."""
+    site: Site = new_site()
+    site.ours.start()
+    site.ours.stop()
+    site.kafka.start(inter_broker_protocol_version=version)
+    site.kafka.create_topic("t")
+    site.kafka.produce("t", numbered(20), enable_idempotence=True, request_timeout_ms=5000)
+    site.kafka.stop()
+    assert not site.kafka.complaints()
