@@ -61,12 +61,13 @@ ANNOUNCE_DELAY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class IsrOutcome:
-    """`isr` at `zk_version` stands in ZooKeeper for our leader epoch; `isr` None: the proposal was not written;
-    `frozen`: somebody else's leader or epoch stands there."""
+    """`isr` at `zk_version` stands in ZooKeeper for our leader epoch, and who is `eligible` beside it; `isr` None: the
+    proposal was not written; `frozen`: somebody else's leader or epoch stands there."""
 
     isr: tuple[int, ...] | None = None
     zk_version: int = -1
     frozen: bool = False
+    eligible: tuple[int, ...] = ()
 
 
 class IsrUpdates:
@@ -136,6 +137,7 @@ class IsrUpdates:
             leader=self._broker_id,
             leader_epoch=leadership.leader_epoch,
             isr=list(proposal.isr),
+            elr=list(proposal.eligible),
         )
         checks: list[Operation] = [
             Check(BrokerIncarnationZnode.path(broker_id), incarnation)
@@ -152,7 +154,7 @@ class IsrUpdates:
         match result:
             case [*_, stat]:
                 assert isinstance(stat, ZnodeStat)
-                return IsrOutcome(proposal.isr, stat.version)
+                return IsrOutcome(proposal.isr, stat.version, eligible=proposal.eligible)
             case TransactionFailed(index=index, cause=BadVersion() | NoNode()) if index < len(proposal.added):
                 self._limited.warning(
                     ("rejected", partition.topic_partition),
@@ -183,6 +185,7 @@ class IsrUpdates:
                 kind=proposal.kind.value,
                 proposed=proposal.isr,
                 isr=outcome.isr,
+                eligible=outcome.eligible,
                 zk_version=outcome.zk_version,
             )
         assert self._finished is not None, "bound by the replica manager"
@@ -205,7 +208,7 @@ class IsrUpdates:
         if leadership is None:
             return None
         if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:
-            return IsrOutcome(tuple(state.isr), znode.stat.version)
+            return IsrOutcome(tuple(state.isr), znode.stat.version, eligible=tuple(state.elr))
         return IsrOutcome(frozen=True)
 
     async def _run_announcements(self) -> None:

@@ -6,6 +6,9 @@ Its rules, with their numbers in the safety text:
 * HW = min LEO over the *maximal* ISR (committed ∪ proposed), and over outsiders that have caught up and are about to
   join, or a busy partition would outrun them for ever (3). It never goes back (8) and does not move while the
   committed ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
+* Who leaves the ISR while what remains is smaller than that is *eligible* to lead: it has everything committed, since
+  HW stands still from then on (22). HW moves again only once ZooKeeper has nobody on that list any more: an ISR that
+  grows back empties it in the same write, one that is large enough by a smaller minimum in a write of its own.
 * One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink
   counts only once ZooKeeper has it.
 * A follower may join once it fetched *in this leader epoch* (10) from an offset at or above the HW, the start of this
@@ -77,19 +80,22 @@ class Proposal(enum.Enum):
 
     EXPAND = "expand"
     SHRINK = "shrink"
+    RELEASE = "release"
+    """The ISR stays, and nobody else is eligible any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
     """One ISR change on its way to ZooKeeper: a conditional write on `zk_version`.
 
-    added: broker id → incarnation to check in the same transaction.
+    added: broker id → incarnation to check in the same transaction. eligible: who is from then on.
     """
 
     kind: Proposal
     isr: tuple[int, ...]
     zk_version: int
     added: dict[int, int] = field(default_factory=dict)
+    eligible: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +108,8 @@ class Leadership:
     controller_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    eligible: tuple[int, ...]
+    """Who else has everything committed, as ZooKeeper has it."""
     zk_version: int
     high_watermark: int
     min_insync_replicas: int
@@ -129,6 +137,7 @@ class Leadership:
         high_watermark: int,
         replicas: Iterable[int],
         isr: Iterable[int],
+        eligible: Iterable[int] = (),
         zk_version: int,
         min_insync_replicas: int,
         lag_time_max_s: float,
@@ -148,6 +157,7 @@ class Leadership:
             controller_epoch=controller_epoch,
             replicas=tuple(replicas),
             isr=isr_members,
+            eligible=tuple(eligible),
             zk_version=zk_version,
             high_watermark=high_watermark,
             min_insync_replicas=min_insync_replicas,
@@ -178,6 +188,11 @@ class Leadership:
     def has_enough_replicas(self) -> bool:
         return len(self.isr) >= self.required_isr_size
 
+    @property
+    def may_commit(self) -> bool:
+        """Enough are in sync, and nobody counts as having everything who would not get what is committed now."""
+        return self.has_enough_replicas and not self.eligible
+
     def rebuild_quorum(self, log_end_offset: int, now: float) -> None:
         """Derive `quorum` anew: after every change of ISR or proposal, and now and then for who stopped fetching."""
         maximal = self.maximal_isr
@@ -200,7 +215,7 @@ class Leadership:
                 candidate = progress.log_end_offset
         if candidate > self.quorum_offset:
             self.quorum_offset = candidate
-        if candidate <= self.high_watermark or not self.has_enough_replicas:
+        if candidate <= self.high_watermark or not self.may_commit:
             return False
         assert candidate <= log_end_offset, "HW above LEO"
         self.high_watermark = candidate
@@ -236,7 +251,11 @@ class Leadership:
         assert self.wants_to_expand(progress)
         isr = tuple(r for r in self.replicas if r in self.isr or r == progress.broker_id)
         self.proposal = IsrProposal(
-            Proposal.EXPAND, isr, self.zk_version, added={progress.broker_id: progress.incarnation}
+            Proposal.EXPAND,
+            isr,
+            self.zk_version,
+            added={progress.broker_id: progress.incarnation},
+            eligible=self._eligible_beside(isr),
         )
         if progress not in self.quorum:
             self.quorum.append(progress)
@@ -260,14 +279,29 @@ class Leadership:
             return None
         isr = tuple(member for member in self.isr if member not in lagging)
         assert self.broker_id in isr, "the leader is always in the ISR"
-        self.proposal = IsrProposal(Proposal.SHRINK, isr, self.zk_version)
+        self.proposal = IsrProposal(Proposal.SHRINK, isr, self.zk_version, eligible=self._eligible_beside(isr))
         return self.proposal
+
+    def propose_release(self) -> IsrProposal | None:
+        """Propose that nobody outside the ISR is eligible, where it is large enough without them: the minimum became
+        smaller, or the controller did not know it."""
+        if self.proposal is not None or self.frozen or not self.eligible or not self.has_enough_replicas:
+            return None
+        self.proposal = IsrProposal(Proposal.RELEASE, self.isr, self.zk_version)
+        return self.proposal
+
+    def _eligible_beside(self, isr: tuple[int, ...]) -> tuple[int, ...]:
+        """Who has everything committed once the ISR is this one: all that had it, while nothing can be committed."""
+        if len(isr) >= self.required_isr_size:
+            return ()
+        return tuple(r for r in self.replicas if r not in isr and (r in self.isr or r in self.eligible))
 
     # --- how a proposal ends -----------------------------------------------------------------------------------
 
-    def commit(self, isr: Iterable[int], zk_version: int) -> None:
-        """ZooKeeper has `isr` at `zk_version`, for this leader and epoch: our write, or one to adopt."""
+    def commit(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int) -> None:
+        """ZooKeeper has these at `zk_version`, for this leader and epoch: our write, or one to adopt."""
         self.isr = tuple(isr)
+        self.eligible = tuple(eligible)
         self.zk_version = zk_version
         self.proposal = None
         assert self.broker_id in self.isr, "the leader is always in the ISR"

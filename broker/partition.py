@@ -159,10 +159,10 @@ class Partition:
         leadership.rebuild_quorum(log_end_offset, now)
         return self._advance_and_complete()
 
-    def isr_committed(self, isr: Iterable[int], zk_version: int, now: float) -> bool:
+    def isr_committed(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int, now: float) -> bool:
         """ZooKeeper holds this ISR for our leader epoch. Returns whether HW advanced."""
         assert self.leadership is not None
-        self.leadership.commit(isr, zk_version)
+        self.leadership.commit(isr, eligible, zk_version)
         self.leadership.rebuild_quorum(self.log.log_end_offset, now)
         return self._advance_and_complete()
 
@@ -182,7 +182,11 @@ class Partition:
         return self._advance_and_complete()
 
     def _advance_and_complete(self) -> bool:
+        """Something changed in the ISR or in what it needs."""
         assert self.leadership is not None
+        release = self.leadership.propose_release()
+        if release is not None:
+            self.propose(self, release)
         if not self.leadership.advance_high_watermark(self.log.log_end_offset):
             return False
         self.complete_waiters()
@@ -207,6 +211,7 @@ class Partition:
             high_watermark=high_watermark,
             replicas=state.replicas,
             isr=state.isr,
+            eligible=state.eligible_leader_replicas,
             zk_version=state.partition_epoch,
             min_insync_replicas=self.config.min_insync_replicas,
             lag_time_max_s=lag_time_max_s,

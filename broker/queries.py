@@ -303,11 +303,19 @@ class QueryHandler:
         return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
 
     def _epoch_end_on_disk(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
-        log = self._replicas.logs.get(TopicPartition(topic, wanted.partition))
+        """A log that cannot be read may hold anything, and so may a directory: that is another answer than none."""
+        tp, logs = TopicPartition(topic, wanted.partition), self._replicas.logs
+        log = logs.get(tp)
         if log is None:
-            return OffsetForLeaderPartitionResponse(wanted.partition, ErrorCode.REPLICA_NOT_AVAILABLE)
+            is_unknown = tp in logs.refused or logs.directories.has_unread
+            code = ErrorCode.KAFKA_STORAGE_ERROR if is_unknown else ErrorCode.REPLICA_NOT_AVAILABLE
+            return OffsetForLeaderPartitionResponse(wanted.partition, code)
+        if log.failure is not None:
+            return OffsetForLeaderPartitionResponse(wanted.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         epoch, end_offset = log.epoch_end_offset(wanted.leader_epoch)
-        return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
+        return OffsetForLeaderPartitionResponse(
+            wanted.partition, 0, epoch, end_offset if epoch >= 0 else log.log_end_offset
+        )
 
     def _fence(self, topic: str, index: int, epoch: int, partition: Partition | None) -> int:
         """0, or why this broker may not answer for that partition at that epoch."""

@@ -3,8 +3,9 @@
 A start in order, each step before the next because the next relies on it:
 
 1. the persistent paths exist; the cluster has an id (created by whoever comes first)
-2. the incarnation is bumped: fetches of an earlier start can no longer carry this broker into an ISR (KIP-903)
-3. a broker that may have lost data takes itself out of every ISR that has another member (22)
+2. the incarnation is bumped, first on the disk: fetches of an earlier start can no longer carry this broker into an ISR
+   (KIP-903), and a folder that missed a life of this broker (an old backup) counts as one that lost data
+3. a broker that may have lost data says so in the state of every partition that credits it with data (`claims`, 22)
 4. the registration is created; its czxid is the broker epoch that fences the controller's requests (KIP-380)
 
 After the session expired, step 4 is done again with the new session; every other znode is persistent.
@@ -12,16 +13,15 @@ After the session expired, step 4 is done again with the new session; every othe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-import msgspec
 import structlog
 import trio
 
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.broker.claims import renounce_claims
 from strandline.protocol.znodes import (
     LATEST_PRODUCER_ID_BLOCK_PATH,
     PERSISTENT_PATHS,
@@ -29,23 +29,17 @@ from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     ClusterIdZnode,
     InvalidZnode,
-    PartitionStateZnode,
 )
 from strandline.runtime.coordination import (
-    MATCH_ANY_VERSION,
     BadVersion,
-    Check,
     ConnectionLost,
     Coordination,
-    CoordinationError,
     Create,
     Delete,
     NodeExists,
     NoNode,
-    Operation,
     SessionExpired,
     SessionState,
-    SetData,
     TransactionFailed,
     Znode,
 )
@@ -58,7 +52,6 @@ RETRY_DELAY_S = 0.2
 DELAY_TOLD_INTERVAL_S = 10.0
 SESSIONS_AWAITED = 1.5
 """Session timeouts: a server ends a session a little late, in steps of its tick."""
-TOPICS_PATH = "/brokers/topics"
 
 
 class BrokerIdTaken(Exception):
@@ -75,9 +68,8 @@ class Registration:
         self.incarnation = -1
         self.broker_epoch = -1
         """czxid of the registration; −1 while there is none."""
-        self.undecided: list[TopicPartition] = []
-        """Partitions whose only in-sync member this broker is although it may have lost data: the controller's to
-        decide. Until then the loss must not be forgotten, not even by another crash."""
+        self.loss_is_noted = True
+        """Whether ZooKeeper has all that there is to say of a loss; until then the disk must not forget it."""
         self._directory_id = directory_id
         self._coordination = coordination
         self._log = log
@@ -86,16 +78,18 @@ class Registration:
         self._changed = trio.Event()
         coordination.add_session_listener(self._session_changed)
 
-    async def prepare(self, new_cluster_id: UUID, *, may_have_lost_data: bool) -> str:
-        """Steps 1–3; returns the cluster's id."""
+    async def prepare(self, new_cluster_id: UUID, begin_life: Callable[[int], Awaitable[bool]]) -> str:
+        """Steps 1–3; returns the cluster's id. `begin_life` is told how often this broker was started before, notes on
+        the disk that one more life begins, and says whether data may have been lost."""
         for path in PERSISTENT_PATHS:
             await self._until_answered(partial(self._ensure, path))
         await self._until_answered(self._empty_producer_id_block)
         await self._until_answered(self._await_own)
         cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
-        self.incarnation = await self._until_answered(self._bump_incarnation)
+        self.incarnation, may_have_lost_data = await self._until_answered(partial(self._bump_incarnation, begin_life))
         if may_have_lost_data:
-            await self._until_answered(self._leave_isrs)
+            renounce = partial(renounce_claims, self._coordination, self.broker_id, self._log)
+            self.loss_is_noted = await self._until_answered(renounce)
         return cluster_id
 
     async def register(self, znode: BrokerIdZnode) -> None:
@@ -154,15 +148,19 @@ class Registration:
         stored = await self._coordination.get(ClusterIdZnode.PATH)
         return ClusterIdZnode.decode(ClusterIdZnode.PATH, stored.data).id
 
-    async def _bump_incarnation(self) -> int:
-        """The version of `/brokers/incarnations/<id>` after this start's own write."""
+    async def _bump_incarnation(self, begin_life: Callable[[int], Awaitable[bool]]) -> tuple[int, bool]:
+        """(the version of `/brokers/incarnations/<id>` after this start's own write, what `begin_life` says).
+
+        The disk comes first: a folder that knows of fewer lives than ZooKeeper has was not there in the last of them. A
+        crash in between leaves one that knows of more, which proves nothing and harms nobody."""
         path = BrokerIncarnationZnode.path(self.broker_id)
         await self._ensure(path)
         while True:
             stat = await self._coordination.exists(path)
             assert stat is not None, f"{path} vanished"
+            may_have_lost_data = await begin_life(stat.version)
             try:
-                return (await self._coordination.set(path, b"", stat.version)).version
+                return (await self._coordination.set(path, b"", stat.version)).version, may_have_lost_data
             except (BadVersion, ConnectionLost):
                 await trio.sleep(RETRY_DELAY_S)  # an unanswered write costs one number, nothing else
 
@@ -180,8 +178,6 @@ class Registration:
             stat = await self._coordination.exists(path)
             if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
                 self.broker_epoch = stat.czxid
-                if self._znode.started_epoch is None:
-                    self._znode = msgspec.structs.replace(self._znode, started_epoch=stat.czxid)
                 self._log.info("registered", broker_epoch=stat.czxid, incarnation=self.incarnation)
                 return
 
@@ -232,77 +228,6 @@ class Registration:
                 )
                 is_told = True
             await trio.sleep(RETRY_DELAY_S)
-
-    # --- step 3 ------------------------------------------------------------------------------------------------
-
-    async def _leave_isrs(self) -> None:
-        """Take this broker out of every ISR that has another member; where it is the only one, it stays: nobody else
-        can be elected, and the controller decides (unclean.recovery.strategy).
-
-        Each is a new leader epoch, also under the same leader: that one would go on with an ISR that is no more, and
-        never propose this broker again. The controller tells it."""
-        topics = await self._coordination.children(TOPICS_PATH)
-        partition_lists = await self._coordination.children_many([f"{TOPICS_PATH}/{t}/partitions" for t in topics])
-        paths = [
-            PartitionStateZnode.path(topic, int(index))
-            for topic, indexes in zip(topics, partition_lists, strict=True)
-            for index in indexes or ()
-            if index.isdecimal()
-        ]
-        left: list[str] = []
-        while paths:
-            lives = await self._lives(topics)  # before the states: a topic that is made anew in between has another id
-            znodes = await self._coordination.get_many(paths)
-            writes = [
-                (path, [*lives[path.split("/")[3]], write])
-                for path, znode in zip(paths, znodes, strict=True)
-                if znode is not None and (write := self._without_me(path, znode)) is not None
-            ]
-            results = await self._coordination.multi_many([write for _, write in writes])
-            paths = [
-                path for (path, _), result in zip(writes, results, strict=True) if isinstance(result, CoordinationError)
-            ]
-            left.extend(path for path, _ in writes if path not in paths)
-            if paths:
-                await trio.sleep(RETRY_DELAY_S)
-        if left:
-            self._log.warning("left isrs after possible data loss", partitions=len(left))
-
-    async def _lives(self, topics: Sequence[str]) -> dict[str, list[Operation]]:
-        """Topic → the check that it is still this one, by the znode named by its id. One that another tool made, and no
-        controller of ours has seen yet, has none."""
-        below = await self._coordination.children_many([f"{TOPICS_PATH}/{topic}" for topic in topics])
-        return {
-            topic: [
-                Check(f"{TOPICS_PATH}/{topic}/{child}", MATCH_ANY_VERSION)
-                for child in children or ()
-                if child != "partitions"
-            ]
-            for topic, children in zip(topics, below, strict=True)
-        }
-
-    def _without_me(self, path: str, znode: Znode) -> Operation | None:
-        try:
-            state = PartitionStateZnode.decode(path, znode.data)
-        except InvalidZnode as error:
-            self._log.warning("partition state unreadable", error=str(error))
-            return None
-        if self.broker_id not in state.isr:
-            return None
-        if len(state.isr) == 1:
-            _, _, _, topic, _, index, _ = path.split("/")
-            self.undecided.append(TopicPartition(topic, int(index)))
-            return None
-        isr: Sequence[int] = [member for member in state.isr if member != self.broker_id]
-        leads = state.leader == self.broker_id
-        changed = PartitionStateZnode(
-            controller_epoch=state.controller_epoch,
-            leader=NO_BROKER if leads else state.leader,
-            leader_epoch=state.leader_epoch + 1,
-            isr=list(isr),
-            left_isr=[*(member for member in state.left_isr or () if member != self.broker_id), self.broker_id],
-        )
-        return SetData(path, changed.encode(), znode.stat.version)
 
 
 def _holder(path: str, found: Znode) -> tuple[str | None, str]:

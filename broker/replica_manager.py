@@ -256,7 +256,7 @@ class ReplicaManager:
         if outcome.isr is None:
             advanced = partition.isr_rejected(self.now())
         else:
-            advanced = partition.isr_committed(outcome.isr, outcome.zk_version, self.now())
+            advanced = partition.isr_committed(outcome.isr, outcome.eligible, outcome.zk_version, self.now())
         if advanced:
             self.high_watermark_advanced(partition)
             self.end_of_burst()

@@ -31,7 +31,7 @@ from strandline.broker.follower import Followers
 from strandline.broker.health import HealthCheck
 from strandline.broker.housekeeping import Housekeeping
 from strandline.broker.isr_updates import IsrUpdates
-from strandline.broker.leftovers import Leftovers
+from strandline.broker.leftovers import settle_loss
 from strandline.broker.listeners import Listeners
 from strandline.broker.loading import load_logs
 from strandline.broker.metadata_cache import MetadataCache
@@ -124,7 +124,7 @@ class Broker:
             )
             cluster_id = await self.registration.prepare(
                 UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4),
-                may_have_lost_data=self.log_manager.may_have_lost_data,
+                partial(self.environment.blocking.run, self.log_manager.directories.begin_life),
             )
             await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
             self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
@@ -146,7 +146,7 @@ class Broker:
             await self.environment.blocking.run(
                 self.log_manager.checkpoint_high_watermarks, self.replicas.high_watermarks()
             )
-            clean = True
+            clean = not self.log_manager.directories.is_loss_open
         finally:
             with trio.CancelScope(shield=True):
                 await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
@@ -276,7 +276,6 @@ class Broker:
             self.registration.run,
             partial(self.config_changes.run, self.control.topic_configs, self.replicas, self._take_over),
             Cleaning(self.environment, self.log_manager, self.replicas, self._log).run,
-            Leftovers(self.log_manager, self.registration, self.replicas).run,
         ]
         for task in background:
             nursery.start_soon(task)
@@ -297,6 +296,7 @@ class Broker:
             await nursery.start(admin.run)
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())
+        nursery.start_soon(settle_loss, self.log_manager, self.registration, self.replicas)
         await nursery.start(self.controller.run)
         self.listeners.announce()
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
+import msgspec
+
 from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
@@ -72,12 +74,7 @@ class Batch:
 
 
 def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
-    return leader_and_isr_state(
-        state.partition_index,
-        LeaderAndIsr(state.leader, state.leader_epoch, tuple(state.isr), state.controller_epoch, state.partition_epoch),
-        tuple(state.replicas),
-        is_new=True,
-    )
+    return msgspec.structs.replace(state, is_new=True)
 
 
 def leader_and_isr_state(
@@ -92,6 +89,7 @@ def leader_and_isr_state(
         partition_epoch=state.zk_version,
         replicas=list(replicas),
         is_new=is_new,
+        eligible_leader_replicas=list(state.elr),
     )
 
 
@@ -120,8 +118,6 @@ class BatchBuilder:
             topic = self._context.topics.get(topic_partition.topic)
             if state is None or topic is None or topic.name in self._context.deleting:
                 continue
-            if (state.leader, topic_partition) in self._context.suspects:
-                continue  # it must not lead with what it may have lost
             replicas = self._context.replicas(topic_partition)
             is_new = new.get(topic_partition, False)
             word = topic.topic_id, leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from strandline.controller.batches import BatchBuilder
 from strandline.controller.context import LiveBroker
 from strandline.controller.events import Trigger
-from strandline.controller.planner import find_suspects
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import PartitionError
 from strandline.protocol.types import TopicPartition
@@ -49,10 +48,9 @@ class BrokerChanges:
         lossy = [broker for broker in new if broker.lossy_start]
         moved: list[TopicPartition] = []
         if lossy:
-            # They have left ISRs by themselves: nobody else will tell those leaders.
+            # They have taken themselves out of ISRs: nobody else will tell those leaders.
             moved = await self._term.refresh([tp for b in lossy for tp in context.partitions_on(b.broker_id)])
             self._term.unannounced.update((tp, self._term.unannounced.get(tp, False)) for tp in moved)
-            context.suspects |= find_suspects(context, lossy)
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
         changed = dict.fromkeys(moved, False) | await self._term.settle(list(context.partitions()))

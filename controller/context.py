@@ -20,8 +20,8 @@ class LiveBroker:
     """A registered broker. `epoch` is the czxid of its registration: another one is another life (KIP-380).
 
     inter_broker: where the controller and the followers reach it.
-    lossy_start: this start found a log that may lack a suffix it had acknowledged (safety.md 22).
-    started_epoch: of its first registration since that start; `epoch` is a later one where a session expired meanwhile.
+    lossy_start: this start found a log that may lack a suffix it had acknowledged (safety.md 22), and has written so
+    into the states of its partitions.
     """
 
     broker_id: int
@@ -30,12 +30,6 @@ class LiveBroker:
     inter_broker: Address
     rack: str | None = None
     lossy_start: bool = False
-    started_epoch: int | None = None
-
-    @property
-    def lossy_since(self) -> int:
-        """Transactions before this one say nothing of what its log has now."""
-        return self.epoch if self.started_epoch is None else self.started_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +44,8 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
     """One partition-state znode. `zk_version` is the compare-and-set token, `mzxid` the transaction that wrote it
-    (0 when this controller wrote it and has not read it since). `left_isr`: members that took themselves out since they
-    may have lost data, while nobody has led since."""
+    (0 when this controller wrote it and has not read it since). `elr`, `lossy`, `last_known_leader`: see
+    `PartitionStateZnode`."""
 
     leader: int
     leader_epoch: int
@@ -59,11 +53,18 @@ class LeaderAndIsr:
     controller_epoch: int
     zk_version: int
     mzxid: int = 0
-    left_isr: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    lossy: tuple[int, ...] = ()
+    last_known_leader: int = NO_BROKER
 
     @property
     def has_leader(self) -> bool:
         return self.leader >= 0
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Who has everything that is committed, alive or not: ISR, but for who may have lost it, and eligible ones."""
+        return tuple(dict.fromkeys((*(member for member in self.isr if member not in self.lossy), *self.elr)))
 
 
 @dataclass(slots=True)
@@ -72,7 +73,6 @@ class ControllerContext:
 
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
     offline_replicas: (broker, partition) whose log failed on a live broker.
-    suspects: (broker, partition): in the ISR since before a life of that broker which may have lost data.
     """
 
     epoch: int = 0
@@ -83,7 +83,6 @@ class ControllerContext:
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
     offline_replicas: set[tuple[int, TopicPartition]] = field(default_factory=set)
-    suspects: set[tuple[int, TopicPartition]] = field(default_factory=set)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
         """Assigned replicas, preferred first; empty for a partition that does not exist."""
@@ -107,25 +106,19 @@ class ControllerContext:
         return broker_id in self.brokers and (broker_id, topic_partition) not in self.offline_replicas
 
     def may_lead(self, broker_id: int, topic_partition: TopicPartition) -> bool:
-        """Online, staying, and not suspected of having lost what it acknowledged."""
-        return (
-            self.is_online(broker_id, topic_partition)
-            and broker_id not in self.shutting_down
-            and (broker_id, topic_partition) not in self.suspects
-        )
+        """Online and staying. (Whether it has the data is another question: `LeaderAndIsr.whole`.)"""
+        return self.is_online(broker_id, topic_partition) and broker_id not in self.shutting_down
 
     def offline_replicas_of(self, topic_partition: TopicPartition) -> list[int]:
         return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]
 
     def has_live_leader(self, topic_partition: TopicPartition) -> bool:
-        """Its leader lives, with its data: one that may have lost some does not lead until that is resolved, and one
-        that is no replica is never told to."""
+        """Its leader lives. One that is no replica is never told to lead."""
         state = self.states.get(topic_partition)
         return (
             state is not None
             and state.leader in self.replicas(topic_partition)
             and self.is_online(state.leader, topic_partition)
-            and (state.leader, topic_partition) not in self.suspects
         )
 
     def offline_partitions(self) -> list[TopicPartition]:
@@ -142,7 +135,6 @@ class ControllerContext:
         self.deleting.pop(name, None)
         for gone in [tp for tp in self.states if tp.topic == name]:
             del self.states[gone]
-        self.suspects = {entry for entry in self.suspects if entry[1].topic != name}
         self.offline_replicas = {entry for entry in self.offline_replicas if entry[1].topic != name}
 
     def remove_broker(self, broker_id: int) -> None:
@@ -150,4 +142,3 @@ class ControllerContext:
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline_replicas = {entry for entry in self.offline_replicas if entry[0] != broker_id}
-        self.suspects = {entry for entry in self.suspects if entry[0] != broker_id}

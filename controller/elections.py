@@ -1,13 +1,15 @@
 """Who leads a partition: the elections, each a few lines and pure.
 
-A clean election picks only from ISR ∩ able replicas, in the order of the assignment (safety.md 34). `able(replica)`
-says whether a replica lives, stays and kept its data. None: nobody can lead.
+A clean election picks only from ISR ∩ able replicas, then from eligible ∩ able ones, in the order of the assignment
+(safety.md 34). `able(replica)` says whether a replica lives, stays and kept its data. None: nobody can lead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from strandline.protocol.types import NO_BROKER
 
 Able = Callable[[int], bool]
 
@@ -19,14 +21,14 @@ class LogEnd(NamedTuple):
     end_offset: int
 
 
-def offline_election(replicas: Sequence[int], isr: Sequence[int], able: Able) -> int | None:
-    """The leader is gone: the first able replica that is in sync."""
-    return next((replica for replica in replicas if replica in isr and able(replica)), None)
-
-
-def unclean_election(replicas: Sequence[int], able: Able) -> int | None:
-    """Nobody in sync is able, and the topic prefers an answer to its data: the first able replica."""
-    return next((replica for replica in replicas if able(replica)), None)
+def offline_election(replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int], able: Able) -> int | None:
+    """The leader is gone: the first able replica that is in sync, else the first able one that is eligible
+    (KIP-966)."""
+    for members in (isr, elr):
+        for replica in replicas:
+            if replica in members and able(replica):
+                return replica
+    return None
 
 
 def controlled_shutdown_election(replicas: Sequence[int], isr: Sequence[int], able: Able, leaving: int) -> int | None:
@@ -39,7 +41,13 @@ def preferred_election(replicas: Sequence[int], isr: Sequence[int], able: Able) 
     return replicas[0] if replicas and replicas[0] in isr and able(replicas[0]) else None
 
 
-def recovery_election(replicas: Sequence[int], log_ends: Mapping[int, LogEnd]) -> int | None:
-    """Every in-sync replica may have lost data: the longest log of all who answered (KIP-966), first in the assignment
-    among equals. Works since `max` keeps the first of equal candidates."""
-    return max((replica for replica in replicas if replica in log_ends), key=log_ends.__getitem__, default=None)
+def recovery_election(
+    replicas: Sequence[int], log_ends: Mapping[int, LogEnd], last_known_leader: int = NO_BROKER
+) -> int | None:
+    """Nobody is known to have everything: the longest log of all who answered (KIP-966); among equals who led last,
+    then the first in the assignment. Works since `max` keeps the first of equal candidates."""
+    return max(
+        (replica for replica in replicas if replica in log_ends),
+        key=lambda replica: (log_ends[replica], replica == last_known_leader),
+        default=None,
+    )

@@ -5,23 +5,25 @@ Rules:
 * Each leader or ISR write bumps the leader epoch (safety.md 34) and is conditional on the znode version; which requests
   follow is derived (`batches`) after ZooKeeper took the write.
 * A leaderless partition's ISR stays as it is: without a leader nothing is committed, so each member still has all.
-* Nothing is written over a partition whose ISR members may have lost data until it is resolved (`Plan.recover`): the
-  transaction that wrote its state is the evidence that they are members of old.
+* Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
+  member, and no leader commits anything more before that list is empty (`broker/leadership.py`). Where the ISR keeps
+  the minimum, whoever writes the plan empties the list at once (`Term.settle`).
+* Nobody leads who may have lost what it acknowledged, while anybody is known who has it: the partition waits for those
+  (safety.md 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
+from strandline.controller.context import ControllerContext, LeaderAndIsr
 from strandline.controller.elections import (
     LogEnd,
     controlled_shutdown_election,
     offline_election,
     recovery_election,
-    unclean_election,
 )
 from strandline.controller.partition_states import PartitionState, check_partition_move, partition_state
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -44,20 +46,27 @@ class PartitionChange:
 
 @dataclass(slots=True)
 class Plan:
-    """`recover`: every ISR member is back and may have lost data, and so are those that left the ISR because of it: ask
-    all live replicas where their logs end.
+    """`recover`: partition → the replicas whose longest log is to lead; all that are assigned, unless the loss of what
+    the others may have is accepted.
+    `waits`: partition → replicas that are missed, one of which, or all, must come back before it can be led.
     `unclean_candidates`: topics that could be led at the price of data, if their configuration allows it."""
 
     changes: list[PartitionChange] = field(default_factory=list)
-    recover: list[TopicPartition] = field(default_factory=list)
+    recover: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    waits: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     unclean_candidates: dict[str, None] = field(default_factory=dict)
 
 
 def plan_partitions(
-    context: ControllerContext, partitions: Iterable[TopicPartition], unclean_topics: Collection[str] = ()
+    context: ControllerContext,
+    partitions: Iterable[TopicPartition],
+    unclean_topics: Collection[str] = (),
+    accepted: Collection[TopicPartition] = (),
 ) -> Plan:
     """Bring each partition to the best state that its live replicas allow: leaders for new and leaderless ones, dead
-    members out of the ISR. Covers broker failure, broker start, topic creation and fail-over."""
+    members out of the ISR. Covers broker failure, broker start, topic creation and fail-over.
+
+    unclean_topics, accepted: topics and partitions that rather lose data than wait for it."""
     plan = Plan()
     for topic_partition in partitions:
         if topic_partition.topic in context.deleting:
@@ -68,14 +77,15 @@ def plan_partitions(
         elif _leads_in_this_life(context, topic_partition, state):
             change = _shrink(context, topic_partition, state)
         else:
-            change = _elect(context, topic_partition, state, unclean_topics, plan)
+            may_lose = topic_partition.topic in unclean_topics or topic_partition in accepted
+            change = _elect(context, topic_partition, state, may_lose, plan)
         if change is not None:
             plan.changes.append(change)
     return plan
 
 
 def _leads_in_this_life(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> bool:
-    """Does the leader live, in the life in which it became leader, with its data?"""
+    """Does the leader live, in the life in which it became leader?"""
     return context.has_live_leader(topic_partition) and not (0 < state.mzxid < context.brokers[state.leader].epoch)
 
 
@@ -89,7 +99,7 @@ def _members_online(
         for member in state.isr
         if member in context.replicas(topic_partition)
         and context.is_online(member, topic_partition)
-        and (member, topic_partition) not in context.suspects
+        and member not in state.lossy
     )
 
 
@@ -111,36 +121,29 @@ def _shrink(context: ControllerContext, topic_partition: TopicPartition, state: 
 
 
 def _elect(
-    context: ControllerContext,
-    topic_partition: TopicPartition,
-    state: LeaderAndIsr,
-    unclean_topics: Collection[str],
-    plan: Plan,
+    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr, may_lose: bool, plan: Plan
 ) -> PartitionChange | None:
     replicas = context.replicas(topic_partition)
-    leader = offline_election(replicas, state.isr, partial(_may_lead, context, topic_partition))
-    if leader is not None:
+    able = partial(_may_lead, context, topic_partition)
+    in_sync = [member for member in state.isr if member not in state.lossy]
+    leader = offline_election(replicas, in_sync, state.elr, able)
+    if leader is not None and leader in in_sync:
         isr = _members_online(context, topic_partition, state)
         return change_state(context, topic_partition, state, leader, isr, "leader failed")
-    suspected = [member for member in state.isr if (member, topic_partition) in context.suspects]
-    if suspected:
-        back = all(context.is_online(r, topic_partition) for r in suspected)
-        left = {member for member in state.left_isr if member in replicas}
-        if len(suspected) == len(state.isr) and back and left <= context.brokers.keys():
-            plan.recover.append(topic_partition)
-        return None
-    stray = unclean_election(
-        replicas,
-        lambda replica: context.is_online(replica, topic_partition) and replica not in context.shutting_down,
-    )
-    if stray is not None:
-        if topic_partition.topic in unclean_topics:
-            why = "unclean election: no in-sync replica lives"
-            return change_state(context, topic_partition, state, stray, (stray,), why, unclean=True)
-        plan.unclean_candidates[topic_partition.topic] = None
+    if leader is not None:
+        why = "no in-sync replica lives, an eligible one does"
+        return change_state(context, topic_partition, state, leader, (leader,), why)
+    missed = tuple(member for member in state.whole or replicas if member not in replicas or not able(member))
+    live = tuple(filter(able, replicas))
+    if live and (may_lose or not missed):
+        plan.recover[topic_partition] = live
+    else:
+        plan.waits[topic_partition] = missed
+        if live:
+            plan.unclean_candidates[topic_partition.topic] = None
     if not state.has_leader:
         return None
-    return change_state(context, topic_partition, state, NO_BROKER, state.isr, "no in-sync replica lives")
+    return change_state(context, topic_partition, state, NO_BROKER, state.isr, "no replica that has everything lives")
 
 
 def change_state(
@@ -152,10 +155,11 @@ def change_state(
     why: str,
     unclean: bool = False,
 ) -> PartitionChange:
-    """The next state of a partition, one leader epoch on. The leader, if any, is in its ISR, which is never empty. Once
-    somebody leads, it does not matter any more who had left the ISR before."""
+    """The next state of a partition, one leader epoch on. The leader, if any, is in its ISR, which is never empty.
+    After an unclean election nobody else is eligible: what the others have may be more than the leader has, or less."""
     assert isr and (leader == NO_BROKER or leader in isr), f"{topic_partition}: leader {leader}, ISR {isr}"
-    target = PartitionState.OFFLINE if leader == NO_BROKER else PartitionState.ONLINE
+    is_led = leader != NO_BROKER
+    target = PartitionState.ONLINE if is_led else PartitionState.OFFLINE
     check_partition_move(topic_partition, PartitionState.ONLINE if state.has_leader else PartitionState.OFFLINE, target)
     after = LeaderAndIsr(
         leader,
@@ -163,27 +167,52 @@ def change_state(
         isr,
         context.epoch,
         state.zk_version + 1,
-        left_isr=state.left_isr if leader == NO_BROKER else (),
+        elr=() if unclean else tuple(member for member in state.whole if member not in isr),
+        lossy=() if is_led else state.lossy,
+        last_known_leader=NO_BROKER if is_led else state.leader if state.has_leader else state.last_known_leader,
     )
     return PartitionChange(topic_partition, state, after, state.zk_version, why, unclean)
 
 
+def plan_doubtful_eligibles(context: ControllerContext, partitions: Iterable[TopicPartition]) -> list[PartitionChange]:
+    """Nobody is eligible any more: a controller of another kind was in charge, whose leaders commit without caring
+    about that list, and leave it in the znodes that they do not write."""
+    changes = []
+    for topic_partition in partitions:
+        state = context.states.get(topic_partition)
+        if state is not None and state.elr:
+            after = replace(
+                state,
+                leader_epoch=state.leader_epoch + 1,
+                controller_epoch=context.epoch,
+                zk_version=state.zk_version + 1,
+                elr=(),
+            )
+            why = "another kind of controller was in charge"
+            changes.append(PartitionChange(topic_partition, state, after, state.zk_version, why))
+    return changes
+
+
 def plan_controlled_shutdown(
-    context: ControllerContext, leaving: int, partitions: Iterable[TopicPartition]
+    context: ControllerContext, leaving: int, partitions: Iterable[TopicPartition], silent: Collection[int] = ()
 ) -> list[PartitionChange]:
     """Take a broker that is about to stop out of leadership and ISR wherever another in-sync replica can stay
-    (`leaving` is in `context.shutting_down` already)."""
+    (`leaving` is in `context.shutting_down` already).
+
+    silent: brokers that are registered and do not answer. One that has just died is so until its session ends: an ISR
+    of such members alone would have lost the one that is whole."""
     changes = []
     for topic_partition in partitions:
         state = context.states.get(topic_partition)
         if state is None or leaving not in state.isr or topic_partition.topic in context.deleting:
             continue
         isr = tuple(m for m in _members_online(context, topic_partition, state) if m != leaving)
-        leader: int | None = state.leader
+        staying = [member for member in isr if member not in silent]
+        leader: int | None = state.leader if state.leader in staying else None
         if state.leader == leaving:
             able = partial(_may_lead, context, topic_partition)
-            leader = controlled_shutdown_election(context.replicas(topic_partition), isr, able, leaving)
-        if leader is not None and leader in isr:
+            leader = controlled_shutdown_election(context.replicas(topic_partition), staying, able, leaving)
+        if leader is not None:
             why = f"controlled shutdown of broker {leaving}"
             changes.append(change_state(context, topic_partition, state, leader, isr, why))
     return changes
@@ -193,52 +222,28 @@ def _may_lead(context: ControllerContext, topic_partition: TopicPartition, repli
     return context.may_lead(replica, topic_partition)
 
 
-def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
-    """Partitions that a stopping broker still leads and that may move yet: where no other replica lives and stays,
-    there is nowhere to go, and nothing to wait for."""
+def still_led(context: ControllerContext, leaving: int, silent: Collection[int] = ()) -> list[TopicPartition]:
+    """Partitions that a stopping broker still leads and that may move yet: where no other replica lives, answers and
+    stays, there is nowhere to go, and nothing to wait for."""
     return [
         tp
         for tp in context.leads(leaving)
-        if tp.topic not in context.deleting and any(context.may_lead(r, tp) for r in context.replicas(tp))
+        if tp.topic not in context.deleting
+        and any(context.may_lead(r, tp) for r in context.replicas(tp) if r not in silent)
     ]
-
-
-def find_suspects(context: ControllerContext, brokers: Iterable[LiveBroker]) -> set[tuple[int, TopicPartition]]:
-    """Replicas that stand in an ISR since before a life of their broker that may have lost data (safety.md 22).
-
-    Such a broker takes itself out of every ISR that has another member before it registers, so this finds the
-    partitions where it was the last one. A state that was written by a leader after the registration proves that the
-    broker caught up in this life; one that is older than the registration proves that it did not. A leaderless state
-    proves nothing: a controller may have written it a moment before it saw the registration.
-    """
-    lossy = {broker.broker_id: broker for broker in brokers if broker.lossy_start}
-    if not lossy:
-        return set()
-    return {
-        (member, tp)
-        for tp, state in context.states.items()
-        for member in state.isr
-        if member in lossy and state.leader in (NO_BROKER, member) and _is_no_proof(state, lossy[member])
-    }
-
-
-def _is_no_proof(state: LeaderAndIsr, lossy: LiveBroker) -> bool:
-    """Whether this state, which names the broker a member, does not show that it caught up since its lossy start."""
-    was_written_unseen = state.leader == NO_BROKER and lossy.epoch == lossy.lossy_since
-    return state.mzxid < lossy.lossy_since or was_written_unseen
 
 
 def plan_recovery(
     context: ControllerContext, topic_partition: TopicPartition, log_ends: dict[int, LogEnd]
 ) -> PartitionChange | None:
-    """Every ISR member may have lost data: lead by the longest surviving log of all live replicas."""
+    """Nobody is known to have everything, or that loss is accepted: lead by the longest log of those who answered."""
     state = context.states.get(topic_partition)
     if state is None or topic_partition.topic in context.deleting:
         return None
-    replicas = [r for r in context.replicas(topic_partition) if context.is_online(r, topic_partition)]
-    leader = recovery_election(replicas, log_ends)
+    replicas = [r for r in context.replicas(topic_partition) if context.may_lead(r, topic_partition)]
+    leader = recovery_election(replicas, log_ends, state.last_known_leader)
     if leader is None:
         return None
     ends = ", ".join(f"broker {b} ends at {end.end_offset} of epoch {end.epoch}" for b, end in log_ends.items())
-    why = f"balanced recovery, every in-sync replica may have lost data: {ends}"
+    why = f"the longest of the logs that are left leads: {ends}"
     return change_state(context, topic_partition, state, leader, (leader,), why, unclean=True)

@@ -1,14 +1,18 @@
-"""Balanced recovery (`unclean.recovery.strategy=balanced`, after KIP-966): when every in-sync replica of a partition
-may have lost data, all of them being back, the longest surviving log of all live replicas leads.
+"""Recovery by the longest log (KIP-966): for a partition of which nobody is known to have everything that is committed.
 
-1. `begin`: the planner found such partitions. All live replicas are asked where their logs end, beside the events:
-   OffsetForLeaderEpoch with the highest epoch there is, as `ANY_REPLICA`, so that followers answer, too.
-2. `_elect`: when all live ones have answered, an event elects by (epoch, end offset) and says so loudly.
+The planner names such partitions, and whom to ask: all assigned replicas, once they are back
+(`unclean.recovery.strategy=balanced`); or those that live, where the loss of what the others may have is accepted, by
+the topic (`unclean.leader.election.enable`) or by an operator for this once (`accept_loss`).
+
+1. `begin`: they are asked where their logs end, beside the events: OffsetForLeaderEpoch with the highest epoch there
+   is, as `ANY_REPLICA`, so that followers answer, too. A replica without a log has lost all of it: its log is empty.
+   One whose log cannot be read may hold most of all, so it counts as one that is not back.
+2. `_elect`: when all have answered, an event elects by (epoch, end offset) and says so loudly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +20,7 @@ import trio
 
 from strandline.controller.elections import LogEnd
 from strandline.controller.events import Trigger
-from strandline.controller.planner import PartitionChange, plan_partitions, plan_recovery
+from strandline.controller.planner import PartitionChange, plan_recovery
 from strandline.controller.sender import BrokerUnreachable
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
@@ -25,7 +29,7 @@ from strandline.protocol.messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from strandline.protocol.types import ANY_REPLICA, TopicPartition
+from strandline.protocol.types import ANY_REPLICA, NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.controller.term import Term
@@ -33,56 +37,92 @@ if TYPE_CHECKING:
 HIGHEST_EPOCH = 2**31 - 1
 ANSWER_SECONDS = 10.0
 MAX_PARTITIONS_PER_QUESTION = 2000
+NO_LOG = LogEnd(NO_EPOCH, 0)
+_WITHOUT_A_LOG = (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+LogEnds = dict[TopicPartition, dict[int, LogEnd]]
 
 
-class BalancedRecovery:
-    """Of one term."""
+class Recovery:
+    """Of one term. `accepted`: partitions whose loss an operator accepted, until they are led."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
         self._in_hand: dict[TopicPartition, None] = {}
+        self._said: dict[TopicPartition, str] = {}
+        self.accepted: dict[TopicPartition, None] = {}
 
-    def begin(self, partitions: Sequence[TopicPartition]) -> None:
-        """Ask about these partitions, unless that is under way. Never waits."""
-        fresh = [tp for tp in partitions if tp not in self._in_hand]
+    def begin(self, partitions: Mapping[TopicPartition, tuple[int, ...]], lossy_topics: set[str]) -> None:
+        """Ask about these partitions, unless that is under way. Never waits. lossy_topics: allow an unclean
+        election."""
+        fresh: dict[TopicPartition, tuple[int, ...]] = {}
+        for tp, replicas in partitions.items():
+            if tp in self._in_hand:
+                continue
+            if self._term.config.unclean_recovery_strategy == "none" and not self.accepts_loss(tp, lossy_topics):
+                lossy = ", ".join(map(str, self._term.context.states[tp].lossy))
+                why = f"the in-sync replicas ({lossy}) may have lost data, and unclean.recovery.strategy is none"
+                self._say_once(tp, why)
+            else:
+                fresh[tp] = replicas
         self._in_hand.update(dict.fromkeys(fresh))
-        if self._term.config.unclean_recovery_strategy == "none":
-            for tp in fresh:
-                self._term.log.error(
-                    "partition stays offline: every in-sync replica may have lost data and "
-                    "unclean.recovery.strategy is none",
-                    partition=str(tp),
-                )
-            return
-        for start in range(0, len(fresh), MAX_PARTITIONS_PER_QUESTION):
-            part = fresh[start : start + MAX_PARTITIONS_PER_QUESTION]
-            self._term.start(partial(self._ask_all, part))
+        names = list(fresh)
+        for start in range(0, len(names), MAX_PARTITIONS_PER_QUESTION):
+            part = {tp: fresh[tp] for tp in names[start : start + MAX_PARTITIONS_PER_QUESTION]}
+            self._term.start(partial(self._recover, part))
 
-    async def _ask_all(self, partitions: Sequence[TopicPartition]) -> None:
-        context = self._term.context
-        log_ends: dict[TopicPartition, dict[int, LogEnd]] = {tp: {} for tp in partitions}
-        silent: dict[TopicPartition, None] = {}
+    def accepts_loss(self, tp: TopicPartition, lossy_topics: set[str]) -> bool:
+        return tp in self.accepted or tp.topic in lossy_topics
+
+    def report_waits(self, waits: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """Name who is missed, once for each partition and set of replicas."""
+        for tp, missed in waits.items():
+            state = self._term.context.states.get(tp)
+            whole = state.whole if state is not None else ()
+            brokers = ", ".join(map(str, missed))
+            if whole:
+                why = f"one of the brokers {brokers} must come back: only they have all that was acknowledged"
+            else:
+                why = f"every in-sync replica may have lost data: {brokers} must come back, or their loss be accepted"
+            self._say_once(tp, why)
+
+    def _say_once(self, tp: TopicPartition, why: str) -> None:
+        if self._said.get(tp) != why:
+            self._said[tp] = why
+            remedy = f"strandline recover {tp.topic}:{tp.partition} --accept-loss"
+            self._term.log.error("partition stays offline", partition=str(tp), why=why, remedy=remedy)
+
+    def is_led(self, tp: TopicPartition) -> None:
+        """Somebody leads it: what was accepted, or said, was of the time before."""
+        self.accepted.pop(tp, None)
+        self._said.pop(tp, None)
+
+    async def _recover(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        log_ends = await self.ask(asked)
+        self._term.events.put(partial(self._elect, asked, log_ends))
+
+    async def ask(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> LogEnds:
+        """Where the logs of these replicas end; those that cannot tell, or not in time, are left out."""
+        log_ends: LogEnds = {tp: {} for tp in asked}
         by_broker: dict[int, list[TopicPartition]] = {}
-        for tp in partitions:
-            for replica in context.replicas(tp):
-                if context.is_online(replica, tp):
-                    by_broker.setdefault(replica, []).append(tp)
+        for tp, replicas in asked.items():
+            for replica in replicas:
+                by_broker.setdefault(replica, []).append(tp)
 
-        async def ask(broker_id: int, its: list[TopicPartition]) -> None:
+        async def ask_one(broker_id: int, its: list[TopicPartition]) -> None:
             try:
                 with trio.fail_after(ANSWER_SECONDS):
                     for tp, end in (await self._log_ends(broker_id, its)).items():
                         log_ends[tp][broker_id] = end
-            except (BrokerUnreachable, trio.TooSlowError):
-                silent.update(dict.fromkeys(its))
+            except (BrokerUnreachable, trio.TooSlowError) as error:
+                self._term.log.warning("broker does not say where its logs end", broker=broker_id, error=str(error))
 
         async with trio.open_nursery() as nursery:
             for broker_id, its in by_broker.items():
-                nursery.start_soon(ask, broker_id, its)
-        self._term.events.put(partial(self._elect, log_ends, silent))
+                nursery.start_soon(ask_one, broker_id, its)
+        return log_ends
 
     async def _log_ends(self, broker_id: int, partitions: list[TopicPartition]) -> dict[TopicPartition, LogEnd]:
-        """Replicas without a log, or with one that cannot be read, are left out."""
         topics: dict[str, OffsetForLeaderTopic] = {}
         for tp in partitions:
             topic = topics.setdefault(tp.topic, OffsetForLeaderTopic(tp.topic, []))
@@ -90,35 +130,34 @@ class BalancedRecovery:
         question = OffsetForLeaderEpochRequest(topics=list(topics.values()), replica_id=ANY_REPLICA)
         answer = await self._term.outbox.ask(broker_id, question)
         assert isinstance(answer, OffsetForLeaderEpochResponse)
-        return {
-            TopicPartition(topic.topic, p.partition): LogEnd(p.leader_epoch, p.end_offset)
-            for topic in answer.topics
-            for p in topic.partitions
-            if error_code(p.error_code) is ErrorCode.NONE and p.end_offset >= 0
-        }
+        ends: dict[TopicPartition, LogEnd] = {}
+        for topic_answer in answer.topics:
+            for p in topic_answer.partitions:
+                tp, code = TopicPartition(topic_answer.topic, p.partition), error_code(p.error_code)
+                if code in _WITHOUT_A_LOG:
+                    ends[tp] = NO_LOG
+                elif code is ErrorCode.NONE:
+                    ends[tp] = LogEnd(p.leader_epoch, p.end_offset) if p.end_offset >= 0 else NO_LOG
+        return ends
 
-    async def _elect(
-        self, log_ends: dict[TopicPartition, dict[int, LogEnd]], silent: dict[TopicPartition, None]
-    ) -> None:
-        context, log = self._term.context, self._term.log
-        # Things may have moved since the question: only what would still be asked about is decided by the answers.
-        open_still = plan_partitions(context, list(log_ends)).recover
-        for tp in log_ends:
+    async def _elect(self, asked: Mapping[TopicPartition, tuple[int, ...]], log_ends: LogEnds) -> None:
+        context = self._term.context
+        for tp in asked:
             self._in_hand.pop(tp, None)
-        waiting = [tp for tp in open_still if tp in silent]
-        if waiting:
-            self._term.later(Trigger.OFFLINE_PARTITIONS)
-        decided = [tp for tp in open_still if tp not in silent]
+        # Things may have moved since the question: only what would still be asked about is decided by the answers.
+        plan, lossy_topics = await self._term.planning.plan_for(list(asked))
+        decided: list[TopicPartition] = []
+        for tp, replicas in plan.recover.items():
+            silent = [replica for replica in replicas if replica not in log_ends[tp]]
+            if log_ends[tp] and (not silent or self.accepts_loss(tp, lossy_topics)):
+                decided.append(tp)
+            else:
+                brokers = ", ".join(map(str, silent))
+                self._say_once(tp, f"brokers {brokers} live and do not say where their logs end")
+                self._term.later(Trigger.OFFLINE_PARTITIONS)
 
         async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-            changes = [plan_recovery(context, tp, log_ends[tp]) for tp in partitions if log_ends[tp]]
+            changes = [plan_recovery(context, tp, log_ends[tp]) for tp in partitions if not context.has_live_leader(tp)]
             return [change for change in changes if change is not None]
 
-        changed = await self._term.settle(decided, planner)
-        without_logs = [tp for tp in decided if not log_ends[tp]]
-        for tp in without_logs:
-            log.error("no replica says where its log ends; an in-sync one leads as it is", partition=str(tp))
-        resolved = {*changed, *without_logs}
-        context.suspects = {entry for entry in context.suspects if entry[1] not in resolved}
-        self._term.announce(changed)
-        await self._term.settle_and_announce(without_logs)
+        await self._term.settle_and_announce(decided, planner)

@@ -7,6 +7,7 @@ the answer is NOT_CONTROLLER: the next controller goes on with what was begun.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -15,6 +16,7 @@ from strandline.controller.batches import BatchBuilder
 from strandline.controller.context import Topic
 from strandline.controller.outbox import Mark
 from strandline.controller.planner import PartitionChange, plan_controlled_shutdown, still_led
+from strandline.controller.sender import BrokerUnreachable
 from strandline.controller.store import ControllerFenced
 from strandline.controller.topic_admin import DEFAULT_FACTOR, CreationPlanner, check_topics_count, lowered
 from strandline.protocol import znodes
@@ -29,9 +31,10 @@ from strandline.protocol.messages import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    OffsetForLeaderEpochRequest,
 )
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import ANY_REPLICA, TopicPartition
 from strandline.runtime.coordination import ConnectionLost, SessionExpired
 
 if TYPE_CHECKING:
@@ -155,6 +158,7 @@ class ControllerRequests:
         """Move leadership away from a broker that wants to stop; answers what it still leads, once all live brokers
         know (or some do not listen): whom a client asks after the stop names the new leaders. TermOver."""
         term, leaving = self._term, request.broker_id
+        silent = await self._who_does_not_answer(leaving)
 
         async def work() -> tuple[ControlledShutdownResponse, Mark]:
             context = term.context
@@ -168,7 +172,7 @@ class ControllerRequests:
                 context.shutting_down.add(leaving)
 
             async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-                return plan_controlled_shutdown(context, leaving, partitions)
+                return plan_controlled_shutdown(context, leaving, partitions, silent)
 
             mine = context.partitions_on(leaving)
             led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
@@ -180,12 +184,30 @@ class ControllerRequests:
             # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
             builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
             term.outbox.send(builder)
-            remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
+            remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving, silent)]
             return ControlledShutdownResponse(ErrorCode.NONE, remaining), term.outbox.mark()
 
         response, mark = await self._in_turn(work)
         await self._within(HANDOVER_TOLD_TIMEOUT_MS, lambda: term.outbox.told(mark))
         return response
+
+    async def _who_does_not_answer(self, leaving: int) -> list[int]:
+        """Brokers that are registered, beside this one, and do not answer now: they may be dead, until their sessions
+        end. Nothing should rest on them alone."""
+        term = self._term
+        answered: dict[int, None] = {}
+
+        async def ask(broker_id: int) -> None:
+            with suppress(BrokerUnreachable):
+                await term.outbox.ask(broker_id, OffsetForLeaderEpochRequest(topics=[], replica_id=ANY_REPLICA))
+                answered[broker_id] = None
+
+        others = [broker_id for broker_id in term.context.brokers if broker_id != leaving]
+        with trio.move_on_after(HANDOVER_TOLD_TIMEOUT_MS / 1000):
+            async with trio.open_nursery() as nursery:
+                for broker_id in others:
+                    nursery.start_soon(ask, broker_id)
+        return [broker_id for broker_id in others if broker_id not in answered]
 
     async def _within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
         """Wait for a condition, at most so long. False: it did not come about. TermOver."""

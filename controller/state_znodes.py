@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from strandline.controller.context import LeaderAndIsr
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
@@ -20,7 +18,9 @@ def decode(topic_partition: TopicPartition, znode: Znode) -> LeaderAndIsr:
         state.controller_epoch,
         znode.stat.version,
         znode.stat.mzxid,
-        tuple(state.left_isr or ()),
+        tuple(state.elr),
+        tuple(state.lossy),
+        state.last_known_leader,
     )
 
 
@@ -30,5 +30,7 @@ def encode(state: LeaderAndIsr) -> bytes:
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         isr=list(state.isr),
-        left_isr=list(state.left_isr) or msgspec.UNSET,
+        elr=list(state.elr),
+        lossy=list(state.lossy),
+        last_known_leader=state.last_known_leader,
     ).encode()

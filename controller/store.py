@@ -26,6 +26,7 @@ from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config_standing import read_overrides
 from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
     BadVersion,
     Check,
     Coordination,
@@ -139,7 +140,6 @@ class ClusterStore:
             Address(ours[0].host, ours[0].port),
             registration.rack,
             registration.lossy_start,
-            registration.started_epoch,
         )
 
     async def states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
@@ -286,6 +286,22 @@ class ClusterStore:
                 await self.ensure(folder)
             present |= {f"{folder}/{name}" for name in names or ()}
         return present
+
+    async def our_last_epoch(self) -> int:
+        """Epoch of the latest term of a controller of ours, −1 where there was none."""
+        path = znodes.OUR_CONTROLLER_EPOCH_PATH
+        [znode] = await self._coordination.get_many([path])
+        try:
+            return -1 if znode is None else znodes.ControllerEpochZnode.decode(path, znode.data).epoch
+        except znodes.InvalidZnode as error:
+            self._log.error("our last controller epoch cannot be read", error=str(error))
+            return -1
+
+    async def note_our_epoch(self, epoch: int) -> None:
+        """This term has taken over."""
+        path, data = znodes.OUR_CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(epoch).encode()
+        is_first = await self._coordination.exists(path) is None
+        await self.fenced([Create(path, data) if is_first else SetData(path, data, MATCH_ANY_VERSION)])
 
     async def ensure(self, path: str) -> None:
         """Create an empty znode under the epoch check unless it is there."""

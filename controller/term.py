@@ -25,8 +25,9 @@ from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveB
 from strandline.controller.election import Won
 from strandline.controller.events import Event, EventQueue, Trigger
 from strandline.controller.outbox import Outbox, Progress
-from strandline.controller.planner import PartitionChange, Plan, find_suspects, plan_partitions
-from strandline.controller.recovery import BalancedRecovery
+from strandline.controller.planner import PartitionChange
+from strandline.controller.planning import Planning
+from strandline.controller.recovery import Recovery
 from strandline.controller.requests import ControllerRequests
 from strandline.controller.sender import BrokerSender, ConnectToBroker
 from strandline.controller.store import ClusterStore, ControllerFenced
@@ -42,14 +43,14 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import BrokerConfig, read_topic_config
+from strandline.runtime.config import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired, WatchEvent
 
 RETRY_SECONDS = 1.0
 """Before what a broker refused, or what failed for a reason unknown, is tried again."""
 AMBIGUITY_BACKOFF_SECONDS = 0.05
 MENDED_CHECK_SECONDS = 30.0
-"""Between two looks at znodes that could not be understood."""
+"""Between two looks at znodes that could not be understood, and at partitions that nobody leads."""
 STOPPED = "this broker stops"
 DETAILED_CHANGES = 1000
 """Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
@@ -98,7 +99,8 @@ class Term:
         self.broker_changes = BrokerChanges(self)
         self.topic_changes = TopicChanges(self)
         self.requests = ControllerRequests(self)
-        self._recovery = BalancedRecovery(self)
+        self.recovery = Recovery(self)
+        self.planning = Planning(self)
         self._handlers: dict[Trigger, Callable[[], Awaitable[None]]] = {
             Trigger.CONTROLLER: self._on_controller,
             Trigger.BROKERS: self.broker_changes.on_brokers,
@@ -161,11 +163,14 @@ class Term:
             await trio.sleep(max(self._silence_left_s(), 0.01))
 
     async def _look_for_mended(self) -> None:
-        """No watch tells of them: it is set on the folder that names them."""
+        """What no watch tells of: znodes that can be understood again (it is set on the folder that names them), and
+        topics that allow an unclean election by now."""
         while True:
             await trio.sleep(MENDED_CHECK_SECONDS)
             if self.store.unreadable_states or self.topic_store.unreadable:
                 self.events.put(Trigger.UNREADABLE)
+            if self.active and self.context.offline_partitions():
+                self.events.put(Trigger.OFFLINE_PARTITIONS)
 
     async def _handle(self, event: Event) -> None:
         """One event. A failure is reported and repeated, and never ends the loop (safety.md 39)."""
@@ -247,12 +252,12 @@ class Term:
         context.states = await store.states(list(context.partitions()))
         context.brokers = brokers
         context.deleting = {name: None for name in doomed if name in context.topics}
-        context.suspects = find_suspects(context, brokers.values())
         for broker in brokers.values():
             self.outbox.open(broker)
+        settled = await self.planning.drop_doubtful_eligibles()
         # 8. Start the state machines: replicas are online where their broker lives; partitions without a live leader,
         #    and those that never had one, get one.
-        settled = await self.settle(list(context.partitions()))
+        settled |= await self.settle(list(context.partitions()))
         # 9. Running as controller.
         self.active = self.was_active = True
         self.log.info("controller", brokers=sorted(brokers), topics=len(context.topics), partitions=len(context.states))
@@ -271,23 +276,6 @@ class Term:
 
     # --- Planning and doing ------------------------------------------------------------------------------------
 
-    async def plan(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        """What to write for these partitions; reads the topics' configuration where an unclean election would help."""
-        plan: Plan = plan_partitions(self.context, partitions)
-        if plan.unclean_candidates:
-            allowed = await self._topics_that_allow_unclean(list(plan.unclean_candidates))
-            if allowed:
-                plan = plan_partitions(self.context, partitions, allowed)
-        if plan.recover:
-            self._recovery.begin(plan.recover)
-        return plan.changes
-
-    async def _topics_that_allow_unclean(self, names: Sequence[str]) -> set[str]:
-        """What is unknown or unusable beside it changes nothing; unusable itself, it is no."""
-        standing = await self.store.topic_configs(names)
-        readings = {name: read_topic_config(self.config, overrides) for name, overrides in standing.items()}
-        return {name for name, reading in readings.items() if reading.config.unclean_leader_election_enable}
-
     async def settle(
         self, partitions: Sequence[TopicPartition], planner: Planner | None = None
     ) -> dict[TopicPartition, bool]:
@@ -295,9 +283,10 @@ class Term:
         partition → is it new. Leaders write ISR changes all the time: a partition that moved is planned again."""
         changed: dict[TopicPartition, bool] = {}
         while partitions:
-            changes = await (planner or self.plan)(partitions)
+            changes = await (planner or self.planning.plan)(partitions)
             if not changes:
                 break
+            changes = await self.planning.without_needless_eligibles(changes)
             result = await self.store.write_states(changes)
             for change in changes:
                 tp = change.topic_partition
@@ -343,6 +332,8 @@ class Term:
 
     def _report(self, change: PartitionChange, detailed: bool) -> None:
         before, after = change.before, change.after
+        if after.has_leader:
+            self.recovery.is_led(change.topic_partition)
         if before is None or before.leader != after.leader:
             self.elections += 1
         fields = {
@@ -351,6 +342,7 @@ class Term:
             "leader": after.leader,
             "leader_epoch": after.leader_epoch,
             "isr": list(after.isr),
+            "eligible": list(after.elr),
             "previous_leader": None if before is None else before.leader,
             "previous_isr": None if before is None else list(before.isr),
             "zk_version": after.zk_version,

@@ -55,7 +55,7 @@ class TopicChanges:
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""
         context = self._term.context
-        changes = list(await self._term.plan(partitions))
+        changes = list(await self._term.planning.plan(partitions))
         for tp in partitions:
             if context.has_live_leader(tp) and all(change.topic_partition != tp for change in changes):
                 state = context.states[tp]

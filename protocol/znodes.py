@@ -9,6 +9,7 @@
 | /brokers/topics/<t>/partitions/<p>/state  | PartitionStateZnode                  | leader, ISR              |
 | /controller                               | ControllerZnode, ephemeral           | who and since when       |
 | /controller_epoch                         | ControllerEpochZnode                 | a bare integer           |
+| /controller_epoch/strandline              | ControllerEpochZnode                 | of our latest term       |
 | /admin/delete_topics/<t>                  | DeleteTopicZnode                     | empty                    |
 | /admin/reassign_partitions                | ReassignPartitionsZnode              | while asked for          |
 | /admin/preferred_replica_election         | PreferredReplicaElectionZnode        | while asked for          |
@@ -39,6 +40,7 @@ from strandline.protocol.znode_base import (
     LATEST_PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENT_NOTIFICATION_PATH,
     MAX_ZNODE_BYTES,
+    OUR_CONTROLLER_EPOCH_PATH,
     PERSISTENT_PATHS,
     PREFERRED_REPLICA_ELECTION_PATH,
     REASSIGN_PARTITIONS_PATH,
@@ -81,6 +83,7 @@ __all__ = [
     "LATEST_PRODUCER_ID_BLOCK_PATH",
     "LOG_DIR_EVENT_NOTIFICATION_PATH",
     "MAX_ZNODE_BYTES",
+    "OUR_CONTROLLER_EPOCH_PATH",
     "PERSISTENT_PATHS",
     "PREFERRED_REPLICA_ELECTION_PATH",
     "REASSIGN_PARTITIONS_PATH",

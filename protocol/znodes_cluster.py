@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, Int16, Int32, TopicId
 from strandline.protocol.znode_base import (
     BROKER_IDS_PATH,
     BROKER_INCARNATIONS_PATH,
@@ -52,7 +52,6 @@ class _BrokerJson(msgspec.Struct):
     rack: str | msgspec.UnsetType | None = msgspec.UNSET  # Kafka's reader refuses null: left out if there is none
     directory_id: str = ""
     lossy_start: bool = False
-    started_epoch: Int64 | msgspec.UnsetType = msgspec.UNSET
     apis: dict[str, tuple[Int16, Int16]] = {}
 
 
@@ -67,10 +66,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     directory_id: str = ""
     """Of its data folder: tells its own stale registration from a foreign broker with the same id."""
     lossy_start: bool = False
-    """It may have lost data at this start (safety.md 22): not to be elected unless all others may have, too."""
-    started_epoch: int | None = None
-    """Broker epoch of the first registration of this start; None in that one. A session that expired makes a new
-    registration but loses nothing."""
+    """It may have lost data at this start (safety.md 22), and has changed the states of its partitions accordingly."""
     apis: Mapping[int, tuple[int, int]] = {}
     """API key → (lowest, highest) version that it serves."""
 
@@ -101,7 +97,6 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
                 rack=msgspec.UNSET if self.rack is None else self.rack,
                 directory_id=self.directory_id,
                 lossy_start=self.lossy_start,
-                started_epoch=msgspec.UNSET if self.started_epoch is None else self.started_epoch,
                 apis={str(key): (lowest, highest) for key, (lowest, highest) in self.apis.items()},
             )
         )
@@ -126,7 +121,6 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
             jmx_port=json.jmx_port,
             directory_id=json.directory_id,
             lossy_start=json.lossy_start,
-            started_epoch=None if json.started_epoch is msgspec.UNSET else json.started_epoch,
             apis=apis,
         )
 
@@ -225,19 +219,37 @@ class TopicIdZnode:
         return f"{TOPICS_PATH}/{topic}/{encode_uuid(topic_id)}"
 
 
-class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads and who is in sync. `leader` −1: nobody. Only written on condition of its version (safety.md 12).
-
-    left_isr: who took itself out of the ISR since it may have lost data, while nobody has led since (Kafka has no such
-    field and does not mind it): where all that is left of the ISR may have lost data, too, one of these may have most.
-    """
+class _PartitionStateJson(msgspec.Struct, kw_only=True):
+    """The fields after `isr` are ours: Kafka's tools do not mind them, and where they say nothing they are left out."""
 
     controller_epoch: Int32
     leader: Int32
     version: int = 1
     leader_epoch: Int32
     isr: list[Int32]
-    left_isr: list[Int32] | msgspec.UnsetType = msgspec.UNSET
+    elr: list[Int32] | msgspec.UnsetType = msgspec.UNSET
+    lossy: list[Int32] | msgspec.UnsetType = msgspec.UNSET
+    last_known_leader: Int32 | msgspec.UnsetType = msgspec.UNSET
+
+
+class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads, who is in sync, who else has all that is committed. Only written on condition of its version
+    (safety.md 12). What Kafka wrote has none of the last three fields: then nobody is eligible, and nobody
+    suspected."""
+
+    controller_epoch: int
+    leader: int
+    """−1: nobody."""
+    leader_epoch: int
+    isr: list[int]
+    elr: list[int] = []
+    """Eligible leader replicas (KIP-966): who left the ISR while it fell below the minimum. The high watermark stands
+    still from then on, so they have everything that is committed; it moves again only once this list is empty."""
+    lossy: list[int] = []
+    """Members of the ISR that may have lost what they acknowledged, while there is no other member to take over: they
+    do not lead before somebody else did, or the longest log of all replicas was chosen."""
+    last_known_leader: int = NO_BROKER
+    """Who led last, while nobody does."""
 
     VERSION: ClassVar[int] = 1
     LAST_EPOCH: ClassVar[int] = 2**31 - 2
@@ -248,22 +260,43 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
         return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self)
+        return msgspec.json.encode(
+            _PartitionStateJson(
+                controller_epoch=self.controller_epoch,
+                leader=self.leader,
+                leader_epoch=self.leader_epoch,
+                isr=self.isr,
+                version=self.VERSION,
+                elr=self.elr or msgspec.UNSET,
+                lossy=self.lossy or msgspec.UNSET,
+                last_known_leader=msgspec.UNSET if self.last_known_leader == NO_BROKER else self.last_known_leader,
+            )
+        )
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> PartitionStateZnode:
         """InvalidZnode also for what contradicts itself: everything that is elected and written rests on it."""
-        state = read_json(path, data, cls)
-        check_version(path, state.version, cls.VERSION)
-        _check_brokers(path, "the members of the ISR", state.isr)
-        _check_brokers(path, "those who left the ISR", state.left_isr or ())
-        if not state.isr:
+        json = read_json(path, data, _PartitionStateJson)
+        check_version(path, json.version, cls.VERSION)
+        elr, lossy = json.elr or [], json.lossy or []
+        _check_brokers(path, "the members of the ISR", json.isr)
+        _check_brokers(path, "the eligible replicas", elr)
+        _check_brokers(path, "those who may have lost data", lossy)
+        if not json.isr:
             raise InvalidZnode(path, "the ISR is empty")
-        if state.leader != NO_BROKER and state.leader not in state.isr:
-            raise InvalidZnode(path, f"leader {state.leader} is not in the ISR {state.isr}")
-        if not 0 <= state.leader_epoch <= cls.LAST_EPOCH:
-            raise InvalidZnode(path, f"leader epoch {state.leader_epoch}: 0 to {cls.LAST_EPOCH} is expected")
-        return state
+        if json.leader != NO_BROKER and (json.leader not in json.isr or json.leader in lossy):
+            raise InvalidZnode(path, f"leader {json.leader} is not in the ISR {json.isr}, or may have lost data")
+        if not 0 <= json.leader_epoch <= cls.LAST_EPOCH:
+            raise InvalidZnode(path, f"leader epoch {json.leader_epoch}: 0 to {cls.LAST_EPOCH} is expected")
+        return cls(
+            controller_epoch=json.controller_epoch,
+            leader=json.leader,
+            leader_epoch=json.leader_epoch,
+            isr=json.isr,
+            elr=elr,
+            lossy=lossy,
+            last_known_leader=NO_BROKER if json.last_known_leader is msgspec.UNSET else json.last_known_leader,
+        )
 
 
 class DeleteTopicZnode:

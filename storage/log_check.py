@@ -18,10 +18,11 @@ from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import LogDirLocked, StorageError
 from strandline.storage.loading import finish, scan_groups
 from strandline.storage.log import Log
-from strandline.storage.log_directory import CLEAN_MARKER, LOG_FOLDER, META_PROPERTIES
+from strandline.storage.log_directory import CLEAN_MARKER, META_PROPERTIES
 from strandline.storage.log_manager import LogManager
 from strandline.storage.overlay_disk import OverlayDisk
 from strandline.storage.properties import parse_properties
+from strandline.storage.removal import partition_of_folder
 from strandline.storage.scan import ScanTask, scan_segment, scan_segments
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 
@@ -179,7 +180,7 @@ def check_directories(
 
 
 def _has_logs(disk: Disk, path: str) -> bool:
-    return any(entry.is_dir and LOG_FOLDER.fullmatch(entry.name) for entry in disk.scandir(path))
+    return any(entry.is_dir and partition_of_folder(entry.name) for entry in disk.scandir(path))
 
 
 def _broker_id(disk: Disk, path: str) -> int:

@@ -60,6 +60,22 @@ class LogDirectories:
         loses nothing."""
         return any(directory.may_have_lost_data for directory in self._all)
 
+    @property
+    def is_loss_open(self) -> bool:
+        """Data may be lost, and `mark_loss_handled` was not called: a stop must not look like an orderly one."""
+        return any(each.may_have_lost_data and not each.is_loss_handled for each in self.online())
+
+    def begin_life(self, past_lives: int) -> bool:
+        """Note that one more life of this broker begins, in each directory, and return `may_have_lost_data`: one that
+        missed any of the `past_lives` was replaced by an older state of it. Blocking."""
+        self.each_online(META_FAILED, lambda directory: directory.begin_life(past_lives))
+        return self.may_have_lost_data
+
+    def mark_loss_handled(self) -> None:
+        """Call it once ZooKeeper credits this broker with nothing that it may have lost, where `may_have_lost_data`:
+        only then is the boot recorded, so that no end of this life before makes the loss forgotten. Blocking."""
+        self.each_online(META_FAILED, LogDirectory.mark_loss_handled)
+
     def check(self) -> None:
         """NoLogDirLeft when all are offline."""
         failures = [failure for directory in self._all if (failure := directory.health.failure) is not None]

@@ -13,12 +13,15 @@
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id`, `strandline.adopted` and `strandline.suspect.directories`; Kafka
-keeps keys that it does not know, and so do we.
+(22 characters), and our own `strandline.boot.id`, `strandline.adopted`, `strandline.suspect.directories` and
+`strandline.incarnation` (in which start of the broker it was last used); Kafka keeps keys that it does not know, and so
+do we.
 
 Rules: the marker is removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
 to date only when nothing may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a
-kill in between must not hide it.
+kill in between must not hide it, and neither must a stop, which is none in order then. A directory that knows of fewer
+starts of the broker than ZooKeeper is an old backup, or was away: what it got in the lives that it missed is lost,
+however orderly it was left.
 
 Kafka may have had the folder before us, or between two lives of ours: then its clean marker is not ours. From then on
 until every log was loaded the folder is foreign (`strandline.adopted` is missing): no list of ours is believed, and
@@ -32,11 +35,9 @@ that may have lost data, and writes everything above the recovery points again b
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, FileLock, read_file
 from strandline.storage.checkpoint_files import CheckpointFiles
@@ -55,7 +56,7 @@ from strandline.storage.directory_health import DirectoryHealth
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
 from strandline.storage.properties import dash_out, parse_properties
 from strandline.storage.recovery import KnownState
-from strandline.storage.removal import DELETE_SUFFIX
+from strandline.storage.removal import DELETE_SUFFIX, partition_of_folder
 from strandline.storage.segment_manifest import (
     MANIFEST,
     ListedLog,
@@ -76,8 +77,7 @@ META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
 ADOPTED_KEY = "strandline.adopted"
 SUSPECTS_KEY = "strandline.suspect.directories"
-
-LOG_FOLDER = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
+INCARNATION_KEY = "strandline.incarnation"
 
 
 class LogDirectory:
@@ -112,6 +112,8 @@ class LogDirectory:
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
         self._is_lossy_next = False
+        self.is_loss_handled = False
+        """The broker has drawn the consequences of what may be lost here."""
 
     @property
     def directory_id(self) -> str:
@@ -211,10 +213,23 @@ class LogDirectory:
             self._meta["cluster.id"] = cluster_id
             self._write_meta()
 
+    def begin_life(self, past_lives: int) -> None:
+        """Note that the broker was started once more than `past_lives` times. One that missed a life lost what it got
+        then. Blocking."""
+        known = self._meta.get(INCARNATION_KEY, "")
+        is_outdated = known.isdecimal() and int(known) < past_lives
+        self._meta[INCARNATION_KEY] = str(past_lives + 1)
+        if is_outdated:
+            self._report("log-dir-outdated", path=self.path, last_used_in_start=int(known), starts=past_lives)
+            self._meta.pop(BOOT_ID_KEY, None)
+        self._write_meta()
+        self.may_have_lost_data = self.may_have_lost_data or is_outdated
+
     def mark_loss_handled(self) -> None:
-        """The broker has left the in-sync sets that it might betray: from now on this boot counts."""
+        """The broker has renounced what it might betray: from now on this boot counts."""
         if self._is_lossy_next:
             return
+        self.is_loss_handled = True
         if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects:
             self._meta[BOOT_ID_KEY] = self._disk.boot_id()
             self._meta.pop(SUSPECTS_KEY, None)
@@ -297,11 +312,11 @@ class LogDirectory:
             path = f"{self.path}/{name}"
             if not self._disk.is_dir(path):
                 continue
-            parts = LOG_FOLDER.fullmatch(name)
+            tp = partition_of_folder(name)
             if name.endswith(DELETE_SUFFIX):
                 doomed.append(path)
-            elif parts is not None and _is_legal(parts[1]) and _is_partition(parts[2]):
-                partitions.append(TopicPartition(parts[1], int(parts[2])))
+            elif tp is not None:
+                partitions.append(tp)
             else:  # lost+found, a backup by hand, a stray log: not ours, so left alone
                 self._report("log-dir-unknown-folder", path=path)
         return partitions, doomed
@@ -380,15 +395,3 @@ class LogDirectory:
         write_atomically(self._disk, f"{self.path}/{META_PROPERTIES}", content.encode())
         if self.health.is_suspect:  # it failed meanwhile, and what was noted then may just have been replaced
             self.mark_suspect()
-
-
-def _is_legal(topic: str) -> bool:
-    try:
-        check_topic_name(topic)
-    except InvalidTopicName:
-        return False
-    return True
-
-
-def _is_partition(digits: str) -> bool:
-    return str(int(digits)) == digits and int(digits) < 2**31

@@ -186,9 +186,8 @@ class LogManager:
         self._directories.each_online(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
 
     def mark_loss_handled(self) -> None:
-        """Call it once this broker has taken itself out of the in-sync sets, where `may_have_lost_data`: only then is
-        the boot recorded, so that a kill before does not make the loss forgotten. Blocking."""
-        self._directories.each_online(META_FAILED, LogDirectory.mark_loss_handled)
+        """See `LogDirectories`."""
+        self._directories.mark_loss_handled()
 
     # --- create, delete ----------------------------------------------------------------------------------------------
 

@@ -19,9 +19,11 @@ name (a log that was truncated fully, a partition that was deleted and created a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report, no_report
@@ -30,6 +32,7 @@ DELETED_SUFFIX = ".deleted"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 MAX_NAME_BYTES = 255
+_PARTITION_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -100,6 +103,18 @@ def _remove_folder(disk: Disk, path: str) -> None:
     for name in disk.listdir(path):
         disk.unlink(f"{path}/{name}")
     disk.rmdir(path)
+
+
+def partition_of_folder(name: str) -> TopicPartition | None:
+    """Whose log lies in a folder of this name; None for one of any other name: nothing of ours, or put aside."""
+    parts = _PARTITION_FOLDER.fullmatch(name)
+    if parts is None or int(parts[2]) >= 2**31:
+        return None
+    try:
+        check_topic_name(parts[1])
+    except InvalidTopicName:
+        return None
+    return TopicPartition(parts[1], int(parts[2]))
 
 
 def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
 import trio
 
+from strandline.broker.claims import renounce_claims
 from strandline.controller.sender import BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
@@ -80,12 +82,15 @@ class ScriptedBroker:
         return Address("broker", FIRST_PORT + self.broker_id)
 
     async def start(self, *, lossy: bool = False) -> None:
-        """A new life: a session of its own, registered under a new epoch, a stale registration replaced."""
+        """A new life: a session of its own, registered under a new epoch, a stale registration replaced. lossy: it may
+        have lost data, and says so first."""
         if self.coordination.dead or self.coordination.session_id:
             self.coordination = self.zookeeper.client()
         await self.coordination.start()
         await create_persistent_paths(self.coordination)
         self.roles, self.metadata, self.known_brokers, self.controller_epoch = {}, {}, [], -1
+        if lossy:
+            await renounce_claims(self.coordination, self.broker_id, structlog.wrap_logger(structlog.ReturnLogger()))
         await self.register(lossy=lossy)
 
     async def register(self, *, lossy: bool = False) -> None:

@@ -32,6 +32,8 @@ class LeaderAndIsrPartitionState(Message, frozen=True, array_like=True, gc=False
     adding_replicas: list[Int32] = []
     removing_replicas: list[Int32] = []
     is_new: bool = False
+    eligible_leader_replicas: list[Int32] = []
+    """Beside the ISR: who has everything committed (`PartitionStateZnode.elr`), until the leader writes otherwise."""
 
 
 class LeaderAndIsrTopicState(Message, frozen=True, array_like=True, gc=False):

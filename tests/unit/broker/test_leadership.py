@@ -18,6 +18,7 @@ def leading(
     replicas: tuple[int, ...] = (1, 2, 3),
     isr: tuple[int, ...] = (1, 2, 3),
     min_isr: int = 2,
+    eligible: tuple[int, ...] = (),
 ) -> Leadership:
     return Leadership.begin(
         broker_id=1,
@@ -27,6 +28,7 @@ def leading(
         high_watermark=hw,
         replicas=replicas,
         isr=isr,
+        eligible=eligible,
         zk_version=7,
         min_insync_replicas=min_isr,
         lag_time_max_s=LAG_S,
@@ -72,7 +74,7 @@ def test_a_shrink_frees_the_high_watermark_only_once_zookeeper_has_it() -> None:
     proposal = leadership.propose_shrink(10, now=140.0)
     assert proposal == IsrProposal(Proposal.SHRINK, (1, 2), 7)
     assert not leadership.advance_high_watermark(10)
-    leadership.commit((1, 2), 8)
+    leadership.commit((1, 2), (), 8)
     leadership.rebuild_quorum(10, 140.0)
     assert leadership.advance_high_watermark(10)
 
@@ -83,7 +85,41 @@ def test_nothing_commits_while_the_committed_isr_is_smaller_than_the_minimum() -
     fetch(leadership, 2, 10, leo=10)
     leadership.propose_expand(leadership.followers[2])
     assert not leadership.advance_high_watermark(10), "a proposal is not a member yet"
-    leadership.commit((1, 2), 8)
+    leadership.commit((1, 2), (), 8)
+    assert leadership.advance_high_watermark(10)
+
+
+def test_who_leaves_an_isr_that_falls_below_the_minimum_is_eligible() -> None:
+    leadership = leading()
+    fetch(leadership, 2, 10, leo=10, now=131.0)
+    above = leadership.propose_shrink(10, now=140.0)
+    assert above is not None and (above.isr, above.eligible) == ((1, 2), ())
+    leadership.commit(above.isr, above.eligible, 8)
+    below = leadership.propose_shrink(20, now=170.0)
+    assert below is not None and (below.isr, below.eligible) == ((1,), (2,))
+    leadership.commit(below.isr, below.eligible, 9)
+    fetch(leadership, 3, 20, leo=20, now=171.0)
+    back = leadership.propose_expand(leadership.followers[3])
+    assert (back.isr, back.eligible) == ((1, 3), ())
+
+
+def test_an_isr_that_grows_and_stays_below_the_minimum_keeps_who_is_eligible() -> None:
+    leadership = leading(replicas=(1, 2, 3, 4), isr=(1,), eligible=(3, 4), min_isr=3)
+    fetch(leadership, 3, 10, leo=10)
+    proposal = leadership.propose_expand(leadership.followers[3])
+    assert (proposal.isr, proposal.eligible) == ((1, 3), (4,))
+
+
+def test_nothing_commits_while_somebody_outside_the_isr_is_eligible() -> None:
+    leadership = leading(isr=(1, 2), eligible=(3,), min_isr=3)
+    fetch(leadership, 2, 10, leo=10)
+    assert leadership.propose_release() is None, "two are fewer than three"
+    leadership.min_insync_replicas = 2
+    assert not leadership.advance_high_watermark(10)
+    release = leadership.propose_release()
+    assert release is not None and (release.isr, release.eligible) == ((1, 2), ())
+    assert not leadership.advance_high_watermark(10), "ZooKeeper may still name broker 3"
+    leadership.commit(release.isr, release.eligible, 8)
     assert leadership.advance_high_watermark(10)
 
 
@@ -251,4 +287,4 @@ def test_the_high_watermark_is_below_every_member_of_the_maximal_isr_and_monoton
         if progress.broker_id not in leadership.isr and leadership.wants_to_expand(progress):
             assert progress.log_end_offset >= shared, "whoever joins has what all in sync had"
             proposal = leadership.propose_expand(progress)
-            leadership.commit(proposal.isr, leadership.zk_version + 1)
+            leadership.commit(proposal.isr, proposal.eligible, leadership.zk_version + 1)

@@ -20,6 +20,10 @@ from strandline.protocol.znodes import (
 from strandline.testkit.zookeeper import MemoryZooKeeper
 
 
+async def begin_life(_: int) -> bool:
+    raise AssertionError("nothing begins for a broker that is refused")
+
+
 async def test_a_taken_id_is_refused_before_isrs_and_incarnation_are_touched(autojump_clock: MockClock) -> None:
     zookeeper = MemoryZooKeeper()
     async with zookeeper.serving():
@@ -36,7 +40,7 @@ async def test_a_taken_id_is_refused_before_isrs_and_incarnation_are_touched(aut
 
         registration = Registration(1, "another folder", intruder, structlog.get_logger())
         with pytest.raises(BrokerIdTaken, match=r"broker\.id=1"), trio.fail_after(60):
-            await registration.prepare(UUID(int=7), may_have_lost_data=True)
+            await registration.prepare(UUID(int=7), begin_life)
 
         assert (await rightful.get(BrokerIncarnationZnode.path(1))).stat.version == 0
         assert (await rightful.get(PartitionStateZnode.path("t", 0))).stat.version == 0

@@ -23,6 +23,7 @@ from strandline.controller.elections import LogEnd
 from strandline.controller.planner import (
     PartitionChange,
     plan_controlled_shutdown,
+    plan_doubtful_eligibles,
     plan_partitions,
     plan_recovery,
     still_led,
@@ -71,7 +72,7 @@ def state_data(draw: st.DrawFn) -> bytes:
         "leader_epoch": draw(st.sampled_from([0, 5, 5, 5, LIMIT - 2, LIMIT - 1, LIMIT, -1])),
         "isr": isr,
     }
-    for extra in ("left_isr", "elr", "lossy"):
+    for extra in ("elr", "lossy"):
         if draw(st.booleans()):
             fields[extra] = draw(st.lists(st.sampled_from(BROKERS), max_size=2, unique=True) | members)
     if draw(st.booleans()):
@@ -140,8 +141,10 @@ def test_no_plan_fails_and_all_that_is_planned_can_be_read_again(
             change = plan_recovery(context, tp, ends)
             apply(context, [] if change is None else [change])
         context.shutting_down.add(broker_id)
-        apply(context, plan_controlled_shutdown(context, broker_id, partitions))
-        still_led(context, broker_id)
+        silent = data.draw(st.sets(st.sampled_from(BROKERS)))
+        apply(context, plan_controlled_shutdown(context, broker_id, partitions, silent))
+        still_led(context, broker_id, silent)
+        apply(context, plan_doubtful_eligibles(context, partitions))
         context.offline_partitions()
         builder = BatchBuilder(context)
         builder.live_brokers()

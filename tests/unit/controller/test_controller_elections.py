@@ -8,7 +8,6 @@ from strandline.controller.elections import (
     offline_election,
     preferred_election,
     recovery_election,
-    unclean_election,
 )
 
 
@@ -17,21 +16,21 @@ def among(*brokers: int):  # type: ignore[no-untyped-def]
 
 
 def test_a_clean_election_takes_the_first_live_in_sync_replica_of_the_assignment() -> None:
-    assert offline_election([3, 1, 2], [1, 2, 3], among(1, 2)) == 1
-    assert offline_election([3, 1, 2], [2], among(1, 2, 3)) == 2
+    assert offline_election([3, 1, 2], [1, 2, 3], [], among(1, 2)) == 1
+    assert offline_election([3, 1, 2], [2], [], among(1, 2, 3)) == 2
 
 
-def test_a_clean_election_never_leaves_the_isr() -> None:
-    assert offline_election([1, 2, 3], [1], among(2, 3)) is None
+def test_a_clean_election_never_leaves_isr_and_eligible_ones() -> None:
+    assert offline_election([1, 2, 3], [1], [], among(2, 3)) is None
 
 
 def test_an_in_sync_replica_outside_the_assignment_is_not_elected() -> None:
-    assert offline_election([1, 2], [9], among(9)) is None
+    assert offline_election([1, 2], [9], [9], among(9)) is None
 
 
-def test_an_unclean_election_takes_the_first_live_replica() -> None:
-    assert unclean_election([1, 2, 3], among(3, 2)) == 2
-    assert unclean_election([1, 2, 3], among()) is None
+def test_an_eligible_replica_leads_where_nobody_in_sync_is_able() -> None:
+    assert offline_election([1, 2, 3], [1], [3, 2], among(2, 3)) == 2
+    assert offline_election([1, 2, 3], [3], [1], among(1, 3)) == 3
 
 
 def test_a_leaving_leader_is_replaced_by_another_in_sync_replica_only() -> None:
@@ -53,3 +52,8 @@ def test_recovery_takes_the_highest_epoch_before_the_longest_log() -> None:
 def test_recovery_prefers_the_assignment_among_equals_and_needs_an_answer() -> None:
     assert recovery_election([2, 1], {1: LogEnd(5, 10), 2: LogEnd(5, 10)}) == 2
     assert recovery_election([2, 1], {7: LogEnd(5, 10)}) is None
+
+
+def test_recovery_prefers_who_led_last_among_equals() -> None:
+    assert recovery_election([2, 1], {1: LogEnd(5, 10), 2: LogEnd(5, 10)}, last_known_leader=1) == 1
+    assert recovery_election([2, 1], {1: LogEnd(5, 9), 2: LogEnd(5, 10)}, last_known_leader=1) == 2

@@ -18,7 +18,6 @@ from strandline.controller.partition_states import (
     partition_state,
 )
 from strandline.controller.planner import (
-    find_suspects,
     plan_controlled_shutdown,
     plan_partitions,
     plan_recovery,
@@ -31,8 +30,8 @@ from strandline.runtime.network import Address
 TP = TopicPartition("t", 0)
 
 
-def broker(broker_id: int, epoch: int = 100, lossy: bool = False) -> LiveBroker:
-    return LiveBroker(broker_id, epoch, (), Address("localhost", 9000 + broker_id), lossy_start=lossy)
+def broker(broker_id: int, epoch: int = 100) -> LiveBroker:
+    return LiveBroker(broker_id, epoch, (), Address("localhost", 9000 + broker_id))
 
 
 def context_of(
@@ -113,16 +112,17 @@ def test_a_clean_plan_elects_only_from_isr_and_live_and_settles_at_once(
     assert plan_partitions(context, [TP]).changes == []
 
 
-def test_an_unclean_election_happens_only_for_topics_that_allow_it() -> None:
+def test_only_topics_that_allow_it_are_led_by_the_longest_log_of_those_who_live() -> None:
     context = context_of((2, 3), led(1, 1))
     plan = plan_partitions(context, [TP])
-    assert list(plan.unclean_candidates) == ["t"]
-    [change] = plan_partitions(context, [TP], {"t"}).changes
-    assert (change.after.leader, change.after.isr, change.unclean) == (2, (2,), True)
+    assert (list(plan.unclean_candidates), plan.recover, plan.waits) == (["t"], {}, {TP: (1,)})
+    for allowed in (plan_partitions(context, [TP], {"t"}), plan_partitions(context, [TP], (), {TP})):
+        assert (allowed.recover, allowed.waits) == ({TP: (2, 3)}, {})
 
 
 def test_without_any_live_replica_no_topic_is_an_unclean_candidate() -> None:
-    assert not plan_partitions(context_of((), led(1, 1)), [TP], {"t"}).unclean_candidates
+    plan = plan_partitions(context_of((), led(1, 1)), [TP], {"t"})
+    assert (plan.unclean_candidates, plan.recover) == ({}, {})
 
 
 def test_a_new_partition_is_led_by_the_first_live_replica_with_all_live_ones_in_sync() -> None:
@@ -188,78 +188,79 @@ def test_a_partition_whose_other_replicas_are_gone_or_leave_as_well_does_not_hol
     assert still_led(context_of((1, 3), led(1, 1, 3), shutting_down=(1, 3)), 1) == []
 
 
-# --- replicas that may have lost data (safety.md 22) ---------------------------------------------------------------
+# --- who has everything, and who may have lost it (safety.md 22) ----------------------------------------------------
 
 
-def lossy_context(state: LeaderAndIsr, live: tuple[int, ...] = (1, 2)) -> ControllerContext:
-    context = context_of(live, state)
-    context.brokers[1] = broker(1, epoch=100, lossy=True)
-    context.suspects = find_suspects(context, [context.brokers[1]])
-    return context
+def test_who_leaves_the_isr_is_eligible_and_who_led_last_is_known() -> None:
+    [change] = plan_partitions(context_of((2,), led(1, 1, 2, 3)), [TP]).changes
+    assert (change.after.leader, change.after.isr, change.after.elr) == (2, (2,), (1, 3))
+    [change] = plan_partitions(context_of((1,), led(1, 1, 3)), [TP]).changes
+    assert (change.after.leader, change.after.isr, change.after.elr) == (1, (1,), (3,))
+    [change] = plan_partitions(context_of((3,), replace(led(1, 1), elr=(2,))), [TP]).changes
+    assert (change.after.leader, change.after.isr, change.after.elr) == (-1, (1,), (2,))
+    assert change.after.last_known_leader == 1
+
+
+def test_an_eligible_replica_leads_and_those_it_replaces_stay_eligible() -> None:
+    state = replace(led(-1, 1), elr=(2, 3))
+    [change] = plan_partitions(context_of((3,), state), [TP]).changes
+    assert (change.after.leader, change.after.isr, change.after.elr, change.unclean) == (3, (3,), (1, 2), False)
 
 
 @pytest.mark.parametrize(
-    ("state", "suspected"),
+    ("isr", "lossy", "elr", "live", "waits", "recover"),
     [
-        (led(-1, 1, mzxid=50), True),  # nothing was written since it came back
-        (led(1, 1, mzxid=50), True),  # it led in its former life
-        (led(1, 1, mzxid=150), False),  # it was elected in this life
-        (led(-1, 1, mzxid=150), True),  # its leader's death was written late
-        (led(2, 2, 1, mzxid=50), False),  # somebody else leads and vouches for it
+        ((1,), (1,), (2,), (1, 3), (2,), None),  # 2 has everything and is away: whoever else is back does not matter
+        ((1, 2), (1,), (), (1, 3), (2,), None),
+        ((1,), (1,), (), (1, 3), (2,), None),  # nobody is known to have everything: all are waited for
+        ((1,), (1,), (), (1, 2, 3), None, (1, 2, 3)),
+        ((1,), (), (), (2, 3), (1,), None),
     ],
 )
-def test_who_stands_in_an_isr_since_before_a_lossy_start_is_suspected(state: LeaderAndIsr, suspected: bool) -> None:
-    assert (lossy_context(state).suspects == {(1, TP)}) is suspected
+def test_who_may_have_lost_data_does_not_lead_while_anybody_else_may_have_it(
+    isr: tuple[int, ...],
+    lossy: tuple[int, ...],
+    elr: tuple[int, ...],
+    live: tuple[int, ...],
+    waits: tuple[int, ...] | None,
+    recover: tuple[int, ...] | None,
+) -> None:
+    plan = plan_partitions(context_of(live, replace(led(-1, *isr), lossy=lossy, elr=elr)), [TP])
+    assert plan.changes == []
+    assert (plan.waits.get(TP), plan.recover.get(TP)) == (waits, recover)
 
 
-def test_a_registration_after_an_expired_session_is_no_new_start() -> None:
-    context = context_of((1, 2), led(1, 1, mzxid=50))
-    context.brokers[1] = replace(broker(1, epoch=100, lossy=True), started_epoch=20)
-    assert find_suspects(context, context.brokers.values()) == set()
+def test_a_sound_member_is_elected_and_one_that_lost_data_is_in_no_list_any_more() -> None:
+    [change] = plan_partitions(context_of((1, 2), replace(led(-1, 1, 2), lossy=(1,))), [TP]).changes
+    assert (change.after.leader, change.after.isr, change.after.elr, change.after.lossy) == (2, (2,), (), ())
 
 
-def test_a_sound_start_arouses_no_suspicion() -> None:
-    context = context_of((1,), led(-1, 1, mzxid=50))
-    assert find_suspects(context, context.brokers.values()) == set()
+def test_a_loss_is_remembered_while_nobody_leads() -> None:
+    state = replace(led(1, 1), lossy=(1,), mzxid=50)  # its leader is another life of it
+    [change] = plan_partitions(context_of((1, 2), state), [TP]).changes
+    assert (change.after.leader, change.after.lossy) == (-1, (1,))
 
 
-def test_a_partition_whose_isr_is_all_suspected_waits_for_recovery_and_is_not_written() -> None:
-    plan = plan_partitions(lossy_context(led(1, 1, mzxid=50)), [TP], {"t"})
-    assert (plan.changes, plan.recover) == ([], [TP])
-
-
-def test_recovery_waits_until_all_members_are_back() -> None:
-    context = lossy_context(led(1, 1, mzxid=50))
-    del context.brokers[1]
-    plan = plan_partitions(context, [TP])
-    assert (plan.changes, plan.recover) == ([], [])
-
-
-def test_recovery_waits_for_those_too_that_left_the_isr_because_of_what_they_may_have_lost() -> None:
-    state = replace(led(-1, 1, mzxid=50), left_isr=(2, 9))
-    assert plan_partitions(lossy_context(state, live=(1,)), [TP]).recover == []
-    assert plan_partitions(lossy_context(state, live=(1, 2)), [TP]).recover == [TP], "9 is not assigned any more"
-
-
-def test_who_left_the_isr_is_remembered_until_somebody_leads() -> None:
-    state = replace(led(1, 1, 2), left_isr=(3,))
-    [change] = plan_partitions(context_of((3,), state), [TP]).changes
-    assert (change.after.leader, change.after.left_isr) == (-1, (3,))
-    [change] = plan_partitions(context_of((2, 3), state), [TP]).changes
-    assert (change.after.leader, change.after.left_isr) == (2, ())
-
-
-def test_an_unsuspected_member_is_elected_and_the_suspect_leaves_the_isr() -> None:
-    [change] = plan_partitions(lossy_context(led(-1, 1, 2, mzxid=50)), [TP]).changes
-    assert (change.after.leader, change.after.isr) == (2, (2,))
-
-
-def test_recovery_elects_the_longest_log_of_all_live_replicas_loudly() -> None:
-    context = lossy_context(led(-1, 1, mzxid=50))
+def test_recovery_elects_the_longest_log_loudly_and_nobody_is_eligible_then() -> None:
+    context = context_of((1, 2, 3), replace(led(-1, 1), lossy=(1,), elr=(3,)))
     change = plan_recovery(context, TP, {1: LogEnd(3, 10), 2: LogEnd(3, 40)})
     assert change is not None
     assert (change.after.leader, change.after.isr, change.unclean) == (2, (2,), True)
+    assert (change.after.elr, change.after.lossy) == ((), ())
     assert plan_recovery(context, TP, {}) is None
+
+
+def test_a_controlled_shutdown_rests_on_nobody_who_does_not_answer() -> None:
+    def planned(state: LeaderAndIsr, *silent: int) -> list[tuple[int, tuple[int, ...]]]:
+        context = context_of((1, 2, 3), state, shutting_down=(2,))
+        changes = plan_controlled_shutdown(context, 2, [TP], silent)
+        return [(change.after.leader, change.after.isr) for change in changes]
+
+    assert planned(led(3, 2, 3)) == [(3, (3,))]
+    assert planned(led(3, 2, 3), 3) == []
+    assert planned(led(2, 2, 3), 3) == []
+    assert planned(led(2, 1, 2, 3), 3) == [(1, (1, 3))]
+    assert still_led(context_of((1, 2), led(2, 1, 2), replicas=(1, 2), shutting_down=(2,)), 2, [1]) == []
 
 
 # --- transition tables ---------------------------------------------------------------------------------------------

@@ -74,7 +74,6 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         jmx_port=st.integers(-1, 65535),
         directory_id=names,
         lossy_start=st.booleans(),
-        started_epoch=st.none() | st.integers(0, 2**62),
         apis=st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3),
     ),
     TopicZnode: st.builds(
@@ -90,7 +89,8 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         leader=st.just(-1),
         leader_epoch=st.integers(0, 2**31 - 2),
         isr=broker_ids.filter(len),
-        left_isr=st.just(msgspec.UNSET) | broker_ids,
+        elr=broker_ids,
+        last_known_leader=st.integers(-1, 5),
     ).flatmap(lambda state: st.sampled_from([-1, *state.isr]).map(lambda leader: _led_by(state, leader))),
     ControllerZnode: st.builds(ControllerZnode, int32, st.integers(-1, 2**43)),
     ControllerEpochZnode: st.builds(ControllerEpochZnode, int32),

@@ -381,3 +381,39 @@ def test_without_any_descriptor_a_log_answers_an_error_and_serves_again_once_the
     assert offsets(log) == list(range(120)) and manager.directories.offline_paths == []
     log = site.reload()
     assert offsets(log) == list(range(120))
+
+
+# --- lives that a directory missed ------------------------------------------------------------------------------------
+
+
+def live(site: StorageSite, past_lives: int) -> bool:
+    """One orderly life. Whether the broker may have lost data."""
+    manager = site.start()
+    may_have_lost_data = manager.directories.begin_life(past_lives)
+    manager.mark_loss_handled()
+    manager.close(clean=True)
+    site.disk.kill()
+    return may_have_lost_data
+
+
+def test_a_directory_that_missed_a_life_lost_what_it_got_then_however_orderly_it_was_left(site: StorageSite) -> None:
+    assert live(site, 0), "every first start may have lost what an earlier folder had"
+    assert not live(site, 1)
+    assert not live(site, 1), "a start that ended before ZooKeeper counted it"
+    assert live(site, 3)
+    assert not live(site, 4)
+
+
+def test_an_old_backup_is_not_forgotten_by_a_crash_before_the_consequences(site: StorageSite) -> None:
+    assert live(site, 0)
+    assert site.start().directories.begin_life(7)
+    site.disk.kill()
+    manager = site.start()
+    assert manager.may_have_lost_data and manager.directories.is_loss_open
+
+
+def test_a_loss_is_open_until_the_consequences_are_drawn(site: StorageSite) -> None:
+    manager = site.start()
+    assert manager.directories.is_loss_open
+    manager.mark_loss_handled()
+    assert manager.may_have_lost_data and not manager.directories.is_loss_open

@@ -1,0 +1,108 @@
+"""What ZooKeeper credits a broker with, and how a broker that may have lost data renounces it (safety.md 22).
+
+A member of an ISR, or an eligible replica, counts as one that has everything which is committed. A broker that may have
+lost a suffix takes that back, partition by partition, before it registers:
+
+    in the ISR, with others    it leaves: a new leader epoch, also under the same leader, which would go on with an ISR
+                               that is no more; leaderless where it led. The controller tells whoever leads.
+    alone in the ISR           it stays, since an ISR is never empty, and is marked `lossy`: it does not lead unless an
+                               eligible replica led before, or its log turned out to be the longest of all
+    eligible                   it is not any more
+
+What is written here stands until a leader has taken the replica back into the ISR, having compared their logs: no stop
+in order, no new session and no new controller makes it forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+import trio
+
+from strandline.protocol.types import NO_BROKER
+from strandline.protocol.znodes import TOPICS_PATH, InvalidZnode, PartitionStateZnode
+from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
+    Check,
+    Coordination,
+    CoordinationError,
+    Operation,
+    SetData,
+    Znode,
+)
+
+RETRY_DELAY_S = 0.2
+
+
+async def renounce_claims(
+    coordination: Coordination, broker_id: int, log: structlog.typing.FilteringBoundLogger
+) -> bool:
+    """Write all of that. Returns whether every state could be understood; what could not may still credit this broker.
+    ConnectionLost, SessionExpired: not known what was written; it may be repeated."""
+    topics = await coordination.children(TOPICS_PATH)
+    partition_lists = await coordination.children_many([f"{TOPICS_PATH}/{topic}/partitions" for topic in topics])
+    paths = [
+        PartitionStateZnode.path(topic, int(index))
+        for topic, indexes in zip(topics, partition_lists, strict=True)
+        for index in indexes or ()
+        if index.isdecimal()
+    ]
+    renounced: dict[str, None] = {}
+    unreadable: dict[str, None] = {}
+    while paths:
+        lives = await _lives(coordination, topics)  # before the states: one that is made anew in between has another id
+        writes: dict[str, list[Operation]] = {}
+        for path, znode in zip(paths, await coordination.get_many(paths), strict=True):
+            try:
+                state = None if znode is None else renounced_state(path, znode, broker_id)
+            except InvalidZnode as error:
+                log.warning("partition state unreadable", error=str(error))
+                unreadable[path] = None
+                continue
+            if znode is not None and state is not None:
+                writes[path] = [*lives[path.split("/")[3]], SetData(path, state.encode(), znode.stat.version)]
+        results = await coordination.multi_many(list(writes.values()))
+        paths = [path for path, result in zip(writes, results, strict=True) if isinstance(result, CoordinationError)]
+        renounced.update((path, None) for path in writes if path not in paths)
+        if paths:
+            await trio.sleep(RETRY_DELAY_S)
+    if renounced:
+        log.warning("left isrs after possible data loss", partitions=len(renounced))
+    return not unreadable
+
+
+async def _lives(coordination: Coordination, topics: Sequence[str]) -> dict[str, list[Operation]]:
+    """Topic → the check that it is still this one, by the znode named by its id. One that another tool made, and no
+    controller of ours has seen yet, has none."""
+    below = await coordination.children_many([f"{TOPICS_PATH}/{topic}" for topic in topics])
+    return {
+        topic: [
+            Check(f"{TOPICS_PATH}/{topic}/{child}", MATCH_ANY_VERSION)
+            for child in children or ()
+            if child != "partitions"
+        ]
+        for topic, children in zip(topics, below, strict=True)
+    }
+
+
+def renounced_state(path: str, znode: Znode, broker_id: int) -> PartitionStateZnode | None:
+    """The state without the claim of this broker; None where it has none. InvalidZnode."""
+    state = PartitionStateZnode.decode(path, znode.data)
+    elr = [member for member in state.elr if member != broker_id]
+    if broker_id not in state.isr:
+        return msgspec.structs.replace(state, elr=elr) if elr != state.elr else None
+    others = [member for member in state.isr if member != broker_id]
+    if not others and broker_id in state.lossy and state.leader != broker_id:
+        return None
+    leads = state.leader == broker_id
+    return msgspec.structs.replace(
+        state,
+        leader=NO_BROKER if leads else state.leader,
+        leader_epoch=state.leader_epoch + 1,
+        isr=others or state.isr,
+        elr=elr,
+        lossy=[*(member for member in state.lossy if member != broker_id), *(() if others else (broker_id,))],
+        last_known_leader=broker_id if leads else state.last_known_leader,
+    )

@@ -1,0 +1,131 @@
+"""Who has everything that is committed, and who may have lost it: what a controller makes of that (safety.md 22)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol import znodes
+from strandline.protocol.messages import LeaderAndIsrRequest
+from strandline.protocol.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+# --- eligible replicas ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_another_kind", [False, True])
+async def test_eligible_replicas_are_believed_unless_another_kind_of_controller_was_in_charge(
+    autojump_clock: MockClock, cluster: Any, by_another_kind: bool
+) -> None:
+    """A real Kafka leaves the list where it changes nothing else, while its leaders go on committing."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]], min_insync_replicas="2")
+    cluster.kill(3)
+    await cluster.settle()
+    assert (await cluster.state("t")).elr == [3]
+    cluster.kill(1)
+    if by_another_kind:
+        epoch = await cluster.admin.get(znodes.CONTROLLER_EPOCH_PATH)
+        later = znodes.ControllerEpochZnode(controller.epoch + 1)
+        await cluster.admin.set(znodes.CONTROLLER_EPOCH_PATH, later.encode(), epoch.stat.version)
+    await cluster.controller_on(2)
+    await cluster.settle()
+    state = await cluster.state("t")
+    assert (state.leader, state.isr, state.elr) == (2, [2], [] if by_another_kind else [3])
+    assert list(cluster.brokers[2].roles[TP].eligible_leader_replicas) == state.elr
+
+
+# --- every in-sync replica may have lost data ----------------------------------------------------------------------
+
+
+async def lose_power(cluster: Any, **config: Any) -> Any:
+    """Broker 2, the last in-sync replica of t-0 = [2, 3], comes back with a log that may lack its end."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1, **config)
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.leader_writes_isr("t", 0, [2])
+    await cluster.settle()
+    cluster.brokers[2].log_ends[TP] = (0, 10)
+    cluster.brokers[3].log_ends[TP] = (0, 15)
+    return controller
+
+
+@pytest.mark.parametrize("bounced", [False, True])
+async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_data(
+    autojump_clock: MockClock, cluster: Any, bounced: bool
+) -> None:
+    controller = await lose_power(cluster)
+    if bounced:
+        cluster.zookeeper.lag(cluster.brokers[1].coordination)
+    cluster.kill(2)
+    if not bounced:
+        await cluster.settle()
+    await cluster.brokers[2].start(lossy=True)
+    if bounced:
+        cluster.zookeeper.catch_up(cluster.brokers[1].coordination)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    await cluster.settle()
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (3, [3])
+    assert cluster.brokers[2].roles[TP].leader == 3
+    assert controller.term.context.states[TP].lossy == ()
+    assert controller.term.unclean_elections == 1
+    # At no moment was the suspect told to lead.
+    leaders = {
+        role.leader
+        for request in cluster.brokers[2].told(LeaderAndIsrRequest)
+        if request.broker_epoch == cluster.brokers[2].epoch
+        for topic in request.topic_states
+        for role in topic.partition_states
+    }
+    assert 2 not in leaders
+
+
+async def test_recovery_works_across_a_fail_over_as_well(autojump_clock: MockClock, cluster: Any) -> None:
+    await lose_power(cluster)
+    cluster.kill(1)
+    cluster.kill(2)
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.controller_on(3)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    assert (await cluster.state("t")).leader == 3
+
+
+async def test_recovery_waits_for_the_answer_of_every_live_replica(autojump_clock: MockClock, cluster: Any) -> None:
+    await lose_power(cluster)
+    cluster.kill(2)
+    await cluster.settle()
+    longest, cluster.brokers[3].gate = cluster.brokers[3], trio.Event()
+    await cluster.brokers[2].start(lossy=True)
+    await trio.sleep(15)
+    assert (await cluster.state("t")).leader == -1
+    longest.gate.set()
+    await cluster.until(lambda: TP in cluster.brokers[2].roles and cluster.brokers[2].roles[TP].leader == 3)
+
+
+async def test_with_strategy_none_the_partition_stays_offline(autojump_clock: MockClock, cluster: Any) -> None:
+    controller = await lose_power(cluster, unclean_recovery_strategy="none")
+    cluster.kill(2)
+    await cluster.settle()
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == -1
+    assert controller.offline_partitions_count == 1
+    assert cluster.brokers[1].metadata[TP].leader == -1
+
+
+async def test_who_led_last_leads_when_nobody_has_a_log_any_more(autojump_clock: MockClock, cluster: Any) -> None:
+    await lose_power(cluster)
+    cluster.brokers[2].log_ends.clear()
+    cluster.brokers[3].log_ends.clear()
+    cluster.kill(2)
+    await cluster.brokers[2].start(lossy=True)
+    await cluster.until(lambda: TP in cluster.brokers[2].roles)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == 2
