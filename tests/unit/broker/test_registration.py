@@ -200,7 +200,7 @@ async def test_it_is_told_once_who_is_waited_for_and_no_longer_than_a_session_ma
         trio.fail_after(SESSIONS_AWAITED * 6 + 1),
         pytest.raises(BrokerIdTaken, match="host:7777, and has been for 9 s"),
     ):
-        await registration.prepare(UUID(int=7), may_have_lost_data=True)
+        await registration.prepare(UUID(int=7), says(True))
     [line] = capture.entries
     assert (line["registered_at"], line["at_most_s"]) == ("host:7777", 9)
 
