@@ -9,7 +9,7 @@ MINUTES ?=
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster demo up status down bench bench-background compat docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster demo up status down bench bench-background bench-failover compat docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -60,6 +60,9 @@ bench: setup ## measure the write and read path against the ceiling
 
 bench-background: setup ## latency at 20 MB/s with and without background work, of one broker (BENCH="--brokers 3": of three)
 	$(PYTHON) tests/benchmarks/background.py $(BENCH)
+
+bench-failover: setup ## how long acks stay away after a SIGKILL, with 1000 partitions beside (BENCH="--runs 3": fewer)
+	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
 
 compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)
 	@scripts/maven

@@ -36,6 +36,10 @@ from strandline.storage.errors import LogStorageError, OutOfDescriptors, StrayLo
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
 
+DETAILED_CHANGES = 200
+"""Above so many partitions in a request the state-change log gets each at debug level, and their number in one line:
+to write a line takes twice as long as to change a role, and the last partition waits for all of them."""
+
 
 class RoleChanges:
     """Applies the controller's orders to the partitions of a replica manager."""
@@ -79,8 +83,9 @@ class RoleChanges:
         outcome = ErrorCode.NONE
         states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
         hosted = len(self._replicas.partitions)
+        is_detailed = len(states) <= DETAILED_CHANGES
         for count, (topic, state) in enumerate(states, 1):
-            code, partition = self._apply(topic, state, topic_configs)
+            code, partition = self._apply(topic, state, topic_configs, is_detailed)
             errors.append(PartitionError(topic.topic_name, state.partition_index, code))
             if partition is not None:
                 touched.append(partition)
@@ -92,6 +97,9 @@ class RoleChanges:
                     break
         # 3, also for what was applied before a newer controller spoke: the same epochs will not be applied again
         self._followers.update(touched)
+        if not is_detailed:
+            leaders = sum(partition.leadership is not None for partition in touched)
+            self._state_change_log.info("roles changed", leaders=leaders, followers=len(touched) - leaders)
         self._replicas.end_of_burst()
         self._replicas.flush_responses()
         return LeaderAndIsrResponse(outcome, errors)
@@ -101,6 +109,7 @@ class RoleChanges:
         topic: LeaderAndIsrTopicState,
         state: LeaderAndIsrPartitionState,
         topic_configs: Callable[[str], TopicConfig],
+        is_detailed: bool,
     ) -> tuple[ErrorCode, Partition | None]:
         """One partition of a LeaderAndIsr request: (error, the partition if its role changed)."""
         topic_partition = TopicPartition(topic.topic_name, state.partition_index)
@@ -148,7 +157,7 @@ class RoleChanges:
                 self._replicas.partition_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR, None
         self._replicas.wake(partition)
-        self._state_change_log.info(
+        (self._state_change_log.info if is_detailed else self._state_change_log.debug)(
             "became leader" if state.leader == self._replicas.broker_id else "became follower",
             partition=str(topic_partition),
             leader=state.leader,

@@ -34,8 +34,8 @@ admin.enableServer=false
 # How it is told from another server on its port.
 4lw.commands.whitelist=conf,srvr
 maxClientCnxns=0
-# Expiry is decided in steps of a tick: a small one expires a dead broker's session soon after its time.
-tickTime=1000
+# Sessions end in steps of a tick, each up to one late: a small one adds little to the time a dead broker is waited for.
+tickTime=100
 maxSessionTimeout=60000
 autopurge.snapRetainCount=3
 autopurge.purgeInterval=1

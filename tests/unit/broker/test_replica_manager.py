@@ -118,6 +118,18 @@ async def test_who_is_to_lead_waits_for_no_disk(site: ReplicaSite, autojump_cloc
     assert site.partition(T0).log.epochs.entries == ((6, 0),)
 
 
+async def test_of_many_role_changes_one_line_tells_and_the_details_are_for_debugging(
+    site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr("strandline.broker.role_changes.DETAILED_CHANGES", 1)
+    await site.order(site.state(T0), site.state(T1, leader=2))
+    told = {entry["event"]: entry for entry in site.events.entries}
+    assert (told["roles changed"]["leaders"], told["roles changed"]["followers"]) == (1, 1)
+    assert {told[event]["log_level"] for event in ("became leader", "became follower")} == {"debug"}
+    await site.order(site.state(T0, epoch=1))
+    assert site.events.entries[-1]["log_level"] == "info" and site.events.entries[-1]["event"] == "became leader"
+
+
 async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(
     site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
