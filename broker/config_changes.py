@@ -25,8 +25,14 @@ from strandline.broker.topic_configs import TopicConfigs
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, InvalidZnode
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.config_dynamic import while_running
-from strandline.runtime.coordination import ConnectionLost, Coordination, NoNode, SessionExpired, WatchEvent
-from strandline.runtime.logging import RateLimited
+from strandline.runtime.coordination import (
+    ConnectionLost,
+    Coordination,
+    NoNode,
+    SessionExpired,
+    SessionState,
+    WatchEvent,
+)
 
 T = TypeVar("T")
 
@@ -48,7 +54,6 @@ class ConfigChanges:
         self._dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
-        self._limited = RateLimited(log, interval_s=10.0)
         self._seen = -1
         """Number of the last announcement that was looked at."""
         self._session_id = 0
@@ -169,12 +174,14 @@ class ConfigChanges:
             self._log.warning("configurations of this kind are not served", kind=kind, names=list(names)[:10])
 
     async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Whether ZooKeeper is away, others tell."""
         while True:
             try:
                 return await step()
-            except (ConnectionLost, SessionExpired) as error:
-                self._limited.warning("delayed", "reading configurations is delayed", error=str(error))
+            except (ConnectionLost, SessionExpired):
                 await trio.sleep(RETRY_DELAY_S)
+                while self._coordination.state is not SessionState.CONNECTED:
+                    await trio.sleep(RETRY_DELAY_S)
 
 
 def _number(name: str) -> int:

@@ -132,20 +132,21 @@ async def test_a_compacted_topic_is_compacted_and_nothing_else_as_far_as_it_is_u
 
 
 @pytest.mark.parametrize(
-    ("config", "leads"),
+    ("data", "leads"),
     [
-        ({"unclean.leader.election.enable": "perhaps"}, False),
-        ({"compression.zstd.level": "3"}, True),
-        ({"unclean.leader.election.enable": "true", "segment.bytes": "many"}, True),
+        (overrides({"unclean.leader.election.enable": "perhaps"}), False),
+        (b"junk", False),
+        (overrides({"compression.zstd.level": "3"}), True),
+        (overrides({"unclean.leader.election.enable": "true", "segment.bytes": "many"}), True),
     ],
-    ids=["unusable", "unknown beside the default", "another key unusable"],
+    ids=["unusable", "unreadable", "unknown beside the default", "another key unusable"],
 )
 async def test_nobody_is_elected_uncleanly_by_a_word_that_is_not_understood(
-    config: dict[str, str], leads: bool, autojump_clock: MockClock
+    data: bytes, leads: bool, autojump_clock: MockClock
 ) -> None:
     properties = {"unclean.leader.election.enable": "true"}
     async with cluster_with_topic([2, 3], min_insync_replicas=1, properties=properties) as (cluster, producer, ledger):
-        put_topic_config(cluster, overrides(config))
+        put_topic_config(cluster, data)
         cluster.crash(3)
         cluster.expire_session(3)
         await cluster.until(lambda: cluster.isr(T0) == [2], "2 is alone")
