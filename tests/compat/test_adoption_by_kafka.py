@@ -6,11 +6,17 @@ our indexes, so that it builds its own, which have to equal ours.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from real_kafka import Site, numbered
-from written import LEADER_EPOCH, Written, install
+from written import LEADER_EPOCH, Written, install, topic_id_of
 
 from strandline.protocol.records import decode_records
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
+from strandline.storage.segment_manifest import encode_marker
+from strandline.testkit.storage_site import SmallLogConfig, StorageSite, wave
 
 
 def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:
@@ -56,6 +62,36 @@ def test_kafka_takes_our_indexes_as_they_are(new_site, written: Written) -> None
     site.kafka.stop()
     assert not site.kafka.complaints()
     assert site.files(".index", ".timeindex") == ours
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_kafka_goes_on_with_small_indexes_of_logs_that_many_batches_came_to_at_once(
+    new_site, tmp_path: Path, clean: bool
+) -> None:
+    """Each batch is worth an entry, and a few entries fill an index. With `clean` Kafka takes our indexes as they are,
+    otherwise it writes them anew, which has to fit."""
+    config = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=1, segment_index_bytes=64)
+    storage = StorageSite(disk=PosixDisk(), config=config, dirs=(str(tmp_path / "ours"),))  # type: ignore[arg-type]
+    (tmp_path / "ours").mkdir()
+    manager = storage.start()
+    log = manager.create(TopicPartition("t", 0), topic_id_of("t"))
+    for _ in range(3):  # each begins in a segment that is not full
+        log.append_as_leader(wave(97), 0)
+    manager.close(clean=True)
+    batches = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("ours/t-0/*.log")))
+
+    site: Site = new_site()
+    overrides = {"segment_index_bytes": "64", "index_interval_bytes": "1", "segment_bytes": "20000"}
+    install(site, tmp_path / "ours", "t", **overrides)
+    if clean:
+        (site.data / ".kafka_cleanshutdown").write_bytes(encode_marker(None))
+    site.kafka.start()
+    assert site.kafka.raw("t") == batches
+    site.kafka.produce("t", numbered(100))
+    assert site.kafka.raw("t").startswith(batches)
+    site.kafka.stop()
+    assert not site.kafka.complaints()
+    assert max(len(index) for index in site.files(".index").values()) <= 64
 
 
 @pytest.mark.parametrize("version", ["2.8", "3.9"])
