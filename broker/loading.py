@@ -17,7 +17,6 @@ from strandline.runtime.environment import ComputingFailed, Environment
 from strandline.storage.loading import (
     DirectoryLoading,
     LoadProgress,
-    LogLoading,
     finish,
     scan_groups,
 )
@@ -110,16 +109,16 @@ class _Loader:
         while chunk := await blocking.run(self._directory.take):
             if any(loading.tasks for loading in chunk):
                 try:
-                    await blocking.run(finish, chunk, await self._scan(chunk))
+                    while groups := scan_groups(chunk):
+                        await blocking.run(finish, chunk, await self._scan(groups))
                 except* OSError as errors:  # of the disk: then the directory is offline, whichever of its logs it was
                     for loading in chunk:
                         loading.give_up(_first(errors))
             self._logs.adopt(chunk)
             self._progress.logs_loaded += len(chunk)
 
-    async def _scan(self, chunk: Sequence[LogLoading]) -> list[list[Any]]:
-        """What was found in the segments that these logs want checked, in order."""
-        groups = scan_groups(chunk)
+    async def _scan(self, groups: Sequence[Sequence[ScanTask]]) -> list[list[Any]]:
+        """What was found in these segments, in order."""
         results: list[list[list[Any]]] = [[] for _ in groups]
         scan_bytes = sum(task.size_bytes for group in groups for task in group)
         in_worker = scan_bytes > self._inline_bytes

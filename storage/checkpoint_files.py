@@ -47,7 +47,7 @@ class CheckpointFiles:
         is_changed = False
         for name in NAMES:
             path = f"{self._path}/{name}"
-            found = self._written[name] = self._checksum(path)
+            found = self._written[name] = checksum(self._disk, path)
             if expected is None or name not in expected or found == expected[name]:
                 continue
             report("checkpoint-not-as-written", path=path, is_missing=found is None)
@@ -70,10 +70,12 @@ class CheckpointFiles:
                 self.write(name, offsets)
         return {name: self._written.get(name) for name in contents}
 
-    def _checksum(self, path: str) -> int | None:
-        try:
-            return int(crc32c.crc32c(read_file(self._disk, path)))
-        except FileNotFoundError:
-            return None
-        except ValueError:  # absurdly large
-            return _UNREADABLE
+
+def checksum(disk: Disk, path: str) -> int | None:
+    """CRC-32C of a file; None where there is none. OSError from the disk."""
+    try:
+        return int(crc32c.crc32c(read_file(disk, path)))
+    except FileNotFoundError:
+        return None
+    except ValueError:  # absurdly large
+        return _UNREADABLE

@@ -129,7 +129,7 @@ def _dump_offsets(disk: Disk, path: str) -> Iterator[DumpEntry]:
 def _dump_manifest(disk: Disk, path: str) -> Iterator[DumpEntry]:
     def read(report: Report) -> Iterator[DumpEntry]:
         crc = crc32c.crc32c(read_file(disk, path, MAX_BYTES_READ))  # whether the marker vouches for it does not matter
-        for tp, listed in read_manifest(disk, path, crc, report).items():
+        for tp, listed in (read_manifest(disk, path, crc, report) or {}).items():
             sizes = ", ".join(f"{base} ({size} bytes)" for base, size in listed.segments)
             fields = {
                 "topic": tp.topic,

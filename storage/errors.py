@@ -81,6 +81,19 @@ class TransactionalLog(LogStorageError):
         self.log = log
 
 
+class OldFormat(LogStorageError):
+    """The log holds messages of format 0 or 1, which are not read."""
+
+    def __init__(self, log: str, offset: int, magic: int) -> None:
+        Exception.__init__(
+            self,
+            f"{log} has a message of format {magic} at offset {offset}, and formats before 2 are not served; "
+            "copy the topic to another one with the Kafka that this folder comes from, or move the folder out of "
+            "log.dirs; nothing in it was changed",
+        )
+        self.log = log
+
+
 class ProducerRefused(StorageError):
     """A batch whose producer epoch or sequence does not continue what its producer has in the log. `code` is what the
     producer is told."""

@@ -3,7 +3,7 @@
     begin_load ──> DirectoryLoading, one per log directory
                      take ──> a few logs, each as far as it gets without checking whole segments   blocking, any thread
                      scan_groups ──> what is to be checked, in portions for worker processes        `scan.scan_segments`
-                     finish ──> the same logs, loaded or failed                                     blocking, any thread
+                     finish ──> the same logs, loaded or failed; or once more from scan_groups on   blocking, any thread
     adopt ──> each of them: the log manager has it now                                              one after another
     end_load
 
@@ -153,7 +153,7 @@ def scan_groups(chunk: Iterable[LogLoading]) -> list[list[ScanTask]]:
 
 
 def finish(chunk: Iterable[LogLoading], results: Iterable[Sequence[Any]]) -> None:
-    """Load the rest. results: of `scan_groups`, one after another. Blocking."""
+    """Go on with each until it is loaded, or wants more checked. results: of `scan_groups`, in order. Blocking."""
     found: Iterator[ScannedSegment] = (ScannedSegment(*result) for result in results)
     for loading in chunk:
         if loading.tasks:
@@ -181,7 +181,8 @@ def load_inline(logs: LogManager) -> None:
         while chunk := directory.take():
             disk = chunk[0].context.disk
             try:
-                finish(chunk, [result for group in scan_groups(chunk) for result in scan_segments(disk, group)])
+                while groups := scan_groups(chunk):
+                    finish(chunk, [result for group in groups for result in scan_segments(disk, group)])
             except OSError as error:
                 for loading in chunk:
                     loading.give_up(error)

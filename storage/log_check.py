@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.runtime.disk import Disk, read_file
 from strandline.runtime.environment import WallClock
+from strandline.storage.checkpoints import no_report
 from strandline.storage.context import LogConfig
 from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import LogDirLocked, StorageError
 from strandline.storage.loading import finish, scan_groups
 from strandline.storage.log import Log
-from strandline.storage.log_directory import CLEAN_MARKER, META_PROPERTIES
+from strandline.storage.log_directory import META_PROPERTIES
 from strandline.storage.log_manager import LogManager
+from strandline.storage.orderly_stops import read_last_stop
 from strandline.storage.overlay_disk import OverlayDisk
 from strandline.storage.properties import parse_properties
 from strandline.storage.removal import partition_of_folder
@@ -43,6 +45,7 @@ _SEVERITIES = {
     "log-truncated": REPAIR,
     "log-segment-dropped": REPAIR,
     "log-dir-unknown-folder": NOTE,
+    "log-dir-used-by-another": NOTE,
     "log-unknown-file": NOTE,
 }
 _FETCHED_AGAIN = "; the broker would leave the ISRs and fetch again what is lacking"
@@ -78,6 +81,7 @@ _TEXTS = {
     "checkpoint-unreadable": "would be taken as empty: {why}",
     "log-unknown-file": "not a file of a log: would be left alone",
     "log-dir-unknown-folder": "not a log: would be left alone",
+    "log-dir-used-by-another": "another program used it after the broker had stopped: every header would be looked at",
 }
 
 
@@ -161,7 +165,7 @@ def check_directories(
             what = "there is no meta.properties: a start would take the folder for a new one, whose data may be lost"
             severity = LOSE if _has_logs(disk, path) else NOTE
             collector.findings.append(Finding(severity, path, what, "new-folder"))
-        elif not disk.exists(f"{path}/{CLEAN_MARKER}"):
+        elif not read_last_stop(disk, path, no_report).was_clean:
             note = "the broker was not stopped in order: what lies behind the recovery points would be checked"
             collector.findings.append(Finding(NOTE, path, note, "unclean-stop"))
     progress = CheckProgress()
@@ -202,12 +206,13 @@ def _load(
     progress.logs_total = sum(directory.total for directory in directories)
     for directory in directories:
         while chunk := directory.take():
-            results: list[list[Any]] = []
-            for group in scan_groups(chunk):
-                results += scan_segments(disk, group)
-                progress.bytes_checked += sum(task.size_bytes for task in group)
-                on_progress(progress)
-            finish(chunk, results)
+            while groups := scan_groups(chunk):
+                results: list[list[Any]] = []
+                for group in groups:
+                    results += scan_segments(disk, group)
+                    progress.bytes_checked += sum(task.size_bytes for task in group)
+                    on_progress(progress)
+                finish(chunk, results)
             manager.adopt(chunk)
             progress.logs_loaded += len(chunk)
             on_progress(progress)

@@ -3,7 +3,8 @@
 ```
 <log dir>/.lock                              held while a broker uses the folder
           meta.properties                    whose folder this is, and in which boot of the machine it was last used
-          .kafka_cleanshutdown               present between an orderly stop and the next start (`segment_manifest`)
+          .kafka_cleanshutdown, .strandline_cleanshutdown    what an orderly stop leaves for a Kafka and for us: present
+                                             until the next start (`orderly_stops`)
           .strandline_segments               which segments there were at our orderly stop (`segment_manifest`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint,
           cleaner-offset-checkpoint          see `checkpoints`; put aside as `.damaged` where they were changed while no
@@ -13,19 +14,20 @@
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id`, `strandline.adopted`, `strandline.suspect.directories` and
-`strandline.incarnation` (in which start of the broker it was last used); Kafka keeps keys that it does not know, and so
-do we.
+(22 characters), and our own `strandline.boot.id`, `strandline.adopted`, `strandline.refused`,
+`strandline.suspect.directories` and `strandline.incarnation` (in which start of the broker it was last used). Kafka
+leaves the file as it is unless one of its own keys changes; then ours go. We keep what we do not know.
 
-Rules: the marker is removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
+Rules: the markers are removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
 to date only when nothing may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a
 kill in between must not hide it, and neither must a stop, which is none in order then. A directory that knows of fewer
 starts of the broker than ZooKeeper is an old backup, or was away: what it got in the lives that it missed is lost,
 however orderly it was left.
 
-Kafka may have had the folder before us, or between two lives of ours: then its clean marker is not ours. From then on
-until every log was loaded the folder is foreign (`strandline.adopted` is missing): no list of ours is believed, and
-each log is looked through for transactions.
+Kafka may have had the folder before us, or between two lives of ours: the markers tell (`orderly_stops`), and its hand
+shows in a log (`unserved`). From then on until it was looked through, a log is foreign: what this broker does not serve
+may be anywhere in it. `strandline.adopted` is missing until every log was looked through or refused; those that were
+refused then stay foreign, by name (`strandline.refused`). A log in the list of our orderly stop was served by us.
 
 A directory whose page cache became *suspect* (`directory_health`) gets a boot id of dashes, written in place: that
 needs no space and no new name. Where even that fails, the other directories name it. The next start then counts as one
@@ -35,7 +37,7 @@ that may have lost data, and writes everything above the recovery points again b
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
@@ -46,7 +48,6 @@ from strandline.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    TEMPORARY_SUFFIX,
     Report,
     read_bounds,
     read_offsets,
@@ -54,28 +55,28 @@ from strandline.storage.checkpoints import (
 )
 from strandline.storage.directory_health import DirectoryHealth
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
+from strandline.storage.orderly_stops import (
+    LastStop,
+    leave_markers,
+    read_last_stop,
+    take_markers,
+    unvouched_folders,
+)
 from strandline.storage.properties import dash_out, parse_properties
 from strandline.storage.recovery import KnownState
-from strandline.storage.removal import DELETE_SUFFIX, partition_of_folder
-from strandline.storage.segment_manifest import (
-    MANIFEST,
-    ListedLog,
-    OrderlyStop,
-    encode_marker,
-    list_logs,
-    read_manifest,
-    read_marker,
-    write_manifest,
-)
+from strandline.storage.removal import is_doomed_folder, is_temporary, partition_of_folder
+from strandline.storage.segment_manifest import MANIFEST, encode_marker, list_logs, write_manifest
 
 if TYPE_CHECKING:
     from strandline.storage.log import Log
 
 LOCK = ".lock"
-CLEAN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
 ADOPTED_KEY = "strandline.adopted"
+REFUSED_KEY = "strandline.refused"
+MAX_REFUSED_BYTES = 2**18
+"""Of their names; more of them, and the whole directory stays foreign."""
 SUSPECTS_KEY = "strandline.suspect.directories"
 INCARNATION_KEY = "strandline.incarnation"
 
@@ -86,8 +87,8 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str, broker_id: int, report: Report) -> None:
         self.path = path
         self.health = DirectoryHealth(path, report)
-        self.was_clean = False
-        """Whether the stop before this start was an orderly one."""
+        self.last_stop = LastStop()
+        """The one before this start."""
         self.may_have_lost_data = False
         self.was_suspect = False
         """An earlier life could not make durable what it had written."""
@@ -104,11 +105,9 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
-        self.listed: dict[TopicPartition, ListedLog] = {}
-        """The logs at the orderly stop before this start; empty after any other."""
         self._files = CheckpointFiles(disk, path)
-        self._marker: bytes | None = None
-        """What the marker is to say."""
+        self._marker, self._is_for_all = b"", False
+        """At the stop: what the markers say, and whether a Kafka may be told."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
         self._is_lossy_next = False
@@ -137,17 +136,14 @@ class LogDirectory:
             raise LogDirUnusable(self.path, error) from error
         try:
             self._remove_temporaries()
-            stop = self._read_identity(new_directory_id)
-            self._files.open(stop.checkpoints if stop is not None else None, self._report)
-            self._take_marker()
+            self._read_identity(new_directory_id)
+            self._files.open(self.last_stop.checkpoints, self._report)
+            take_markers(self._disk, self.path)
             self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
             self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
             self.high_watermarks, marks_whole = read_bounds(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
             self.bounds_known = points_whole and marks_whole
             self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
-            if stop is not None:
-                path = f"{self.path}/{MANIFEST}"
-                self.listed = read_manifest(self._disk, path, stop.segments_crc, self._report)
         except OSError as error:
             self.unlock()
             raise LogDirUnusable(self.path, error) from error
@@ -164,19 +160,18 @@ class LogDirectory:
 
     def _remove_temporaries(self) -> None:
         for name in self._disk.listdir(self.path):
-            if name.endswith(TEMPORARY_SUFFIX) and not self._disk.is_dir(f"{self.path}/{name}"):
+            if is_temporary(name) and not self._disk.is_dir(f"{self.path}/{name}"):
                 self._disk.unlink(f"{self.path}/{name}")
 
-    def _read_identity(self, new_directory_id: str) -> OrderlyStop | None:
-        """Returns what our marker vouches for, where there is one."""
+    def _read_identity(self, new_directory_id: str) -> None:
+        """Whose folder it is, and how it was left."""
         path = f"{self.path}/{META_PROPERTIES}"
         boot_id = self._disk.boot_id()
         if not self._disk.exists(path):
             self._meta = {"version": "0", "broker.id": str(self._broker_id), "directory.id": new_directory_id}
-            self._meta[ADOPTED_KEY] = "1"
             self.may_have_lost_data = True  # an empty or replaced folder: what this broker acknowledged before is gone
             self._write_meta()
-            return None
+            return
         try:
             self._meta = parse_properties(read_file(self._disk, path, max_bytes=2**20).decode())
         except ValueError as error:
@@ -184,12 +179,9 @@ class LogDirectory:
         found = self._meta.get("broker.id", "nothing")
         if found != str(self._broker_id):
             raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
-        self.was_clean = self._disk.exists(f"{self.path}/{CLEAN_MARKER}")
-        stop: OrderlyStop | None = None
-        if self.was_clean:
-            stop = read_marker(self._disk, f"{self.path}/{CLEAN_MARKER}")
-            if stop is None and self._meta.pop(ADOPTED_KEY, None) is not None:
-                self._write_meta()
+        self.last_stop = read_last_stop(self._disk, self.path, self._report)
+        if self.last_stop.was_kafkas and self._meta.pop(ADOPTED_KEY, None) is not None:
+            self._write_meta()
         self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
         self.may_have_lost_data = not self.was_clean and not same_boot
@@ -198,12 +190,11 @@ class LogDirectory:
             if not self.may_have_lost_data:
                 self._meta[BOOT_ID_KEY] = boot_id
             self._write_meta()
-        return stop
 
-    def _take_marker(self) -> None:
-        if self._disk.exists(f"{self.path}/{CLEAN_MARKER}"):  # also where nobody knows whose it is
-            self._disk.unlink(f"{self.path}/{CLEAN_MARKER}")
-            self._disk.fsync_dir(self.path)
+    @property
+    def was_clean(self) -> bool:
+        """Whether the stop before this start was an orderly one."""
+        return self.last_stop.was_clean
 
     def set_cluster_id(self, cluster_id: str) -> None:
         """The cluster that this broker belongs to, once ZooKeeper told it. InconsistentMetaProperties."""
@@ -236,9 +227,13 @@ class LogDirectory:
             self._write_meta()
 
     def note_loaded(self) -> None:
-        """Every log here was loaded, or refused. Blocking."""
-        if ADOPTED_KEY not in self._meta and not self.refused:
-            self._meta[ADOPTED_KEY] = "1"
+        """Every log here was looked through and loaded, or refused. Blocking."""
+        adopted = {key: value for key, value in self._meta.items() if key not in (ADOPTED_KEY, REFUSED_KEY)}
+        refused = ",".join(map(str, sorted(self.refused)))
+        if len(refused) <= MAX_REFUSED_BYTES:
+            adopted |= {ADOPTED_KEY: "1", REFUSED_KEY: refused} if refused else {ADOPTED_KEY: "1"}
+        if adopted != self._meta:
+            self._meta = adopted
             self._write_meta()
 
     def note_loss(self) -> None:
@@ -258,10 +253,11 @@ class LogDirectory:
         self._write_meta()
 
     def known_state(self, tp: TopicPartition) -> KnownState:
-        """What the checkpoints say of a log here."""
-        listed = self.listed.get(tp)
+        """What the checkpoints and the last stop say of a log here."""
+        listed = self.last_stop.listed.get(tp)
+        is_adopted = ADOPTED_KEY in self._meta and str(tp) not in self._meta.get(REFUSED_KEY, "").split(",")
         return KnownState(
-            clean=self.was_clean,
+            clean=self.last_stop.vouches_for(tp),
             may_have_lost_data=self.may_have_lost_data,
             recovery_point=self.recovery_points.get(tp, 0),
             high_watermark=self.high_watermarks.get(tp, 0),
@@ -271,7 +267,7 @@ class LogDirectory:
             epochs_crc=listed.epochs_crc if listed is not None else None,
             bounds_known=self.bounds_known,
             on_loss=self.note_loss,
-            is_foreign=ADOPTED_KEY not in self._meta or tp not in self.recovery_points,
+            is_foreign=listed is None and not (is_adopted and tp in self.recovery_points),
         )
 
     @property
@@ -288,7 +284,7 @@ class LogDirectory:
     def distrust(self) -> None:
         """At a start: another directory names this one."""
         self.was_suspect = self.may_have_lost_data = True
-        self.was_clean = False
+        self.last_stop = LastStop(was_kafkas=self.last_stop.was_kafkas)
 
     def mark_suspect(self) -> None:
         """Note it for the next start: dashes over the boot id. Blocking. OSError from the disk."""
@@ -312,10 +308,9 @@ class LogDirectory:
             path = f"{self.path}/{name}"
             if not self._disk.is_dir(path):
                 continue
-            tp = partition_of_folder(name)
-            if name.endswith(DELETE_SUFFIX):
+            if is_doomed_folder(name):
                 doomed.append(path)
-            elif tp is not None:
+            elif (tp := partition_of_folder(name)) is not None:
                 partitions.append(tp)
             else:  # lost+found, a backup by hand, a stray log: not ours, so left alone
                 self._report("log-dir-unknown-folder", path=path)
@@ -359,16 +354,20 @@ class LogDirectory:
     ) -> dict[TopicPartition, int]:
         return {**{tp: stored[tp] for tp in sorted(self.refused) if tp in stored}, **offsets}
 
-    def write_segments(self, logs: Iterable[Log]) -> None:
-        """What the next start shall find, written just before the marker. Blocking."""
+    def write_segments(self, logs: Sequence[Log]) -> None:
+        """What the next start shall find, written just before the markers. logs: all that were recovered. Blocking."""
         contents = {
             RECOVERY_POINTS: self.recovery_points,
             HIGH_WATERMARKS: self.high_watermarks,
             LOG_START_OFFSETS: self.log_start_offsets,
             COMPACTED_OFFSETS: self.compacted_offsets,
         }
-        crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", list_logs(logs))
-        self._marker = encode_marker(crc, self._files.settle(contents))
+        segments_crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", list_logs(logs))
+        unvouched = unvouched_folders(self._disk, self.path, [log.topic_partition for log in logs])
+        self._is_for_all = not unvouched
+        self._marker = encode_marker(segments_crc, self._files.settle(contents), is_for_all=self._is_for_all)
+        if unvouched:
+            self._report("log-dir-not-vouched-for", path=self.path, folders=unvouched[:3], count=len(unvouched))
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         try:
@@ -378,10 +377,10 @@ class LogDirectory:
             raise
 
     def close(self, clean: bool) -> None:
-        """Leave the marker where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
+        """Leave the markers where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
         try:
-            if clean and not self._is_lossy_next:  # the marker would say that nothing is lost
-                write_atomically(self._disk, f"{self.path}/{CLEAN_MARKER}", self._marker or encode_marker(None))
+            if clean and not self._is_lossy_next:  # the markers would say that nothing is lost
+                leave_markers(self._disk, self.path, self._marker, for_kafka=self._is_for_all)
         finally:
             self.unlock()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def note_missing(directory: LogDirectory, found: Container[TopicPartition], report: Report) -> None:
     """found: the logs of all directories. Blocking. OSError from the disk."""
-    for tp in directory.listed:
+    for tp in directory.last_stop.listed:
         if tp not in found:
             directory.note_loss()
             report("log-missing", log=f"{directory.path}/{tp}")
@@ -44,7 +44,8 @@ def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) ->
     # A log start that was not believed would be, once enough is appended; then it would hide records.
     if any(log.log_start_offset < directory.log_start_offsets.get(log.topic_partition, 0) for log in logs):
         directory.write_log_start_offsets(logs)
-    unproven = [] if directory.bounds_known else [log for log in logs if log.topic_partition not in directory.listed]
+    listed = directory.last_stop.listed
+    unproven = [] if directory.bounds_known else [log for log in logs if log.topic_partition not in listed]
     if unproven:
         report("log-bounds-unknown", path=directory.path, logs=len(unproven))
         directory.note_loss()

@@ -72,12 +72,6 @@ def load_states(
         _note_all(states, _headers(context, segments, segment, position), segments.folder)
 
 
-def check_untransactional(context: StorageContext, segments: SegmentList) -> None:
-    """TransactionalLog where a batch of the log belongs to a transaction. Reads every header: for folders that another
-    program may have written."""
-    _note_all(ProducerStates(), _headers(context, segments, next(iter(segments)), 0), segments.folder)
-
-
 def _note_all(states: ProducerStates, headers: Iterator[BatchHeader], folder: str) -> None:
     note = states.note
     for header in headers:

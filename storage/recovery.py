@@ -1,6 +1,8 @@
 """Loading one log from its folder: after a clean stop by a glance, after a crash by checking what may be torn.
 
 Steps (001, LogManager; the numbers are in the code):
+0. a log that another program may have written is looked through (`foreign`), and refused where it holds what is not
+   served. What is checked batch by batch in step 4 is refused for the same, before anything is cut;
 1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from.
    After an unclean stop what was reserved for a segment is given back (`reserving`);
 2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
@@ -16,10 +18,7 @@ Steps (001, LogManager; the numbers are in the code):
    Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`claims`);
 7. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
    (`stored_epochs`; after a clean stop the latest ones are looked at), or are built anew from all headers;
-8. a folder that another program may have written (`KnownState.is_foreign`) is refused where it holds batches of
-   transactions: they need read_committed. That takes a look at every header, so only such folders are searched.
-   Otherwise the walks below would see one: producers of our own cannot write it;
-9. producer states are loaded (`producer_loading`).
+8. producer states are loaded (`producer_loading`).
 
 What is cut below `protected_below` is kept beside the log as `<name>.damaged`, and this replica has lost data
 (`on_loss`): below recovery point and high watermark, what was durable or committed. After a clean stop that is all
@@ -36,7 +35,7 @@ with what they found. `load_log` does it all where it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,14 +48,15 @@ from strandline.storage.checkpoints import (
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
+from strandline.storage.errors import DamagedLog
+from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.log import Log
-from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.producer_loading import check_untransactional
+from strandline.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.producer_log import LogProducers
 from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.reserving import give_back_leftovers
-from strandline.storage.scan import ScannedSegment, ScanTask, scan_segment, walk_headers
+from strandline.storage.scan import CheckedPrefix, ScannedSegment, ScanTask, check_batches, scan_segments
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
@@ -68,7 +68,11 @@ if TYPE_CHECKING:
     import random
 
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap)?")
-_LEFTOVER = re.compile(r".*(\.deleted|\.cleaned|\.tmp)")
+_LEFTOVER = re.compile(
+    r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)\.(deleted|cleaned)"
+    r"|(leader-epoch-checkpoint|partition\.metadata|[0-9]{20}\.snapshot)(\.[0-9]+)?\.tmp"
+)
+"""Names that we or a Kafka give; what else somebody keeps in the folder stays."""
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
 
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
@@ -96,7 +100,7 @@ class KnownState:
     on_loss: Callable[[], None] = lambda: None
     """Notes durably, from any thread, that something is lost which was durable or committed."""
     is_foreign: bool = False
-    """Another program may have written it: its directory is new to us, or no checkpoint knows the log."""
+    """Another program may have written it (`log_directory`)."""
 
     @property
     def vouched_below(self) -> int:
@@ -119,12 +123,12 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, TransactionalLog: it needs an operator; OSError from the disk."""
+    """The log in `folder`. Blocking. DamagedLog, TransactionalLog, OldFormat: an operator is needed. OSError."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
         while True:
-            tasks = steps.send([scan_segment(context.disk, task) for task in tasks])
+            tasks = steps.send([ScannedSegment(*found) for found in scan_segments(context.disk, tasks)])
     except StopIteration as done:
         log: Log = done.value
         return log
@@ -140,13 +144,17 @@ def load_steps(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> LoadSteps:
-    """As `load_log`, but yields the segments to be checked, at most once, and is sent what `scan_segment` found."""
-    entries = _tidy(context, folder)
+    """As `load_log`, but yields segments to be looked through or checked, at most twice, and is sent what
+    `scan_segments` found."""
+    entries = context.disk.scandir(folder)
+    unread = yield from look_through(context.disk, folder, entries, known)
+    entries = _tidy(context, folder, entries)
     if not known.clean:
         give_back_leftovers(context.disk, folder, entries)
     segments, orphans = _find_segments(context, folder, config, entries)
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
+    refuse_unread(folder, segments[: min(first_unsafe, len(segments) - 1)], unread)
     is_as_listed = known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)
     if not is_as_listed:
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
@@ -155,6 +163,7 @@ def load_steps(
     stored_epochs = read_stored(context, folder, known.epochs_crc)
     if first_unsafe < len(segments):
         scanned = yield _scan_tasks(segments, first_unsafe, known)
+        refuse_unserved(folder, scanned)
         safe = segments[:first_unsafe]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
         _mend_indexes(context, safe, orphans, entries)
@@ -174,8 +183,6 @@ def load_steps(
         is_new = True
     bounds = log_start_offset, log_end_offset
     epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
-    if known.is_foreign:
-        check_untransactional(context, listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))
     producers = LogProducers(context, listed, snapshots)
     if is_new:
@@ -201,9 +208,8 @@ def load_steps(
 # --- 1. leftovers -----------------------------------------------------------------------------------------------------
 
 
-def _tidy(context: StorageContext, folder: str) -> list[FolderEntry]:
+def _tidy(context: StorageContext, folder: str, entries: list[FolderEntry]) -> list[FolderEntry]:
     """What is in the folder once the leftovers are gone."""
-    entries = context.disk.scandir(folder)
     if not any(entry.name.endswith(_LEFTOVER_SUFFIXES) for entry in entries):
         return entries
     _remove_leftovers(context, folder)
@@ -215,24 +221,29 @@ def _remove_leftovers(context: StorageContext, folder: str) -> None:
     names = disk.listdir(folder)
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
     # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
-    unfinished = min((name for name in names if name.endswith(".cleaned")), default="~")[:20]
-    swaps = [name for name in names if name.endswith(".swap") and name[:20] < unfinished]
+    first_unfinished = min((name for name in names if name.endswith(".cleaned")), default="~")[:20]
+    swaps = {name: parts for name in names if (parts := _SEGMENT_FILE.fullmatch(name)) and parts[3]}
+    unfinished = [name for name in swaps if name[:20] >= first_unfinished]
+    ends = {
+        name: _end_offset(context, folder, name, int(parts[1]))
+        for name, parts in swaps.items()
+        if parts[2] == LOG_SUFFIX and name not in unfinished
+    }
     for name in names:
-        if _LEFTOVER.fullmatch(name) or (name.endswith(".swap") and name not in swaps):
+        if _LEFTOVER.fullmatch(name) or name in unfinished:
             disk.unlink(f"{folder}/{name}")
-    _finish_swaps(context, folder, swaps)
+        elif name.endswith(_LEFTOVER_SUFFIXES) and name not in swaps:
+            context.report("log-unknown-file", path=f"{folder}/{name}")
+    _finish_swaps(context, folder, [name for name in swaps if name not in unfinished], ends)
 
 
-def _finish_swaps(context: StorageContext, folder: str, names: list[str]) -> None:
-    """Each `<base>.log.swap` holds what the segments of its offset range become: those go, it takes its place."""
+def _finish_swaps(context: StorageContext, folder: str, names: Iterable[str], ends: Mapping[str, int]) -> None:
+    """Each `<base>.log.swap` holds what the segments of its offset range become: those go, it takes its place. ends: of
+    each the log end offset."""
     disk = context.disk
     for name in names:
-        parts = _SEGMENT_FILE.fullmatch(name)
-        if parts is None:
-            context.report("log-unknown-file", path=f"{folder}/{name}")
-        elif parts[2] == LOG_SUFFIX:
-            base_offset = int(parts[1])
-            end_offset = _end_offset(context, f"{folder}/{name}", base_offset)
+        if name in ends:
+            base_offset, end_offset = int(name[:20]), ends[name]
             for other in disk.listdir(folder):
                 old = _SEGMENT_FILE.fullmatch(other)
                 if old and not old[3] and base_offset <= int(old[1]) < max(end_offset, base_offset + 1):
@@ -244,12 +255,18 @@ def _finish_swaps(context: StorageContext, folder: str, names: list[str]) -> Non
             disk.unlink(f"{folder}/{name}")
 
 
-def _end_offset(context: StorageContext, path: str, base_offset: int) -> int:
-    file = context.disk.open(path, read_only=True)
-    end_offset = base_offset
-    for _, header in walk_headers(file, 0, file.size()):
-        end_offset = header.next_offset
-    return end_offset
+def _end_offset(context: StorageContext, folder: str, name: str, base_offset: int) -> int:
+    """DamagedLog where the file is not sound to its end: what it replaces may be all that there is."""
+    file = context.disk.open(f"{folder}/{name}", read_only=True)
+    try:
+        prefix = CheckedPrefix(0, base_offset, -1, max_offset=base_offset + MAX_RELATIVE_OFFSET)
+        for _ in check_batches(file, file.size(), prefix):
+            pass
+    finally:
+        file.close()
+    if prefix.fault:
+        raise DamagedLog(folder, f"{name} is damaged at byte {prefix.end_position}: {prefix.fault}")
+    return prefix.next_offset
 
 
 # --- 2. segments and their indexes ------------------------------------------------------------------------------------

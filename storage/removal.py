@@ -33,6 +33,10 @@ DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 MAX_NAME_BYTES = 255
 _PARTITION_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
+_DOOMED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}" + DELETE_SUFFIX)
+_TEMPORARY = re.compile(
+    r"(.*-offset-checkpoint|meta\.properties|\.strandline_segments|\.(kafka|strandline)_cleanshutdown)(\.[0-9]+)?\.tmp"
+)
 
 
 @dataclass(slots=True)
@@ -115,6 +119,16 @@ def partition_of_folder(name: str) -> TopicPartition | None:
     except InvalidTopicName:
         return None
     return TopicPartition(parts[1], int(parts[2]))
+
+
+def is_doomed_folder(name: str) -> bool:
+    """Whether a folder was renamed for its removal, by us or a Kafka, and not by somebody who likes the word."""
+    return _DOOMED.fullmatch(name) is not None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a crash, ours or a Kafka's, left this file of a log directory before it got its name."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:

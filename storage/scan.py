@@ -1,7 +1,8 @@
 """Walking over the batches of a .log file: headers only, or with every check that recovery makes.
 
 Both read in chunks and never load a payload that they do not need. `scan_segments` is the job of checking whole
-segments after an unclean stop: it is given paths and returns plain values, so that a worker process can do it.
+segments after an unclean stop, or of looking through their headers for what is not served (`unserved`): it is given
+paths and returns plain values, so that a worker process can do it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from strandline.protocol.record_batch import (
 from strandline.runtime.disk import Disk, File
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
+from strandline.storage.unserved import TRANSACTION, is_intact, is_of_transaction, old_message
 
 _NO_LIMIT = 2**63 - 1
 _HEADER_CHUNK_BYTES = 16 * 2**10
@@ -218,6 +220,8 @@ class ScanTask(NamedTuple):
     """Of its log."""
     vouched_ends: Sequence[int] = ()
     """Log end offsets that the checkpoints tell of: recovery point, high watermark."""
+    headers_only: bool = False
+    """Nothing is checked, only what is not served is looked for."""
 
 
 class ScannedSegment(NamedTuple):
@@ -240,6 +244,8 @@ class ScannedSegment(NamedTuple):
     """Offsets are missing in the sound part: the cleaner was here."""
     is_doubt: bool = False
     """The fault is no more than a doubt: a whole batch at the end, which may be what it says."""
+    unserved: Sequence[int] = ()
+    """(magic, offset) of the first batch that is not served; empty where there is none."""
 
 
 class _SoundPart:
@@ -292,12 +298,16 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
     sound = _SoundPart(task)
     prefix = CheckedPrefix(0, task.base_offset, -1, max_offset=task.base_offset + MAX_RELATIVE_OFFSET)
     held: tuple[int, BatchHeader] | None = None
+    unserved: Sequence[int] = ()
     file = disk.open(task.path, read_only=True)
     try:
         for found in check_batches(file, task.size_bytes, prefix):
             if held is not None:
                 sound.add(*held)
             held = found
+            if not unserved and is_of_transaction(found[1]):
+                unserved = (TRANSACTION, found[1].base_offset)
+        unserved = unserved or _old_format(file, prefix.end_position, task.size_bytes)
     finally:
         file.close()
     fault, doubt = prefix.fault, ""
@@ -319,9 +329,42 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
         sound.last_epoch,
         sound.has_gaps,
         bool(doubt),
+        unserved,
     )
 
 
+def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
+    """Look at the headers of one segment for what is not served, as far as they can be followed: `end_position` is
+    where that ends. OSError from the disk."""
+    unserved: Sequence[int] = ()
+    position = 0
+    file = disk.open(task.path, read_only=True)
+    try:
+        for found, header in walk_headers(file, 0, task.size_bytes):
+            if header.magic != MAGIC:
+                break
+            if is_of_transaction(header):
+                if crc32c.crc32c(read_batch(file, found, header)[CRC_START:]) == header.crc:
+                    unserved = (TRANSACTION, header.base_offset)
+                break
+            position = found + header.size_bytes
+        unserved = unserved or _old_format(file, position, task.size_bytes)
+    finally:
+        file.close()
+    fault = f"no whole batch stands at byte {position}" if position < task.size_bytes else ""
+    return ScannedSegment(position, task.base_offset, fault, b"", b"", [], -1, False, unserved=unserved)
+
+
+def _old_format(file: File, position: int, end: int) -> Sequence[int]:
+    """`ScannedSegment.unserved`, where an intact message of an old format stands at `position`."""
+    message = old_message(file, position, end)
+    return (message.magic, message.offset) if message is not None and is_intact(file, position, message) else ()
+
+
 def scan_segments(disk: Disk, tasks: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """`scan_segment` of each, as a job for a worker process: tasks and results are lists. OSError from the disk."""
-    return [list(scan_segment(disk, ScanTask(*task))) for task in tasks]
+    """`look_through` or `scan_segment` of each, as a job for a worker process: tasks and results are lists. OSError."""
+    return [list((look_through if task.headers_only else scan_segment)(disk, task)) for task in map(_task, tasks)]
+
+
+def _task(values: Sequence[Any]) -> ScanTask:
+    return ScanTask(*values)

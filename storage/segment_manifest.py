@@ -4,11 +4,12 @@ Format of `.strandline_segments`, text: `0` (version), the number of logs, then 
 `topic partition epochs:<checksum> base_offset:size_bytes …`: the CRC-32C of its `leader-epoch-checkpoint`, then its
 segments, oldest first. It is written before the clean-shutdown marker and counts only together with it.
 
-Format of the marker, `.kafka_cleanshutdown`: Kafka's JSON, `{"version":0,"brokerEpoch":-1}`, and in it two fields that
-Kafka ignores: `strandlineSegments`, the CRC-32C of the list, and `strandlineCheckpoints`, that of each of the
-directory's checkpoints by its name, null where there was no such file (`checkpoint_files`). A marker without the first
-was written by Kafka: it had the folder after us, so the list of our own last stop, which may still lie there, is not
-true any more.
+Format of the marker, `.kafka_cleanshutdown` and `.strandline_cleanshutdown` (`orderly_stops`): Kafka's JSON,
+`{"version":0,"brokerEpoch":-1}`, and in it three fields that Kafka ignores: `strandlineSegments`, the CRC-32C of the
+list; `strandlineCheckpoints`, that of each of the directory's checkpoints by its name, null where there was no such
+file (`checkpoint_files`); `strandlineForAll`, whether it speaks for everything in the directory. A marker without the
+first was written by Kafka: it had the folder after us, so the list of our own last stop, which may still lie there, is
+not true any more.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class OrderlyStop(NamedTuple):
     segments_crc: int
     checkpoints: Mapping[str, int | None] | None
     """None where it does not say."""
+    is_for_all: bool = True
+    """It speaks for everything in the directory, and was left for a Kafka, too."""
 
 
 class _Marker(msgspec.Struct):
@@ -54,12 +57,16 @@ class _Marker(msgspec.Struct):
     brokerEpoch: int = -1
     strandlineSegments: int | None = None
     strandlineCheckpoints: dict[str, int | None] | None = None
+    strandlineForAll: bool = True
 
 
-def encode_marker(segments_crc: int | None, checkpoints: Mapping[str, int | None] | None = None) -> bytes:
-    """The content of the clean-shutdown marker; segments_crc: what `write_manifest` returned."""
+def encode_marker(
+    segments_crc: int | None, checkpoints: Mapping[str, int | None] | None = None, *, is_for_all: bool = True
+) -> bytes:
+    """The content of a clean-shutdown marker; segments_crc: what `write_manifest` returned."""
     named = dict(checkpoints) if checkpoints is not None else None
-    return msgspec.json.encode(_Marker(strandlineSegments=segments_crc, strandlineCheckpoints=named))
+    marker = _Marker(strandlineSegments=segments_crc, strandlineCheckpoints=named, strandlineForAll=is_for_all)
+    return msgspec.json.encode(marker)
 
 
 def decode_marker(content: bytes) -> OrderlyStop | None:
@@ -70,15 +77,7 @@ def decode_marker(content: bytes) -> OrderlyStop | None:
         return None
     if marker.strandlineSegments is None:
         return None
-    return OrderlyStop(marker.strandlineSegments, marker.strandlineCheckpoints)
-
-
-def read_marker(disk: Disk, path: str) -> OrderlyStop | None:
-    """The same of the file at `path`. OSError from the disk."""
-    try:
-        return decode_marker(read_file(disk, path))
-    except ValueError:  # absurdly large
-        return None
+    return OrderlyStop(marker.strandlineSegments, marker.strandlineCheckpoints, marker.strandlineForAll)
 
 
 def list_logs(logs: Iterable[Log]) -> dict[TopicPartition, ListedLog]:
@@ -107,8 +106,8 @@ def write_manifest(disk: Disk, path: str, logs: Mapping[TopicPartition, ListedLo
 
 def read_manifest(
     disk: Disk, path: str, segments_crc: int, report: Report = no_report
-) -> dict[TopicPartition, ListedLog]:
-    """What it says; nothing where it is not the one with this checksum: then the logs are looked at more closely."""
+) -> dict[TopicPartition, ListedLog] | None:
+    """What it says; None where it is not the one with this checksum: then the logs are looked at more closely."""
     logs: dict[TopicPartition, ListedLog] = {}
     try:
         found_crc = crc32c.crc32c(read_file(disk, path))
@@ -116,7 +115,7 @@ def read_manifest(
         found_crc = None
     if found_crc != segments_crc:
         report("segment-list-not-usable", path=path)
-        return logs
+        return None
     for line in entry_lines(disk, path, report):
         try:
             topic, partition, *pairs = line.split()

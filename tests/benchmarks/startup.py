@@ -38,8 +38,8 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment
 from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, write_offsets
 from strandline.storage.log import Log
-from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.storage.log_manager import LogManager
+from strandline.storage.orderly_stops import CLEAN_MARKER
 from strandline.storage.segment_manifest import MANIFEST, ListedLog, encode_marker, list_logs, write_manifest
 
 INDEX_INTERVAL = "4096"

@@ -39,6 +39,7 @@ OF_CUTS = "test_cuts.py"
 LOG_HEADS = "test_log_heads.py"
 CONFIGURATIONS = "test_configurations.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
+OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -202,6 +203,34 @@ MUTANTS = [
         "        return room > 1\n",
         "        return True\n",
         (INDEX_BOUNDS, "test_one_wave_"),
+    ),
+    Mutant(
+        "a Kafka is told to recover nothing, whatever lies in the directory",
+        "storage/orderly_stops.py",
+        "    for name in (CLEAN_MARKER, OUR_MARKER) if for_kafka else (OUR_MARKER,):\n",
+        "    for name in (CLEAN_MARKER, OUR_MARKER):\n",
+        (OF_ORDERLY_STOPS, "test_nobody_speaks_to_a_kafka"),
+    ),
+    Mutant(
+        "an orderly stop is believed although a Kafka took its marker",
+        "storage/orderly_stops.py",
+        "    if stop.is_for_all or listed is None",
+        "    if listed is None",
+        (OF_ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
+    ),
+    Mutant(
+        "a Kafka that was killed is not noticed by its indexes",
+        "storage/foreign.py",
+        " or (known.listed is None and bears_kafkas_hand(disk, folder, entries))\n",
+        "\n",
+        (OF_ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
+    ),
+    Mutant(
+        "messages of old formats are damage",
+        "storage/scan.py",
+        "    message = old_message(file, position, end)\n",
+        "    message = None\n",
+        ("../unit/storage/test_unserved.py", "test_where_no_kafka_was_noticed"),
     ),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from strandline.storage.log_check import check_directories
-from strandline.storage.log_directory import CLEAN_MARKER
+from strandline.storage.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.inspection import read_all
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered

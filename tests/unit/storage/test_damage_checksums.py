@@ -25,9 +25,9 @@ from strandline.storage.checkpoints import (
 )
 from strandline.storage.head import raise_log_start
 from strandline.storage.log_check import Finding, check_directories
-from strandline.storage.log_directory import CLEAN_MARKER
 from strandline.storage.log_manager import LogManager
-from strandline.storage.segment_manifest import MANIFEST, encode_marker, read_marker
+from strandline.storage.orderly_stops import CLEAN_MARKER
+from strandline.storage.segment_manifest import MANIFEST, decode_marker, encode_marker
 from strandline.testkit.cleaning import clean
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from strandline.testkit.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
@@ -265,7 +265,7 @@ def test_while_a_marker_stands_no_checkpoint_is_another_than_it_says() -> None:
         marker = f"{site.root}/{CLEAN_MARKER}"
         if site.disk.exists(marker):
             site.disk.on_operation = None
-            stop = read_marker(site.disk, marker)
+            stop = decode_marker(site.disk.read(marker))
             assert stop is not None and stop.checkpoints is not None and set(stop.checkpoints) == {*OFFSET_FILES}
             twin = again(site)
             twin.disk.kill()

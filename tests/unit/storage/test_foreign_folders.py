@@ -63,10 +63,10 @@ def remove_oldest_segment(site: StorageSite) -> int:
 
 def test_our_marker_is_one_that_kafka_reads(site: StorageSite) -> None:
     marker = json.loads(site.disk.read(MARKER))
-    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 4
+    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 5
     checkpoints = {"one": 4_100_000_000, "none": None}
-    assert decode_marker(encode_marker(4_000_000_000, checkpoints)) == (4_000_000_000, checkpoints)
-    assert decode_marker(encode_marker(17)) == (17, None)
+    assert decode_marker(encode_marker(4_000_000_000, checkpoints)) == (4_000_000_000, checkpoints, True)
+    assert decode_marker(encode_marker(17, is_for_all=False)) == (17, None, False)
 
 
 @pytest.mark.parametrize(

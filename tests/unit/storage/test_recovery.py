@@ -262,11 +262,18 @@ def test_leftovers_of_deletions_and_compactions_are_resolved(site: StorageSite) 
     fill(log, 40)
     expected = raw(log)
     base = [segment.base_offset for segment in log.segments][1]
-    for name in (f"{5:020d}.log.deleted", f"{base:020d}.log.cleaned", f"{base:020d}.log.swap", "x.3.tmp"):
+    leftovers = [f"{5:020d}.log.deleted", f"{base:020d}.log.cleaned", f"{base:020d}.log.swap"]
+    leftovers += ["leader-epoch-checkpoint.3.tmp", "partition.metadata.tmp", f"{base:020d}.snapshot.0.tmp"]
+    somebodys = ["x.3.tmp", "notes.deleted", "all.log.cleaned", "x.swap"]
+    for name in leftovers + somebodys:
         site.disk.write(f"{FOLDER}/{name}", b"anything")
     log = site.reload()
     assert raw(log) == expected
-    assert not [name for name in site.disk.listdir(FOLDER) if name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))]
+    names = site.disk.listdir(FOLDER)
+    assert not {*leftovers} & {*names} and {*somebodys} <= {*names}
+    assert [fields["path"] for fields in site.reports.of("log-unknown-file")] == [
+        f"{FOLDER}/{name}" for name in sorted(somebodys)
+    ]
 
 
 def test_a_finished_swap_replaces_the_segments_it_was_made_from(site: StorageSite) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from strandline.storage import checkpoints
+from strandline.storage import checkpoints, log_directory
 from strandline.storage.errors import StorageError
 from strandline.storage.flush import FlushPlan
 from strandline.storage.log import Log
-from strandline.storage.log_directory import LogDirectory
 from strandline.storage.log_manager import LogManager
 from strandline.storage.scan import IndexBuilder
 from strandline.storage.segment_list import SegmentList
@@ -60,7 +59,7 @@ def a_cut_that_leaves_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_that_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogDirectory, "_take_marker", lambda self: None)
+    patch.setattr(log_directory, "take_markers", lambda disk, path: None)
 
 
 def a_tail_that_goes_oldest_first(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+"""A log that another program may have written: looked through before anything in its folder is changed.
+
+Every header of every segment is read, also of those that wait for their name (`.swap`). What is not served makes the
+log refused (`unserved`). Where the headers of a segment that the checkpoints vouch for cannot be followed to its end,
+nobody knows what stands behind: refused, too. (The end of the log is recovery's.)
+
+A Kafka that was killed left its hand in each log that it had open: the indexes of the last segment have their full size
+then, with zeros behind the entries. Ours end with an entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from strandline.runtime.disk import Disk, FolderEntry
+from strandline.storage import offset_index, time_index
+from strandline.storage.errors import DamagedLog, OldFormat, TransactionalLog
+from strandline.storage.scan import ScannedSegment, ScanTask
+from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.unserved import TRANSACTION
+
+if TYPE_CHECKING:
+    from strandline.storage.recovery import KnownState
+
+_SEGMENT = re.compile(r"[0-9]{20}\.log(\.swap)?")
+_INDEXES = ((INDEX_SUFFIX, offset_index.ENTRY_BYTES), (TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES))
+
+
+def look_through(
+    disk: Disk, folder: str, entries: Sequence[FolderEntry], known: KnownState
+) -> Generator[list[ScanTask], Sequence[ScannedSegment], dict[str, str]]:
+    """Part of `recovery.load_steps`. Returns path -> fault of each .log that could not be followed to its end; nothing
+    where no other program can have written here. TransactionalLog, OldFormat; OSError from the disk."""
+    is_foreign = known.is_foreign or (known.listed is None and bears_kafkas_hand(disk, folder, entries))
+    tasks = [
+        ScanTask(f"{folder}/{entry.name}", int(entry.name[:20]), entry.size_bytes, 0, False, headers_only=True)
+        for entry in entries
+        if is_foreign and _SEGMENT.fullmatch(entry.name)
+    ]
+    found = (yield tasks) if tasks else ()
+    refuse_unserved(folder, found)
+    return {task.path: each.fault for task, each in zip(tasks, found, strict=True) if each.fault}
+
+
+def bears_kafkas_hand(disk: Disk, folder: str, entries: Sequence[FolderEntry]) -> bool:
+    """Whether a Kafka was killed while it had this log. OSError from the disk."""
+    last = max((entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX)), default="")
+    sizes = {entry.name: entry.size_bytes for entry in entries}
+    for suffix, entry_bytes in _INDEXES:
+        name = last.removesuffix(LOG_SUFFIX) + suffix
+        if sizes.get(name, 0) >= entry_bytes:
+            file = disk.open(f"{folder}/{name}", read_only=True)
+            try:
+                if not any(file.pread(entry_bytes, file.size() - entry_bytes)):
+                    return True
+            finally:
+                file.close()
+    return False
+
+
+def refuse_unserved(folder: str, found: Iterable[ScannedSegment]) -> None:
+    """TransactionalLog, OldFormat."""
+    for each in found:
+        if each.unserved:
+            magic, offset = each.unserved
+            raise TransactionalLog(folder, offset) if magic == TRANSACTION else OldFormat(folder, offset, magic)
+
+
+def refuse_unread(folder: str, segments: Sequence[Segment], unread: Mapping[str, str]) -> None:
+    """DamagedLog where one of these segments was not followed to its end. unread: of `look_through`."""
+    for segment in segments:
+        path = segment.path + LOG_SUFFIX
+        if path in unread:
+            raise DamagedLog(folder, f"another program may have written {path}, and {unread[path]}")
