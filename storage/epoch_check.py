@@ -11,6 +11,7 @@ that the file is the one of that stop (`stored_epochs`), nothing of it is done.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk
@@ -21,6 +22,7 @@ from strandline.storage.offset_index import ENTRY_BYTES
 from strandline.storage.segment import INDEX_SUFFIX, Segment
 from strandline.storage.segment_list import SegmentList
 
+MAX_OFFSET = 2**63 - 1
 LATEST = 16
 """Boundaries that are looked at after a clean stop."""
 _ENTRY = struct.Struct(">ii")
@@ -134,14 +136,20 @@ def _look_up(disk: Disk, segment: Segment, offset: int) -> tuple[int, int]:
     return found
 
 
-def epochs_from_headers(segments: SegmentList, log_start_offset: int) -> LeaderEpochCache:
-    """What the batches say, by reading every header of the log."""
+def epochs_from_headers(
+    segments: SegmentList, log_start_offset: int, noted: Sequence[EpochEntry] = (), end_offset: int = MAX_OFFSET
+) -> LeaderEpochCache:
+    """What the batches below `end_offset` say, by reading their headers, and `noted` where they leave it open."""
     epochs = LeaderEpochCache()
     next_offset = segments.holding(0).base_offset
     for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
         for _, header in reading.headers_from(segment, 0):
+            if header.base_offset >= end_offset:
+                break
             if header.partition_leader_epoch > epochs.latest_epoch:
-                epochs.assign(header.partition_leader_epoch, next_offset)
+                epochs.learn(header.partition_leader_epoch, next_offset, header.base_offset, noted)
             next_offset = header.next_offset
     epochs.start_at(log_start_offset)
     return epochs

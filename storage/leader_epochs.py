@@ -3,7 +3,8 @@
 Rules (safety.md 5): entries rise strictly in epoch *and* in start offset; epoch 0 is valid; an epoch without a record
 is replaced by the next one that starts at the same offset. Where compaction took an epoch's first records, whoever
 learns it from batches lets it begin behind the last batch of the epoch before: not later, or a replica that has records
-of the old epoch there, which were never committed, would not hear that it has to drop them.
+of the old epoch there, which were never committed, would not hear that it has to drop them. That cuts a replica further
+than need be that is behind the compaction, though, so within such a gap an earlier life is believed (`learn`).
 
 The cache is changed in memory first; its file, `leader-epoch-checkpoint`, is written with each flush and covers
 everything below the recovery point. Above it recovery takes the epochs from the batch headers; an epoch that
@@ -16,7 +17,7 @@ Format of `leader-epoch-checkpoint`, text: `0` (version), the number of entries,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 UNDEFINED_EPOCH = -1
@@ -59,6 +60,12 @@ class LeaderEpochCache:
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
 
+    def starts(self, first_offset: int) -> Sequence[EpochEntry]:
+        """The entries that say where their epoch began, of a log whose segments begin at `first_offset`: the oldest one
+        behind it may be the log start of its time, within its epoch."""
+        is_start = bool(self._entries) and self._entries[0].start_offset <= first_offset
+        return self._entries[0 if is_start else 1 :]
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """From `start_offset` (the log's end) on, batches carry `epoch`. Nothing when it is the latest one already.
 
@@ -73,6 +80,19 @@ class LeaderEpochCache:
                 self._entries.pop()
         self._entries.append(EpochEntry(epoch, start_offset))
         self._changed()
+
+    def learn(self, epoch: int, least: int, most: int, noted: Iterable[EpochEntry] = ()) -> None:
+        """The batch at `most` carries `epoch`, the one before it ends at `least`. Where the epoch began in between, and
+        which ones came before it there, `noted` says, if it knows this one; else it began at `least`."""
+        if epoch == self.latest_epoch:
+            return
+        there = [
+            each for each in noted if self.latest_epoch < each.epoch <= epoch and least <= each.start_offset <= most
+        ]
+        if not there or there[-1].epoch != epoch:
+            there = [EpochEntry(epoch, least)]
+        for entry in there:
+            self.assign(*entry)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest known epoch ≤ `epoch` and where it ends.

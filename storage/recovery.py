@@ -337,6 +337,7 @@ def _take_scans(
     known: KnownState,
 ) -> list[Segment]:
     """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
+    noted = epochs.starts(segments[0].base_offset)
     epochs.truncate_to(segments[first].base_offset)
     cut = Cut(folder, segments[first].base_offset, known.protected_below, known.on_loss)
     previous: ScannedSegment | None = None
@@ -354,8 +355,8 @@ def _take_scans(
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
             fault = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
             found = ScannedSegment(0, segment.base_offset, fault, b"", b"", [], -1, False)
-        for epoch, start_offset in found.epochs:
-            epochs.assign(epoch, start_offset)
+        for epoch, least, most in found.epochs:
+            epochs.learn(epoch, least, most, noted)
         if found.fault:
             _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
             cut.offset, cut.why = found.next_offset, found.fault

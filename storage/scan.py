@@ -237,7 +237,7 @@ class ScannedSegment(NamedTuple):
     """Built anew, of the sound part, as the next one."""
     time_index: bytes
     epochs: list[list[int]]
-    """[epoch, where it begins: behind the last batch of the one before], rising."""
+    """[epoch, behind the last batch of the one before, its first batch that is there], rising: it began in between."""
     last_epoch: int
     """Of the last sound batch, −1 where there is none."""
     has_gaps: bool
@@ -265,7 +265,7 @@ class _SoundPart:
         self.has_gaps |= self.leaves_gap(header) or header.records_count <= header.last_offset_delta
         if header.partition_leader_epoch != self.last_epoch:
             self.last_epoch = header.partition_leader_epoch
-            self.epochs.append([self.last_epoch, self.next_offset])
+            self.epochs.append([self.last_epoch, self.next_offset, header.base_offset])
         self.end_position = position + header.size_bytes
         self.next_offset = header.next_offset
 

@@ -5,7 +5,11 @@ Three cases, by the checksum that an orderly stop leaves in its list (`segment_m
 * it agrees, and the segments are the listed ones: the file says what it said then;
 * it does not: somebody changed the file. Nothing of it is taken, the epochs are built anew from all headers and
   written at once, since the next start may have no checksum to tell by;
-* there is none (an unclean stop, a folder of Kafka's): the batches have to agree (`epoch_check`), else the same.
+* there is none (an unclean stop, a folder of Kafka's): the batches have to agree (`epoch_check`), else the same, but
+  the file counts where the batches leave it open.
+
+After an unclean stop the log may begin lower than when the file was written. What is lacking there is taken from the
+batches; nothing was wrong then.
 
 A log without epochs has an empty file or none.
 """
@@ -68,15 +72,31 @@ def true_epochs(
     if stored.is_as_written and is_clean and is_as_listed and _reaches(cache, log_start_offset, log_end_offset):
         return cache
     may_be_true = stored.is_as_written is not False
-    if may_be_true and epochs_agree(segments, cache, log_start_offset, log_end_offset, thorough=not is_clean):
-        return cache
+    if may_be_true:
+        cache = _reaching_down(segments, cache, log_start_offset)
+        if epochs_agree(segments, cache, log_start_offset, log_end_offset, thorough=not is_clean):
+            return cache
     path = f"{segments.folder}/{LEADER_EPOCHS}"
     context.report("epochs-rebuilt", log=segments.folder, path=path)
-    cache = epochs_from_headers(segments, log_start_offset)
+    noted = cache.starts(segments.holding(0).base_offset) if may_be_true else ()
+    cache = epochs_from_headers(segments, log_start_offset, noted)
     if stored.is_as_written is False:
         write_atomically(context.disk, path, encode_epochs(cache.entries))
     cache.version += 1
     return cache
+
+
+def _reaching_down(segments: SegmentList, cache: LeaderEpochCache, log_start_offset: int) -> LeaderEpochCache:
+    """With what the batches say of the offsets below its first entry, where the log has some."""
+    first = next(iter(cache.entries), None)
+    if first is None or first.start_offset <= log_start_offset:
+        return cache
+    below = epochs_from_headers(segments, log_start_offset, end_offset=first.start_offset).entries
+    if not below:
+        return cache
+    longer = LeaderEpochCache([*below, *(entry for entry in cache.entries if entry.epoch > below[-1].epoch)])
+    longer.version = cache.version + 1
+    return longer
 
 
 def _reaches(cache: LeaderEpochCache, log_start_offset: int, log_end_offset: int) -> bool:

@@ -142,6 +142,7 @@ class Replica:
     roles: RoleChanges
     followers: Followers
     isr_updates: _HeldIsrUpdates
+    disk: MemoryDisk
 
     def topic_config_of(self, topic: str) -> TopicConfig:
         return topic_config(self.replicas.config, {})
@@ -168,7 +169,16 @@ class ScriptedReplicas:
     def id_of(self, name: str) -> int:
         return self.names.index(name) + 1
 
-    def _make(self, name: str) -> Replica:
+    def restart(self, name: str) -> None:
+        """SIGKILL, and a start on the same disk: it hosts nothing until it is told so (`lead`)."""
+        disk = self._brokers[name].disk
+        disk.kill()
+        self._brokers[name] = self._make(name, disk)
+
+    def disk(self, name: str) -> MemoryDisk:
+        return self._brokers[name].disk
+
+    def _make(self, name: str, disk: MemoryDisk | None = None) -> Replica:
         broker_id = self.id_of(name)
         config = load_broker_config(
             {
@@ -179,7 +189,8 @@ class ScriptedReplicas:
                 **self._config,
             }
         )
-        environment = simulated_environment(disk=MemoryDisk(), network=MemoryNetwork().node(name), node=name)
+        disk = disk or MemoryDisk()
+        environment = simulated_environment(disk=disk, network=MemoryNetwork().node(name), node=name)
         log = structlog.wrap_logger(None, processors=[_drop])
         logs = LogManager(
             environment.disk,
@@ -198,7 +209,8 @@ class ScriptedReplicas:
         replicas.flush_responses = lambda: None
         brokers = [UpdateMetadataBroker(self.id_of(other), []) for other in self.names]
         replicas.update_metadata(UpdateMetadataRequest(CONTROLLER, CONTROLLER_EPOCH, 0, [], brokers))
-        return Replica(broker_id, replicas, RoleChanges(replicas, updates, followers, log), followers, isr_updates)
+        roles = RoleChanges(replicas, updates, followers, log)
+        return Replica(broker_id, replicas, roles, followers, isr_updates, disk)
 
     # --- the controller ------------------------------------------------------------------------------------------
 

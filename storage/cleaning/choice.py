@@ -6,8 +6,9 @@
 ```
 * The first dirty offset is where the last cleaning ended (`cleaner-offset-checkpoint`), or the segment begins that
   was cut since. Outside of the log, or of its sealed segments at a start, it says nothing: all of the log is dirty.
-* Cleanable are whole sealed segments below the high watermark, the first offset that no cleaning could read, and the
-  first dirty segment with a record younger than `min.compaction.lag.ms`.
+* Cleanable are whole sealed segments below the high watermark and the recovery point (so that the epochs whose batches
+  compaction takes are in their checkpoint), the first offset that no cleaning could read, and the first dirty segment
+  with a record younger than `min.compaction.lag.ms`.
 * Dirty ratio: dirty cleanable bytes by clean and dirty cleanable bytes. A log is chosen above (as in Kafka not at)
   `min.cleanable.dirty.ratio`, so that at 1 none ever is for it, or when its oldest dirty record waits longer than
   `max.compaction.lag.ms`; the dirtiest first.
@@ -35,7 +36,8 @@ class Bounds(NamedTuple):
 
     log_start_offset: int
     log_end_offset: int
-    high_watermark: int
+    settled_offset: int
+    """High watermark or recovery point, the lower one."""
     uncleanable_offset: int
     """No cleaning could read what stands there; the log end or more where there is no such place."""
 
@@ -77,7 +79,7 @@ def first_dirty_offset(compacted_below: int, bounds: Bounds) -> int:
 def examine(sealed: Sequence[SealedSegment], bounds: Bounds, lag: Lag, compacted_below: int, now_ms: int) -> Candidate:
     """sealed: oldest first, all but the active one. now_ms: wall clock."""
     first_dirty = first_dirty_offset(compacted_below, bounds)
-    limit = min(bounds.high_watermark, bounds.uncleanable_offset)
+    limit = min(bounds.settled_offset, bounds.uncleanable_offset)
     youngest_ms = now_ms - lag.min_compaction_lag_ms
     end = bounds.log_start_offset
     clean = dirty = 0

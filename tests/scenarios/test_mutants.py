@@ -38,6 +38,7 @@ OF_REPLICATION = "test_regressions_of_replication.py"
 OF_CUTS = "test_cuts.py"
 LOG_HEADS = "test_log_heads.py"
 CONFIGURATIONS = "test_configurations.py"
+COMPACTED_EPOCHS = "test_compacted_epochs.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 MUTANTS = [
@@ -231,6 +232,13 @@ MUTANTS = [
         "    message = old_message(file, position, end)\n",
         "    message = None\n",
         ("../unit/storage/test_unserved.py", "test_where_no_kafka_was_noticed"),
+    ),
+    Mutant(
+        "epochs of a compacted log begin where its batches let them",
+        "storage/recovery.py",
+        "epochs.learn(epoch, least, most, noted)",
+        "epochs.assign(epoch, least)",
+        (COMPACTED_EPOCHS, "test_a_follower_behind"),
     ),
 ]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline.protocol.records import HEADER_BYTES
+from strandline.storage.head import raise_log_start
 from strandline.storage.scan import build_indexes
 from strandline.testkit.storage_site import (
     FOLDER,
@@ -194,6 +195,27 @@ def test_a_damaged_index_gives_the_same_answers_as_before(
     assert {ms: offset_for_timestamp(log, ms, 240) for ms in times} == times
     fill(log, 30, timestamp_ms=5000)
     assert offsets(log) == list(range(270))
+
+
+@pytest.mark.parametrize("flushes_to", [0, 1])
+@pytest.mark.parametrize("log_start_offset", [5, 30, 31, 44])
+def test_a_log_start_that_was_not_written_down_before_a_kill_has_no_epochs_rebuilt(
+    site: StorageSite, log_start_offset: int, flushes_to: int
+) -> None:
+    """The file of the epochs was written when the log began there; it begins lower again, and nothing is wrong."""
+    manager = site.start()
+    log = manager.create(TP, bytes(16))
+    for epoch in (0, 1, 2):
+        fill(log, 15, epoch=epoch)
+    if flushes_to:
+        manager.flush_all()
+        manager.checkpoint_recovery_points()
+    raise_log_start(log, log_start_offset, log.log_end_offset)
+    log.epochs.version += 1
+    log.flush_plan()()
+    log = site.reload()
+    assert log.log_start_offset == 0 and epochs(log) == [(0, 0), (1, 15), (2, 30)]
+    assert "epochs-rebuilt" not in site.reports.names()
 
 
 def test_an_index_that_was_rebuilt_equals_the_one_that_was_written(site: StorageSite) -> None:

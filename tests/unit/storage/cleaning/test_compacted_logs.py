@@ -19,6 +19,7 @@ from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.plan import Plan, Result, Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_append import Appended, append_checked
@@ -26,7 +27,9 @@ from strandline.testkit.cleaning import batches, check_compacted, clean, plan_fo
 from strandline.testkit.storage_site import (
     TOPIC_ID,
     TP,
+    SmallLogConfig,
     StorageSite,
+    epochs,
     fill,
     offset_for_timestamp,
     offsets,
@@ -102,6 +105,63 @@ def test_an_epoch_whose_first_records_were_compacted_begins_where_the_one_before
         follower_site.disk.write(path, b"0\n1\n3 0\n" if learns == "without its checkpoint" else b"")
         follower = follower_site.reload()
     assert follower.epoch_end_offset(4) == (4, 13)
+
+
+@pytest.mark.parametrize("stop", ["kill", "kill behind a recovery point", "clean", "clean without a list"])
+def test_a_restart_keeps_the_epochs_that_a_leader_noted_where_compaction_took_the_batches(stop: str) -> None:
+    """Else it would tell a follower that is behind what was compacted to cut committed records: epoch 4 seems to end at
+    its last batch that is left, and epoch 5 not to have been there."""
+    site = StorageSite(config=SmallLogConfig(segment_bytes=3000, index_interval_bytes=100))
+    manager = site.start()
+    leader = manager.create(TP, TOPIC_ID)
+    for epoch, count in ((3, 5), (4, 20), (5, 3), (6, 60)):
+        append(leader, b"once-%d" % epoch, b"v", epoch=epoch)
+        fill(leader, count, epoch=epoch)
+    clean(leader, site.disk)
+    assert [seen.header.partition_leader_epoch for seen in batches(leader)][:4] == [3, 4, 5, 6]
+    noted = epochs(leader)
+    assert noted == [(3, 0), (4, 6), (5, 27), (6, 31)]
+    leader.flush_plan()() if stop == "kill" else manager.flush_all()
+    manager.checkpoint_recovery_points()
+    if stop.startswith("clean"):
+        manager.close(clean=True)
+    else:
+        site.disk.kill()
+    if stop == "clean without a list":
+        site.disk.unlink("/logs/.strandline_segments")
+    leader = site.start().logs[TP]
+    assert epochs(leader) == noted and "epochs-rebuilt" not in site.reports.names()
+    for epoch, end_offset in ((3, 6), (4, 27), (5, 31)):
+        assert leader.epoch_end_offset(epoch) == (epoch, end_offset)
+
+
+@pytest.mark.parametrize(
+    ("noted", "learned"),
+    [
+        ([(0, 0), (1, 50)], [(0, 0), (1, 50)]),
+        ([(0, 0), (1, 46)], [(0, 0), (1, 46)]),
+        ([(0, 0), (1, 55)], [(0, 0), (1, 55)]),
+        ([(0, 0), (1, 56)], [(0, 0), (1, 46)]),  # the batch at 55 is of epoch 1
+        ([(0, 0), (1, 45)], [(0, 0), (1, 46)]),  # the batch before is not
+        ([(0, 0), (2, 50)], [(0, 0), (1, 46)]),  # of an end that was lost, or cut off later
+        ([(-1, 30)], [(0, 0), (1, 46)]),
+        ([], [(0, 0), (1, 46)]),
+    ],
+)
+def test_what_was_noted_is_believed_within_a_gap_only(
+    noted: list[tuple[int, int]], learned: list[tuple[int, int]]
+) -> None:
+    """The last batch of epoch 0 ends at 46, the first of epoch 1 begins at 55."""
+    cache = LeaderEpochCache()
+    cache.learn(0, 0, 0)
+    cache.learn(1, 46, 55, [EpochEntry(*each) for each in noted])
+    assert [(entry.epoch, entry.start_offset) for entry in cache.entries] == learned
+
+
+def test_an_epoch_of_which_compaction_left_nothing_is_kept_in_its_gap() -> None:
+    cache = LeaderEpochCache([EpochEntry(0, 0)])
+    cache.learn(2, 46, 55, [EpochEntry(1, 50), EpochEntry(2, 53)])
+    assert cache.end_offset(1, 60) == (1, 53) and cache.end_offset(0, 60) == (0, 50)
 
 
 def test_an_offset_for_a_time_is_that_of_a_record_that_is_left(site: StorageSite) -> None:
