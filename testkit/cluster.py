@@ -212,6 +212,21 @@ class MemoryCluster:
         self._end_life(self.nodes[broker_id])
         self.nodes[broker_id].disk.crash(choose)
 
+    def lose_power_while_down(self, broker_id: int, choose: Choose = lose_everything) -> None:
+        """The machine of a broker that was killed loses power before it runs again."""
+        assert not self.nodes[broker_id].is_up, f"{node_name(broker_id)} runs"
+        self.nodes[broker_id].disk.crash(choose)
+
+    def replace_disk(self, broker_id: int, disk: MemoryDisk | None = None) -> None:
+        """The machine of a broker that is down gets another disk, an empty one or (a `copy` taken earlier) an old
+        backup. It is not booted for that."""
+        node = self.nodes[broker_id]
+        assert not node.is_up, f"{node.name} runs"
+        boot = node.disk.boot
+        node.disk = disk.copy() if disk is not None else MemoryDisk()
+        node.disk.boot = boot
+        node.disk.kill()
+
     def _end_life(self, node: BrokerNode) -> None:
         assert node.is_up and node.life is not None and node.coordination is not None, f"{node.name} does not run"
         node.life.is_over = True

@@ -137,7 +137,8 @@ class MemoryDisk:
         """Whether files can have space kept for them."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called with (operation, path) before each operation; may raise to stop a program right there."""
-        self._boot = 1
+        self.boot = 1
+        """Counts the starts of the machine that the disk is in."""
         self._journal = Journal()
         self._root = Folder(self._journal)
         self._locks: set[str] = set()
@@ -165,7 +166,7 @@ class MemoryDisk:
     def crash(self, choose: Choose = lose_everything) -> None:
         """The machine loses power and starts again."""
         self.kill()
-        self._boot += 1
+        self.boot += 1
         self._journal.crash(choose)
         self._root.crash(choose)
 
@@ -196,7 +197,7 @@ class MemoryDisk:
         """This disk as it is now, durable or not, as another one that nobody has open: to crash it in several ways."""
         twin = MemoryDisk(capacity_bytes=self.capacity_bytes)
         twin._root, twin._journal = copy.deepcopy((self._root, self._journal))  # together: they share their entries
-        twin._boot, twin.life, twin.now_ms = self._boot, self.life, self.now_ms
+        twin.boot, twin.life, twin.now_ms = self.boot, self.life, self.now_ms
         twin.offers_reserving = self.offers_reserving
         return twin
 
@@ -354,7 +355,7 @@ class MemoryDisk:
         return MemoryLock(self, path)
 
     def boot_id(self) -> str:
-        return f"boot-{self._boot}"
+        return f"boot-{self.boot}"
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

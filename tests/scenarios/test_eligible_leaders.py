@@ -1,0 +1,134 @@
+"""Who was in sync while the ISR fell below the minimum is not forgotten, nor is it that a replica lost something.
+
+Two tables of trials (`testkit/trial.py`) on whole brokers. After each move everything is looked at: whoever leads has
+every acknowledged record that some disk still has, and no broker cuts the last copy of one. In the end all are back:
+the partition is led and its replicas are whole, under `unclean.recovery.strategy=none`, too, where an in-sync or
+eligible replica is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from strandline.testkit.scenario import T0
+from strandline.testkit.trial import parse_moves, trial
+
+LOSSES = {
+    "nothing that was not synced": "power 3",
+    "torn tail": "tear 3",
+    "empty folder": "kill 3, wipe 3",
+    "old backup": "kill 3, restore 3",
+}
+REMOVALS = {
+    "by the controller": ("kill 1, kill 2", True),
+    "by the leader": ("kill 1, kill 2", False),
+    "by controlled shutdowns": ("stop 1, stop 2", True),
+    "by a shutdown, then by the leader": ("stop 2, kill 1", False),
+}
+RETURNS = {
+    "the lossy one first": "return 3, return 1, return 2",
+    "the lossy one second": "return 2, return 3, return 1",
+    "the lossy one last": "return 1, return 2, return 3",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("removal", REMOVALS)
+async def test_who_left_below_the_minimum_is_waited_for(removal: str, loss: str, autojump_clock) -> None:
+    """One of the two that left is eligible: it leads whatever the strategy, and nothing is lost."""
+    moves, is_patient = REMOVALS[removal]
+    returns = RETURNS.values() if removal == "by the controller" else [RETURNS["the lossy one first"]]
+    for order, strategy in zip(returns, ("none", "balanced", "none"), strict=False):
+        async with trial([3, 1, 2], minimum=2, strategy=strategy, is_patient=is_patient) as played:
+            for move in parse_moves(f"stop 3, save 3, return 3, {moves}, {LOSSES[loss]}, {order}"):
+                await played.play(move)
+            await played.end()
+            assert not played.gone
+
+
+class Case(NamedTuple):
+    """`minimum`: min.insync.replicas of three replicas. `is_patient`: sessions of who died end at once. `may_wait`:
+    where the strategy is `none`, the partition may stay offline in the end."""
+
+    name: str
+    moves: str
+    minimum: int = 2
+    is_patient: bool = True
+    may_wait: bool = False
+
+
+CASES = [
+    Case(
+        "a shutdown leaves no ISR of a dead broker",
+        "stop 3, kill 1, return 3, stop 2, return 2, power 3, stop 2, return 1, return 3, return 2",
+        is_patient=False,
+    ),
+    Case(
+        "the leader lost power, its session lives, and the last whole one is stopped",
+        "kill 1, expire 1, power 3, stop 2, return 1, return 3, return 2",
+        is_patient=False,
+    ),
+    Case(
+        "the same, and the lossy one is back first",
+        "kill 1, expire 1, power 3, stop 2, return 3, return 1, return 2",
+        is_patient=False,
+    ),
+    Case("held back, stopped in order, started again", "kill 1, kill 2, power 3, return 3, stop 3, return 3"),
+    Case("the same with an empty folder", "kill 1, kill 2, kill 3, wipe 3, return 3, stop 3, return 3"),
+    Case("held back, killed, started again", "kill 1, kill 2, power 3, return 3, kill 3, return 3"),
+    Case("held back, powerless again", "kill 1, kill 2, tear 3, return 3, power 3, return 3"),
+    Case("held back, its session ends", "kill 1, kill 2, power 3, return 3, expire 3"),
+    Case("the same with an empty folder, twice", "kill 1, kill 2, kill 3, wipe 3, return 3, expire 3, expire 3"),
+    Case("held back, another controller", "kill 1, kill 2, power 3, return 3, depose 3, expire 3, depose 3"),
+    Case(
+        "held back with another one that lost nothing", "kill 1, kill 2, power 3, return 3, return 1, stop 3, return 3"
+    ),
+    Case(
+        "two losses, the third is whole",
+        "kill 1, kill 2, power 3, power 2, return 3, return 2, stop 3, return 3",
+        may_wait=True,
+    ),
+    Case(
+        "two losses, returning in order",
+        "stop 1, kill 2, power 3, wipe 2, return 2, return 3, stop 2, stop 3",
+        may_wait=True,
+    ),
+    Case(
+        "an old backup of the last one", "stop 3, save 3, return 3, kill 1, kill 2, kill 3, restore 3, return 3, stop 3"
+    ),
+    Case(
+        "an old backup of a member among others",
+        "stop 3, save 3, return 3, stop 3, restore 3, stop 1, return 3, stop 2",
+    ),
+    Case(
+        "znodes as Kafka writes them",
+        "kill 1, kill 2, power 3, forget 3, return 3, stop 3, return 3",
+        may_wait=True,
+    ),
+    Case(
+        "the minimum is one: nobody is eligible",
+        "kill 1, kill 2, power 3, return 3, stop 3, return 3",
+        1,
+        may_wait=True,
+    ),
+    Case("the minimum is one, its session ends", "kill 1, kill 2, power 3, return 3, expire 3", 1, may_wait=True),
+    Case(
+        "the minimum is one, a shutdown and a dead leader",
+        "kill 1, expire 1, power 3, stop 2, return 3, return 1, return 2",
+        1,
+        is_patient=False,
+        may_wait=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("strategy", ["balanced", "none"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+async def test_a_loss_is_remembered_until_it_is_made_up(case: Case, strategy: str, autojump_clock) -> None:
+    async with trial([3, 1, 2], minimum=case.minimum, strategy=strategy, is_patient=case.is_patient) as played:
+        for move in parse_moves(case.moves):
+            await played.play(move)
+        await played.end(may_stay_offline=case.may_wait and strategy == "none")
+        assert played.cluster.leader(T0) > 0 or case.may_wait
