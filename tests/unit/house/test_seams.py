@@ -55,8 +55,12 @@ HARMLESS_OF_OS = {"PathLike", "fsdecode", "fsencode", "fspath", "strerror"}
 HARMLESS_OF_OS_PATH = {"basename", "commonprefix", "dirname", "join", "normpath", "split", "splitext"}
 PURE_PATHS = {"PurePath", "PurePosixPath"}
 CLI_MAY_TOUCH = {"clock", "files", "processes"}
-ALSO_MAY_TOUCH = {"testkit/coordination_sites.py": {"network", "threads"}}
-"""The contract suite's stand beside a *real* ZooKeeper: it cuts its connections and stops its process."""
+ALSO_MAY_TOUCH = {
+    "testkit/coordination_sites.py": {"network", "threads"},
+    "testkit/trial_search.py": {"files"},
+}
+"""The contract suite's stand beside a *real* ZooKeeper: it cuts its connections and stops its process. The search over
+trials copies its own process at each of their branches."""
 
 
 def dotted(node: ast.expr) -> str:
