@@ -6,6 +6,9 @@ DATA ?= strandline-data
 BROKERS ?= 3
 # Of each soak; where left out, storage gets 20 and the cluster 10.
 MINUTES ?=
+# Of a soak: how many moves an order of blows has, and which seeds are tried.
+BLOWS ?= 4
+SEEDS ?= 0-199
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
@@ -35,9 +38,11 @@ docs: setup ## write docs/configuration.md from the table of keys
 test: setup ## run every test
 	$(PYTHON) -m pytest $(TESTS)
 
-soak: setup ## property tests, crash points and the cluster under load for long (MINUTES=20)
+soak: setup ## property tests, crash points, orders of blows, the cluster under load for long (MINUTES=20)
 	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \
 		tests/soak tests/unit/storage/crash
+	STRANDLINE_BLOWS=$(BLOWS) STRANDLINE_SEEDS=$(SEEDS) $(PYTHON) -m pytest -s -o faulthandler_timeout=0 \
+		tests/scenarios/test_orders_of_blows.py tests/scenarios/test_random_trials.py
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)

@@ -14,10 +14,11 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.log import Log
 
 
-def log_bytes(log: Log, end_offset: int) -> bytes:
-    """The record batches of a log that lie wholly below `end_offset`, as they stand in its files."""
+def log_bytes(log: Log, end_offset: int, start_offset: int | None = None) -> bytes:
+    """The record batches of a log that lie wholly below `end_offset`, as they stand in its files; from the log start
+    on, or from the batch that has `start_offset`."""
     parts: list[bytes] = []
-    offset = log.log_start_offset
+    offset = log.log_start_offset if start_offset is None else start_offset
     while offset < end_offset:
         region = log.read(offset, 2**30, end_offset)
         if region is None:
