@@ -28,6 +28,7 @@ from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.scan import read_batch, walk_headers
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.time_index import TimeIndex
+from strandline.storage.unserved import OldMessage, is_intact, old_message
 
 _DELETE_HORIZON_BIT = 0x40
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -109,9 +110,13 @@ def _dump_log(log: _Pair, path: str, options: DumpOptions) -> Iterator[DumpEntry
     yield DumpEntry("start", f"Log starting offset: {log.base_offset}", {"base_offset": log.base_offset})
     end = 0
     next_offset = log.base_offset
-    for position, header in walk_headers(log.file, 0, log.size_bytes):
+    for position, header in _from_batch_to_batch(log):
         if position >= options.max_bytes:
             return
+        if isinstance(header, OldMessage):
+            yield _old_message(header, log.file, position)
+            next_offset, end = header.offset + 1, position + header.size_bytes
+            continue
         view = read_batch(log.file, position, header)
         is_valid = crc32c.crc32c(view[CRC_START:]) == header.crc
         yield _batch(header, position, is_valid)
@@ -132,6 +137,46 @@ def _dump_log(log: _Pair, path: str, options: DumpOptions) -> Iterator[DumpEntry
             position=end,
             invalid_bytes=log.size_bytes - end,
         )
+
+
+def _from_batch_to_batch(log: _Pair) -> Iterator[tuple[int, BatchHeader | OldMessage]]:
+    """(position, what stands there) from the beginning on; the formats may change in between."""
+    position = 0
+    while position < log.size_bytes:
+        start = position
+        for found, header in walk_headers(log.file, position, log.size_bytes):
+            if header.magic < MAGIC:
+                break
+            yield found, header
+            position = found + header.size_bytes
+        message = old_message(log.file, position, log.size_bytes)
+        if message is not None:
+            yield position, message
+            position += message.size_bytes
+        if position == start:
+            return
+
+
+def _old_message(message: OldMessage, file: File, position: int) -> DumpEntry:
+    """A message of format 0 or 1, in the words that Kafka has for it; what is in it is not shown."""
+    is_valid = is_intact(file, position, message)
+    fields = {
+        "offset": message.offset,
+        "position": position,
+        "timestamp_type": message.timestamp_type,
+        "max_timestamp_ms": message.timestamp_ms,
+        "size_bytes": message.size_bytes,
+        "magic": message.magic,
+        "codec": message.compression_type,
+        "crc": message.crc,
+        "is_valid": is_valid,
+    }
+    line = (
+        f"offset: {message.offset} position: {position} {message.timestamp_type}: {message.timestamp_ms} "
+        f"size: {message.size_bytes} magic: {message.magic} compresscodec: {message.compression_type} "
+        f"crc: {message.crc} isvalid: {_said(is_valid)}"
+    )
+    return DumpEntry("message", line, fields, is_damage=not is_valid)
 
 
 def _batch(header: BatchHeader, position: int, is_valid: bool) -> DumpEntry:

@@ -17,12 +17,21 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from strandline.protocol.record_batch import CONTROL_BIT, MAGIC, TRANSACTIONAL_BIT, BatchHeader
+from strandline.protocol.compression import Codec
+from strandline.protocol.record_batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from strandline.runtime.disk import File
 
 TRANSACTION = MAGIC
 """Where formats are told apart by their number, a batch of a transaction has this one."""
 _MESSAGE = struct.Struct(">qiIbb")
+_TIMESTAMP = struct.Struct(">q")
 _CRC_START = 16
 _LENGTH_PREFIX_BYTES = 12
 _LEAST_LENGTH = {0: 14, 1: 22}
@@ -37,6 +46,20 @@ class OldMessage(NamedTuple):
     crc: int
     magic: int
     attributes: int
+    timestamp_ms: int
+    """Of the message or the youngest of those compressed in it; −1 in format 0, which has none."""
+
+    @property
+    def timestamp_type(self) -> str:
+        """Kafka's word for it."""
+        if not self.magic:
+            return "NoTimestampType"
+        return "LogAppendTime" if self.attributes & TIMESTAMP_TYPE_BIT else "CreateTime"
+
+    @property
+    def compression_type(self) -> str:
+        codec = self.attributes & CODEC_MASK
+        return Codec(codec).name.lower() if codec <= Codec.ZSTD else f"reserved-{codec}"
 
 
 def old_message(file: File, position: int, end: int) -> OldMessage | None:
@@ -46,7 +69,10 @@ def old_message(file: File, position: int, end: int) -> OldMessage | None:
     offset, length, crc, magic, attributes = _MESSAGE.unpack(file.pread(_MESSAGE.size, position))
     if offset < 0 or length < _LEAST_LENGTH.get(magic, 2**31) or position + _LENGTH_PREFIX_BYTES + length > end:
         return None
-    return OldMessage(offset, _LENGTH_PREFIX_BYTES + length, crc, magic, attributes)
+    timestamp_ms = -1
+    if magic:
+        (timestamp_ms,) = _TIMESTAMP.unpack(file.pread(_TIMESTAMP.size, position + _MESSAGE.size))
+    return OldMessage(offset, _LENGTH_PREFIX_BYTES + length, crc, magic, attributes, timestamp_ms)
 
 
 def is_intact(file: File, position: int, message: OldMessage) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import DamagedLog, OldFormat
 from strandline.storage.log_check import REFUSE, check_directories
 from strandline.storage.scan import ScannedSegment, scan_segments
@@ -165,3 +166,22 @@ def test_a_swap_that_is_damaged_replaces_nothing() -> None:
     before = everything(site)
     assert isinstance(site.start().refused.get(TP), DamagedLog)
     assert everything(site) == before
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_dump_log_prints_them_in_kafkas_words(magic: int) -> None:
+    site = written()
+    path = f"{FOLDER}/{file_names(site.disk, '.log')[0]}"
+    batches = site.disk.read(path)
+    flipped = bytearray(old_message(9, magic))
+    flipped[-1] ^= 1
+    site.disk.write(path, batches + old_messages(7, 9, magic) + bytes(flipped) + batches)
+    entries = [entry for entry in dump_file(site.disk, path, DumpOptions()) if entry.kind in ("batch", "message")]
+    kinds = [entry.kind for entry in entries]
+    count = kinds.index("message")
+    assert kinds == ["batch"] * count + ["message"] * 3 + ["batch"] * count
+    time = "CreateTime: 1000" if magic else "NoTimestampType: -1"
+    first = entries[count]
+    assert first.line.startswith(f"offset: 7 position: {len(batches)} {time} size: {len(old_message(7, magic))} ")
+    assert f"magic: {magic} compresscodec: none crc: " in first.line and first.line.endswith("isvalid: true")
+    assert [entry.is_damage for entry in entries if entry.kind == "message"] == [False, False, True]
