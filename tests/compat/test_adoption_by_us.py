@@ -7,6 +7,7 @@ it; then Kafka starts again on the same folder and serves its own records and ou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -18,6 +19,7 @@ from strandline.client.sync_producer import Producer
 from strandline.protocol.records import decode_records
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, read_offsets
+from strandline.storage.orderly_stops import CLEAN_MARKER
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}
@@ -181,3 +183,78 @@ def test_a_partition_with_transactions_is_refused_and_left_as_it_is(new_site, st
         assert site.kafka.raw(topic) == batches
     site.kafka.stop()
     assert not site.kafka.complaints()
+
+
+async def begin(kafka: Kafka, topic: str) -> None:
+    """A transaction that nobody ends before the broker is killed."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.address, transactional_id="open")
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_and_wait(topic, b"in an open transaction", partition=0)
+    kafka.kill()
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(producer.stop(), 0.1)
+
+
+async def committed(kafka: Kafka, topic: str, count: int) -> list[bytes]:
+    """What read_committed shows, until there are `count` records and no more for a while."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.address, isolation_level="read_committed")
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        await consumer.seek_to_beginning()
+        shown: list[bytes] = []
+        while batch := await consumer.getmany(timeout_ms=10_000 if len(shown) < count else 1000):
+            shown += [record.value for records in batch.values() for record in records]
+        return shown
+    finally:
+        await consumer.stop()
+
+
+def test_a_transaction_that_was_open_when_kafka_was_killed_is_not_shown_after_a_stop_of_ours(new_site) -> None:
+    """Kafka has to recover the partition that our broker refused: our orderly stop does not speak for it."""
+    site: Site = new_site()
+    site.kafka.start()
+    for topic in ("plain", "transactional"):
+        site.kafka.create_topic(topic, **SMALL)
+        site.kafka.produce(topic, numbered(20))
+    asyncio.run(begin(site.kafka, "transactional"))
+    site.ours.start()
+    append_with_ours(site.ours, "plain")
+    site.ours.stop()
+    assert not (site.data / CLEAN_MARKER).exists()
+
+    site.kafka.start()
+    shown = asyncio.run(committed(site.kafka, "transactional", 20))
+    assert shown == [value for _, value in numbered(20)]
+    assert site.kafka.bounds("plain") == (0, 20 + APPENDED_RECORDS)
+    site.kafka.kill()
+
+    site.ours.start()
+    assert site.ours.bounds("plain") == (0, 20 + APPENDED_RECORDS)
+    assert "transactional-0 has a batch of a transaction" in site.ours.log_of_this_life()
+    site.ours.stop()
+
+
+@pytest.mark.parametrize("stop", ["in order", "killed"])
+def test_messages_of_an_old_format_are_refused_and_left_as_they_are(new_site, stop: str) -> None:
+    site: Site = new_site({"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"})
+    site.kafka.start()
+    site.kafka.create_topic("old", **SMALL)
+    site.kafka.create_topic("new", **SMALL, message_format_version="2.8")
+    for topic in ("old", "new"):
+        site.kafka.produce(topic, numbered(400))
+    new = site.kafka.raw("new")
+    site.kafka.stop() if stop == "in order" else site.kafka.kill()
+    logs = site.files(".log", topic="old")
+    for _ in range(2):
+        site.ours.start()
+        assert site.ours.raw("new") == new
+        assert "old-0 has a message of format 1 at offset 0" in site.ours.log_of_this_life()
+        site.ours.stop()
+        assert site.files(".log", topic="old") == logs
+
+    site.kafka.start()
+    assert asyncio.run(committed(site.kafka, "old", 400)) == [value for _, value in numbered(400)]
+    assert site.kafka.raw("new") == new
+    site.kafka.stop()
