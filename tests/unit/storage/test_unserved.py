@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.protocol.record_batch import InvalidBatch
+from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import DamagedLog, OldFormat
@@ -185,3 +187,16 @@ def test_dump_log_prints_them_in_kafkas_words(magic: int) -> None:
     assert first.line.startswith(f"offset: 7 position: {len(batches)} {time} size: {len(old_message(7, magic))} ")
     assert f"magic: {magic} compresscodec: none crc: " in first.line and first.line.endswith("isvalid: true")
     assert [entry.is_damage for entry in entries if entry.kind == "message"] == [False, False, True]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_follower_and_a_leader_append_none_of_them(magic: int, count: int) -> None:
+    log = StorageSite().log()
+    fill(log, 3)
+    messages = bytearray(old_messages(3, 3 + count, magic))
+    with pytest.raises(InvalidBatch):
+        log.append_as_follower(memoryview(messages))
+    with pytest.raises(InvalidBatch):
+        validate_produced(memoryview(messages), max_batch_bytes=2**20)
+    assert log.log_end_offset == 3 and len(offsets(log)) == 3
