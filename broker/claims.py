@@ -47,7 +47,7 @@ async def renounce_claims(
         PartitionStateZnode.path(topic, int(index))
         for topic, indexes in zip(topics, partition_lists, strict=True)
         for index in indexes or ()
-        if index.isdecimal()
+        if index.isascii() and index.isdecimal() and len(index) < 10
     ]
     renounced: dict[str, None] = {}
     unreadable: dict[str, None] = {}

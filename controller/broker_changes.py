@@ -90,7 +90,8 @@ class BrokerChanges:
     async def on_isr_changes(self) -> None:
         """Leaders changed ISRs in ZooKeeper: read them again, tell everybody, remove the notifications."""
         names = await self._term.store.children(Trigger.ISR_CHANGES.value, self._term.watch(Trigger.ISR_CHANGES))
-        changed = await self._term.refresh(await self._term.store.isr_changes(names))
+        named = await self._term.store.isr_changes(names)
+        changed = await self._term.refresh(self._term.context.partitions() if named is None else named)
         if changed:
             builder = BatchBuilder(self._term.context)
             builder.metadata(changed)
@@ -103,7 +104,8 @@ class BrokerChanges:
         KAFKA_STORAGE_ERROR, which moves leadership away (24)."""
         path = Trigger.LOG_DIR_EVENTS.value
         names = await self._term.store.children(path, self._term.watch(Trigger.LOG_DIR_EVENTS))
-        for broker_id in await self._term.store.log_dir_events(names):
+        named = await self._term.store.log_dir_events(names)
+        for broker_id in list(self._term.context.brokers) if named is None else named:
             broker = self._term.context.brokers.get(broker_id)
             if broker is not None:
                 self._term.log.warning("logs of a broker failed", broker=broker_id)

@@ -172,26 +172,32 @@ class ClusterStore:
         found = await read_overrides(self._coordination, [znodes.ConfigZnode.path(name) for name in names])
         return {name: standing.overrides for name, standing in zip(names, found, strict=True)}
 
-    async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition]:
-        """Partitions named by ISR change notifications."""
+    async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition] | None:
+        """Partitions named by ISR change notifications; None where one cannot be read: any may be meant."""
         folder, decode = znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.IsrChangeNotificationZnode.decode
         found = await self._notifications(folder, names, decode)
-        return list(dict.fromkeys(partition for znode in found for partition in znode.partitions))
+        return None if found is None else list(dict.fromkeys(tp for znode in found for tp in znode.partitions))
 
-    async def log_dir_events(self, names: Sequence[str]) -> list[int]:
-        """Brokers named by log dir notifications."""
+    async def log_dir_events(self, names: Sequence[str]) -> list[int] | None:
+        """Brokers named by log dir notifications; None where one cannot be read: any may be meant."""
         folder, decode = znodes.LOG_DIR_EVENT_NOTIFICATION_PATH, znodes.LogDirEventNotificationZnode.decode
-        return list(dict.fromkeys(z.broker_id for z in await self._notifications(folder, names, decode)))
+        found = await self._notifications(folder, names, decode)
+        return None if found is None else list(dict.fromkeys(znode.broker_id for znode in found))
 
-    async def _notifications(self, folder: str, names: Sequence[str], decode: Callable[[str, bytes], N]) -> list[N]:
+    async def _notifications(
+        self, folder: str, names: Sequence[str], decode: Callable[[str, bytes], N]
+    ) -> list[N] | None:
         paths = [f"{folder}/{name}" for name in names]
-        found = []
+        found: list[N] | None = []
         for path, znode in zip(paths, await self._coordination.get_many(paths), strict=True):
             try:
-                if znode is not None:
-                    found.append(decode(path, znode.data))
+                notification = None if znode is None else decode(path, znode.data)
             except znodes.InvalidZnode as error:
-                self._log.error("notification cannot be read, dropped", path=path, error=str(error))
+                self._log.error("notification cannot be read: all is looked at", path=path, error=str(error))
+                found = None
+                continue
+            if found is not None and notification is not None:
+                found.append(notification)
         return found
 
     # --- Writing -----------------------------------------------------------------------------------------------

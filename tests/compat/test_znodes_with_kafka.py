@@ -25,6 +25,7 @@ from strandline.protocol.znodes import (
     PartitionStateZnode,
     PreferredReplicaElectionZnode,
     ReassignPartitionsZnode,
+    TopicIdZnode,
     TopicZnode,
 )
 
@@ -134,6 +135,8 @@ def test_our_controller_takes_over_a_cluster_of_kafka(new_site) -> None:
     site.ours.start()
     with site.znodes() as client:
         wait_until(lambda: not client.exists(TopicZnode.path("doomed")), "our controller deleted the topic")
+        topic_id = TopicZnode.decode("t", before[TopicZnode.path("t")]).topic_id
+        assert topic_id is not None and client.exists(TopicIdZnode.path("t", topic_id)), "ISR changes check it"
     append_with_ours(site)
     assert len(list(site.data.glob("t-0/*.log"))) > 1  # rolled by the override that Kafka had stored
     after = stored(site)

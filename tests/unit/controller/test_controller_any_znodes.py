@@ -30,7 +30,7 @@ from strandline.controller.planner import (
 )
 from strandline.protocol import znodes
 from strandline.protocol.frame import HEADER_BYTES, PREFIX_BYTES, decode_body
-from strandline.protocol.messages import ControlledShutdownRequest, Request
+from strandline.protocol.messages import ControlledShutdownRequest, LeaderAndIsrRequest, Request
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.coordination import NodeExists, Znode, ZnodeStat
 from strandline.runtime.network import Address
@@ -274,6 +274,24 @@ async def test_a_state_that_contradicts_itself_is_reported_and_the_others_are_se
     assert line["partition"] == "t-0" and why in line["error"]
     assert (await cluster.admin.get(znodes.PartitionStateZnode.path("t", 0))).data == broken
     assert second.term.failed_events == 0
+
+
+async def test_a_notification_that_cannot_be_read_may_mean_any_partition_and_any_broker(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """It goes like the others, so what it said must not be missed."""
+    await cluster.start(*BROKERS)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3]])
+    await cluster.leader_writes_isr("t", 0, [2], notify=False)
+    await cluster.admin.create(znodes.IsrChangeNotificationZnode.SEQUENCE_PATH, b"{", sequence=True)
+    await cluster.until(lambda: cluster.brokers[1].metadata[TopicPartition("t", 0)].isr == [2])
+    told = len(cluster.brokers[2].told(LeaderAndIsrRequest))
+    await cluster.admin.create(znodes.LogDirEventNotificationZnode.SEQUENCE_PATH, b"{", sequence=True)
+    await cluster.until(lambda: len(cluster.brokers[2].told(LeaderAndIsrRequest)) > told)
+    await cluster.settle()
+    for folder in (znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.LOG_DIR_EVENT_NOTIFICATION_PATH):
+        assert await cluster.admin.children(folder) == []
 
 
 @pytest.mark.parametrize(
