@@ -31,6 +31,8 @@ from strandline.protocol.messages import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
@@ -60,6 +62,8 @@ class ControlPlane(Protocol):
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse: ...
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 
@@ -148,6 +152,9 @@ class ControlHandlers:
 
     async def delete_topics(self, request: RequestInHand) -> Message:
         return await self._controller.delete_topics(request.message)
+
+    async def elect_leaders(self, request: RequestInHand) -> Message:
+        return await self._controller.elect_leaders(request.message)
 
     async def ask_controller(self, message: CreateTopicsRequest | ControlledShutdownRequest) -> Message:
         """Ask the controller, wherever it is. Raises ClientError when it cannot be reached."""

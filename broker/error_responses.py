@@ -101,6 +101,10 @@ def _delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str |
     return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
 
 
+def _elect_leaders(_: object, code: int, text: str | None) -> Message:
+    return m.ElectLeadersResponse([], code, text)
+
+
 def _leader_and_isr(_: object, code: int, __: str | None) -> Message:
     return m.LeaderAndIsrResponse(code, [])
 
@@ -125,6 +129,7 @@ _FACTORIES: dict[type[Request], Callable[[Any, int, str | None], Message]] = {
         m.DeleteRecordsResponse, m.DeleteRecordsTopicResult, m.DeleteRecordsPartitionResult, "name", "partition_index"
     ),
     m.DeleteTopicsRequest: _delete_topics,
+    m.ElectLeadersRequest: _elect_leaders,
     m.FetchRequest: _fetch,
     m.LeaderAndIsrRequest: _leader_and_isr,
     m.ListOffsetsRequest: _per_partition(

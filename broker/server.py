@@ -242,6 +242,7 @@ class Broker:
             queued={
                 ApiKey.CREATE_TOPICS: self.control.create_topics,
                 ApiKey.DELETE_TOPICS: self.control.delete_topics,
+                ApiKey.ELECT_LEADERS: self.control.elect_leaders,
                 # Not among the controller's orders: it waits for them, and its own broker must be able to obey.
                 ApiKey.CONTROLLED_SHUTDOWN: self.control.controlled_shutdown,
             },

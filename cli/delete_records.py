@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.options import bootstrap_option, client_settings, legal_topic, output_option, settings_option
+from strandline.cli.options import (
+    bootstrap_option,
+    client_settings,
+    legal_topic,
+    output_option,
+    settings_option,
+    topic_and_partition,
+)
 from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
@@ -66,7 +73,7 @@ def delete_records(
         raise click.UsageError("--before and --all go with TOPIC[:PARTITION]; the file has its own offsets", ctx)
     if targets and (before is not None) == everything:
         raise click.UsageError("give either --before OFFSET or --all", ctx)
-    named = [_target(text) for text in targets]
+    named = [topic_and_partition(text) for text in targets]
     asked = _from_file(offset_json_file) if offset_json_file is not None else {}
     session = session_of(ctx)
     limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
@@ -76,13 +83,6 @@ def delete_records(
                 asked[tp] = ALL if before is None else before
         _confirm(asked, yes)
         return _report(admin.delete_records(asked), as_json=output == "json")
-
-
-def _target(text: str) -> tuple[str, int | None]:
-    topic, colon, number = text.partition(":")
-    if colon and not (number.isascii() and number.isdigit() and int(number) <= _PARTITION_MAX):
-        raise click.UsageError(f"'{text}' is not TOPIC or TOPIC:PARTITION; give for example clicks:0")
-    return legal_topic(topic), int(number) if colon else None
 
 
 def _partitions(admin: Admin, topic: str, partition: int | None) -> list[TopicPartition]:

@@ -43,6 +43,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),
     "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
     "topics": CommandEntry("strandline.cli.topics", "topics", "Create, list, describe and delete topics."),
+    "recover": CommandEntry(
+        "strandline.cli.recover", "recover", "Have a partition led without replicas that do not come back."
+    ),
     "delete-records": CommandEntry(
         "strandline.cli.delete_records", "delete_records", "Delete records before an offset."
     ),

@@ -35,6 +35,14 @@ def legal_topic(name: str) -> str:
     return name
 
 
+def topic_and_partition(text: str) -> tuple[str, int | None]:
+    """TOPIC or TOPIC:PARTITION. UsageError for anything else."""
+    topic, colon, number = text.partition(":")
+    if colon and not (number.isascii() and number.isdigit() and int(number) < 2**31):
+        raise click.UsageError(f"'{text}' is not TOPIC or TOPIC:PARTITION; give for example clicks:0")
+    return legal_topic(topic), int(number) if colon else None
+
+
 def topic_option(help_text: str) -> Callable[[F], F]:
     """`-t/--topic NAME`, one and required."""
     return click.option(

@@ -35,6 +35,7 @@ from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    UNCLEAN,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -42,9 +43,13 @@ from strandline.protocol.messages import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopic,
     Message,
     MetadataRequest,
     MetadataResponse,
+    ReplicaStanding,
     Request,
 )
 from strandline.protocol.types import NO_BROKER, NO_TOPIC, TopicPartition
@@ -71,6 +76,14 @@ class CreatedTopic(NamedTuple):
     topic_id: bytes
     num_partitions: int
     replication_factor: int
+
+
+class RecoveredPartition(NamedTuple):
+    """`leader`: who leads now, or would, −1: none of those who live says where its log ends."""
+
+    partition: TopicPartition
+    leader: int
+    replicas: tuple[ReplicaStanding, ...]
 
 
 class TrioAdmin(Service):
@@ -157,6 +170,29 @@ class TrioAdmin(Service):
                 results[result.name] = _deleted(result, may_have_been_us=call.outcome_was_lost)
             await call.before_repeating(bool(left), "deleting topics")
         return results
+
+    async def recover(
+        self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
+    ) -> RecoveredPartition:
+        """What each replica of a partition that nobody leads has, and who would lead. accept_loss: let the longest log
+        of those who live lead, now; what only the others have is lost. ELECTION_NOT_NEEDED: somebody leads it."""
+        call = _ControllerCall(self, timeout_ms)
+        wanted = [ElectLeadersTopic(partition.topic, [partition.partition])]
+        while True:
+            request = ElectLeadersRequest(UNCLEAN, wanted, int(call.left_ms()), not accept_loss)
+            answer = await call.attempt(request, ElectLeadersResponse)
+            if answer is None:
+                continue
+            if answer.error_code and not call.must_repeat(answer.error_code):
+                raise error_for(answer.error_code, "recovering a partition", detail=answer.error_message)
+            results = [result for topic in answer.replica_election_results for result in topic.partition_results]
+            if len(results) == 1:
+                [result] = results
+                if result.error_code:
+                    what = f"recovering {partition}"
+                    raise error_for(result.error_code, what, detail=result.error_message)
+                return RecoveredPartition(partition, result.leader_id, tuple(result.replicas))
+            await call.before_repeating(True, "recovering a partition")
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
-from strandline.client.admin import CreatedTopic, NewTopic, TrioAdmin
+from strandline.client.admin import CreatedTopic, NewTopic, RecoveredPartition, TrioAdmin
 from strandline.client.assignment import ConsumerRecord, FetchedBatches
 from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
@@ -258,6 +258,16 @@ class Admin(_Front[TrioAdmin]):
             return await self._client.delete_topics(listed, timeout_ms=timeout_ms)
 
         return self._within(timeout_ms, delete)
+
+    def recover(
+        self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
+    ) -> RecoveredPartition:
+        """See `TrioAdmin.recover`."""
+
+        async def recover() -> RecoveredPartition:
+            return await self._client.recover(partition, accept_loss=accept_loss, timeout_ms=timeout_ms)
+
+        return self._within(timeout_ms, recover)
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None

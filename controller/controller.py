@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 import trio
 
+from strandline.controller.elect_leaders import elect_leaders
 from strandline.controller.election import Won, try_to_be_elected
 from strandline.controller.requests import TermOver
 from strandline.controller.sender import ConnectToBroker
@@ -26,6 +27,8 @@ from strandline.protocol.messages import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
 )
 from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
 from strandline.runtime.config import BrokerConfig
@@ -190,6 +193,15 @@ class Controller:
         return DeleteTopicsResponse(
             [DeletableTopicResult(name, ErrorCode.NOT_CONTROLLER, text) for name in request.topic_names]
         )
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Served by the acting controller; NOT_CONTROLLER from any other."""
+        try:
+            if self.term is not None:
+                return await elect_leaders(self.term, request)
+        except TermOver:
+            pass
+        return ElectLeadersResponse([], ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.explanation)
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         """Served by the acting controller; NOT_CONTROLLER from any other."""

@@ -77,7 +77,7 @@ class ControllerRequests:
                 await term.topic_changes.on_topics()
             return plans, term.outbox.mark()
 
-        plans, mark = await self._in_turn(work)
+        plans, mark = await self.in_turn(work)
         planned = {name: plan for name, plan in plans.items() if isinstance(plan, Topic)}
         created = list(planned.values())
         if not request.validate_only and (few := lowered(planned, request.topics, term.config)):
@@ -89,7 +89,7 @@ class ControllerRequests:
                 default=term.config.default_replication_factor,
                 remedy=f"start more brokers before creating topics, or set {DEFAULT_FACTOR} to what you mean",
             )
-        done = request.validate_only or await self._within(
+        done = request.validate_only or await self.within(
             request.timeout_ms, lambda: all(map(self._is_led, created)) and term.outbox.told(mark)
         )
         return CreateTopicsResponse([self._creation_result(topic, plans[topic.name], done) for topic in request.topics])
@@ -141,8 +141,8 @@ class ControllerRequests:
                 await term.topic_changes.on_delete_topics()
             return doomed
 
-        doomed = await self._in_turn(work)
-        await self._within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
+        doomed = await self.in_turn(work)
+        await self.within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
         for topic in doomed:
             late = self._is_there(topic)
             error = ErrorCode.REQUEST_TIMED_OUT if late else ErrorCode.NONE
@@ -187,8 +187,8 @@ class ControllerRequests:
             remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving, silent)]
             return ControlledShutdownResponse(ErrorCode.NONE, remaining), term.outbox.mark()
 
-        response, mark = await self._in_turn(work)
-        await self._within(HANDOVER_TOLD_TIMEOUT_MS, lambda: term.outbox.told(mark))
+        response, mark = await self.in_turn(work)
+        await self.within(HANDOVER_TOLD_TIMEOUT_MS, lambda: term.outbox.told(mark))
         return response
 
     async def _who_does_not_answer(self, leaving: int) -> list[int]:
@@ -209,7 +209,7 @@ class ControllerRequests:
                     nursery.start_soon(ask, broker_id)
         return [broker_id for broker_id in others if broker_id not in answered]
 
-    async def _within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
+    async def within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
         """Wait for a condition, at most so long. False: it did not come about. TermOver."""
         term = self._term
         with trio.move_on_after(max(timeout_ms, 0) / 1000):
@@ -218,7 +218,7 @@ class ControllerRequests:
             raise TermOver(term.over)
         return condition()
 
-    async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something as one event and return its result, or raise what it raised. TermOver."""
         term = self._term
         results: list[T] = []

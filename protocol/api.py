@@ -25,6 +25,7 @@ class ApiKey(enum.IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     OFFSET_FOR_LEADER_EPOCH = 23
+    ELECT_LEADERS = 43
 
 
 INTER_BROKER_ONLY = frozenset(

@@ -81,6 +81,16 @@ from strandline.protocol.messages.data import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from strandline.protocol.messages.elections import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopic,
+    ElectLeadersTopicResult,
+    ReplicaStanding,
+)
 
 REQUESTS: dict[int, type[Request]] = {
     cls.API_KEY: cls
@@ -90,6 +100,7 @@ REQUESTS: dict[int, type[Request]] = {
         CreateTopicsRequest,
         DeleteRecordsRequest,
         DeleteTopicsRequest,
+        ElectLeadersRequest,
         FetchRequest,
         LeaderAndIsrRequest,
         ListOffsetsRequest,
@@ -107,9 +118,11 @@ __all__ = [
     "LATEST_TIMESTAMP",
     "LEADER_DURING_DELETE",
     "LEADER_EPOCH_TOPIC_DELETED",
+    "PREFERRED",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "REQUESTS",
+    "UNCLEAN",
     "ApiVersion",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
@@ -128,6 +141,11 @@ __all__ = [
     "DeleteRecordsTopicResult",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "ElectLeadersPartitionResult",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "ElectLeadersTopic",
+    "ElectLeadersTopicResult",
     "EpochEndOffset",
     "FetchPartition",
     "FetchPartitionData",
@@ -163,6 +181,7 @@ __all__ = [
     "PartitionProduceResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "ReplicaStanding",
     "Request",
     "StopReplicaPartitionState",
     "StopReplicaRequest",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline.cli.main import run
+from strandline.client.admin import RecoveredPartition
 from strandline.client.errors import ClientClosed, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
@@ -62,6 +63,7 @@ class FakeCluster:
     late_futures: list[Any] = field(default_factory=list)
     when_settled: Callable[[], None] = lambda: None
     polls: int = 0
+    recovered: RecoveredPartition | None = None
     interrupt_at_poll: int | None = None
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
@@ -199,6 +201,11 @@ class FakeAdmin(FakeClient):
     def delete_topic(self, name: str) -> None:
         if self.cluster.topics.pop(name, None) is None:
             raise unknown(name)
+
+    def recover(self, partition: TopicPartition, *, accept_loss: bool) -> RecoveredPartition:
+        self.cluster.settings["recovered"] = (partition, accept_loss)
+        assert self.cluster.recovered is not None
+        return self.cluster.recovered
 
     def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
         results: dict[TopicPartition, Any] = {}

@@ -1,0 +1,112 @@
+"""`strandline recover`: end the wait of a partition for replicas that do not come back.
+
+strandline recover clicks:0                   what each replica has, who would lead, what could be lost
+strandline recover clicks:0 --accept-loss     let the longest log of those who live lead, now
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from strandline.cli.options import (
+    bootstrap_option,
+    client_settings,
+    output_option,
+    settings_option,
+    topic_and_partition,
+)
+from strandline.cli.session import bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline.client.admin import RecoveredPartition
+    from strandline.protocol.messages import ReplicaStanding
+
+JSON_VERSION = 1
+TIMEOUT_MS = 30_000
+
+
+@click.command(epilog="Examples: strandline recover clicks:0; strandline recover clicks:0 --accept-loss")
+@bootstrap_option
+@click.argument("partition", metavar="TOPIC:PARTITION")
+@click.option("--accept-loss", is_flag=True, help="Lead by the longest log of those who live, without the others.")
+@output_option
+@settings_option
+@click.pass_context
+def recover(
+    ctx: click.Context, bootstrap: str | None, partition: str, accept_loss: bool, output: str, settings: tuple[str, ...]
+) -> int:
+    """Have a partition led although replicas are missing that may hold acknowledged records."""
+    from strandline.protocol.types import TopicPartition
+
+    topic, index = topic_and_partition(partition)
+    if index is None:
+        raise click.UsageError("name one partition, for example clicks:0", ctx)
+    session = session_of(ctx)
+    limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
+    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
+        found = admin.recover(TopicPartition(topic, index), accept_loss=accept_loss)
+    if output == "json":
+        click.echo(json.dumps(_as_json(found, accept_loss), indent=2))
+    else:
+        _show(found, partition, accept_loss)
+    return 0
+
+
+def _as_json(found: RecoveredPartition, accept_loss: bool) -> dict[str, object]:
+    return {
+        "_command": "recover",
+        "_version": JSON_VERSION,
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "recovered": accept_loss,
+        "leader": found.leader,
+        "replicas": [
+            {
+                "broker": replica.broker_id,
+                "alive": replica.is_alive,
+                "has_everything": replica.has_everything,
+                "end_offset": None if replica.end_offset < 0 else replica.end_offset,
+                "leader_epoch": None if replica.leader_epoch < 0 else replica.leader_epoch,
+            }
+            for replica in found.replicas
+        ],
+    }
+
+
+def _show(found: RecoveredPartition, partition: str, accept_loss: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"replicas of {partition}", title_justify="left")
+    for column in ("broker", "alive", "has everything acknowledged", "log ends at", "epoch"):
+        table.add_column(column, justify="right" if column in ("broker", "log ends at", "epoch") else "left")
+    for replica in found.replicas:
+        says = replica.end_offset >= 0
+        table.add_row(
+            str(replica.broker_id),
+            "yes" if replica.is_alive else "no",
+            "yes" if replica.has_everything else "not known",
+            str(replica.end_offset) if says else "?",
+            str(replica.leader_epoch) if says and replica.leader_epoch >= 0 else "-",
+        )
+    Console().print(table)
+    missing = [replica for replica in found.replicas if replica.end_offset < 0]
+    if accept_loss:
+        click.echo(f"Broker {found.leader} leads {partition}. {_loss(missing, 'is lost')}")
+    elif found.leader < 0:
+        click.echo(f"No replica of {partition} that lives says where its log ends: bring one back.")
+    else:
+        click.echo(f"Broker {found.leader} would lead {partition}. {_loss(missing, 'would be lost')}")
+        click.echo(f"To go on without them: strandline recover {partition} --accept-loss")
+
+
+def _loss(missing: list[ReplicaStanding], verb: str) -> str:
+    if not missing:
+        return f"It has the longest log of all replicas; what none of them has any more {verb}."
+    brokers = ", ".join(str(replica.broker_id) for replica in missing)
+    whole = [str(replica.broker_id) for replica in missing if replica.has_everything]
+    known = f" (broker {', '.join(whole)} has everything that was acknowledged)" if whole else ""
+    return f"What only broker {brokers} has{known} {verb}."

@@ -1,0 +1,107 @@
+"""ElectLeaders: an operator ends the wait for replicas that hold what was acknowledged and do not come back.
+
+1 what each replica has is asked, as a recovery does; with `validate_only` that is the answer
+2 the loss is accepted, once, and the recovery that follows elects the longest log of those who live
+3 the answer waits until somebody leads
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.controller.elections import recovery_election
+from strandline.controller.recovery import LogEnds
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    UNCLEAN,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicResult,
+    ReplicaStanding,
+)
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.controller.term import Term
+
+
+async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """TermOver."""
+    if request.election_type != UNCLEAN:
+        text = f"election type {request.election_type} is not served; 1 elects the longest log that is left"
+        return ElectLeadersResponse([], ErrorCode.INVALID_REQUEST, text)
+    context = term.context
+    asked = dict.fromkeys(TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions)
+    results: dict[TopicPartition, ElectLeadersPartitionResult] = {}
+    live: dict[TopicPartition, tuple[int, ...]] = {}
+    for tp in asked:
+        live[tp] = tuple(replica for replica in context.replicas(tp) if context.may_lead(replica, tp))
+        if refusal := _refusal(term, tp, live[tp]):
+            results[tp] = refusal
+    # 1
+    wanted = {tp: live[tp] for tp in asked if tp not in results}
+    log_ends = await term.recovery.ask(wanted)
+    standings = {tp: _standings(term, tp, log_ends) for tp in wanted}
+    if not request.validate_only:
+        # 2
+
+        async def accept() -> None:
+            term.recovery.accepted.update((tp, None) for tp in wanted if tp in context.states)
+            await term.settle_and_announce(list(wanted))
+
+        await term.requests.in_turn(accept)
+        # 3
+        await term.requests.within(request.timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
+    for tp in wanted:
+        leader, failure = _outcome(term, tp, log_ends, validate_only=request.validate_only)
+        code = ErrorCode.NONE if failure is None else ErrorCode.REQUEST_TIMED_OUT
+        results[tp] = ElectLeadersPartitionResult(tp.partition, code, failure, leader, standings[tp])
+    topics: dict[str, ElectLeadersTopicResult] = {}
+    for tp, result in results.items():
+        topics.setdefault(tp.topic, ElectLeadersTopicResult(tp.topic, [])).partition_results.append(result)
+    return ElectLeadersResponse(list(topics.values()))
+
+
+def _refusal(term: Term, tp: TopicPartition, live: tuple[int, ...]) -> ElectLeadersPartitionResult | None:
+    context = term.context
+    if tp not in context.states or tp.topic in context.deleting:
+        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp.topic[:300]}:{tp.partition}"
+    elif context.has_live_leader(tp):
+        leader = context.states[tp].leader
+        text = f"broker {leader} leads {tp.topic}:{tp.partition}: there is nothing to recover"
+        return ElectLeadersPartitionResult(tp.partition, ErrorCode.ELECTION_NOT_NEEDED, text, leader)
+    elif not live:
+        code, text = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {tp.topic}:{tp.partition} lives"
+    else:
+        return None
+    return ElectLeadersPartitionResult(tp.partition, code, text)
+
+
+def _standings(term: Term, tp: TopicPartition, log_ends: LogEnds) -> list[ReplicaStanding]:
+    context, ends = term.context, log_ends[tp]
+    state = context.states.get(tp)
+    return [
+        ReplicaStanding(
+            replica,
+            context.is_online(replica, tp),
+            state is not None and replica in state.whole,
+            ends[replica].end_offset if replica in ends else NO_OFFSET,
+            ends[replica].epoch if replica in ends else NO_EPOCH,
+        )
+        for replica in context.replicas(tp)
+    ]
+
+
+def _outcome(term: Term, tp: TopicPartition, log_ends: LogEnds, *, validate_only: bool) -> tuple[int, str | None]:
+    """(who leads, or would, what is wrong with that)."""
+    context = term.context
+    state = context.states.get(tp)
+    if validate_only:
+        last = state.last_known_leader if state is not None else NO_BROKER
+        leader = recovery_election(context.replicas(tp), log_ends[tp], last)
+        return (NO_BROKER if leader is None else leader), None
+    if state is not None and context.has_live_leader(tp):
+        return state.leader, None
+    text = f"nobody leads {tp.topic}:{tp.partition} yet; the loss is accepted, and the controller goes on"
+    return NO_BROKER, text
