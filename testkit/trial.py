@@ -26,7 +26,7 @@ from strandline.client.errors import ClientError
 from strandline.protocol.records import InvalidBatch, decode_records, scan
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import CONTROLLER_PATH, PartitionStateZnode
-from strandline.storage.log_directory import CLEAN_MARKER
+from strandline.storage.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.scenario import T0, cluster_with_topic
