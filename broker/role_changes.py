@@ -226,28 +226,33 @@ class RoleChanges:
         if request.controller_epoch < self._replicas.controller_epoch:
             return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch
-        errors = [
-            PartitionError(state.topic_name, state.partition_index, self._stop(state))
-            for state in request.partition_states
-        ]
+        errors = []
+        for state in request.partition_states:
+            code, why = self._stop(state)
+            errors.append(PartitionError(state.topic_name, state.partition_index, code, why))
         self._replicas.end_of_burst()
         self._replicas.flush_responses()
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
-    def _stop(self, state: StopReplicaPartitionState) -> ErrorCode:
+    def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
+        """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
+        so its topic goes once an operator has moved the folder away."""
         topic_partition = TopicPartition(state.topic_name, state.partition_index)
         partition = self._replicas.partitions.get(topic_partition)
         hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
         if hosted_id is not None and hosted_id != state.topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID  # the topic was created anew since: leave its data alone
+            return ErrorCode.INCONSISTENT_TOPIC_ID, None  # the topic was created anew since: leave its data alone
         if (
             partition is not None
             and state.leader_epoch != LEADER_EPOCH_TOPIC_DELETED
             and state.leader_epoch < partition.leader_epoch
         ):
-            return ErrorCode.FENCED_LEADER_EPOCH
+            return ErrorCode.FENCED_LEADER_EPOCH, None
         if partition is not None:
             self._drop(partition)
+        refused = self._logs.refused.get(topic_partition)
+        if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):
+            return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted, since it was refused: {refused}"
         self._state_change_log.info(
             "stopped replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
         )
@@ -257,8 +262,8 @@ class RoleChanges:
                 self._replicas.note_deletion()
             except LogStorageError as error:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
-                return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NONE
+                return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return ErrorCode.NONE, None
 
     def _drop(self, partition: Partition) -> None:
         """Host it no more; its log stays."""

@@ -57,6 +57,8 @@ from strandline.runtime.client_environment import ClientEnvironment, production_
 
 R = TypeVar("R", bound=Message)
 
+_WAIT_SHARE = 0.9
+"""So much of its time a deletion may be waited for by the controller: the answer, who holds it up, has to arrive."""
 _NOBODY_CONTROLS = "no broker acts as the controller now; is ZooKeeper reachable for the brokers?"
 
 
@@ -159,7 +161,8 @@ class TrioAdmin(Service):
         results: dict[str, AnsweredError | None] = {}
         call = _ControllerCall(self, timeout_ms)
         while left:
-            answer = await call.attempt(DeleteTopicsRequest(list(left), int(call.left_ms())), DeleteTopicsResponse)
+            wait_ms = int(call.left_ms() * _WAIT_SHARE)
+            answer = await call.attempt(DeleteTopicsRequest(list(left), wait_ms), DeleteTopicsResponse)
             if answer is None:
                 continue
             for result in answer.responses:

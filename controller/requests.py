@@ -146,7 +146,10 @@ class ControllerRequests:
         for topic in doomed:
             late = self._is_there(topic)
             error = ErrorCode.REQUEST_TIMED_OUT if late else ErrorCode.NONE
-            text = f"topic {topic.name} is being deleted, but not every replica is gone yet" if late else None
+            text = None
+            if late:
+                why = term.topic_changes.deletion.why_not(term.context, topic.name) or "not every replica is gone yet"
+                text = f"topic {topic.name} is being deleted and goes as soon as it can: {why}"
             results[topic.name] = DeletableTopicResult(topic.name, error, text, topic.topic_id)
         return DeleteTopicsResponse([results[name] for name in dict.fromkeys(request.topic_names)])
 

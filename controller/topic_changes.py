@@ -102,6 +102,7 @@ class TopicChanges:
         if self._term.context.brokers.get(broker.broker_id) != broker:
             return  # the answer of an earlier life
         errors = {(e.topic_name, e.partition_index): error_code(e.error_code) for e in response.partition_errors}
+        words = {(e.topic_name, e.partition_index): e.error_message for e in response.partition_errors}
         refused = False
         for state in request.partition_states:
             tp = TopicPartition(state.topic_name, state.partition_index)
@@ -111,9 +112,11 @@ class TopicChanges:
                 continue
             if not self.deletion.answered(broker.broker_id, tp, error):
                 refused = True
-                self._term.log.warning(
-                    "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), error=error.name
-                )
+                why = words.get(tp) or error.name
+                if self.deletion.note_refusal(broker.broker_id, tp, why):
+                    self._term.log.warning(
+                        "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), error=why
+                    )
         if refused:
             self._term.later(partial(self._retry_deletion, broker.broker_id))
         self._term.events.put(Trigger.DELETION_PROGRESS)

@@ -28,6 +28,7 @@ class DeletionTracker:
 
     def __init__(self) -> None:
         self._replicas: dict[str, dict[Replica, ReplicaState]] = {}
+        self._refusals: dict[Replica, str] = {}
 
     @property
     def topics(self) -> list[str]:
@@ -64,6 +65,23 @@ class DeletionTracker:
                     self._move(replicas, (broker_id, tp), ReplicaState.DELETION_INELIGIBLE)
         return result
 
+    def why_not(self, context: ControllerContext, topic: str) -> str:
+        """Who holds the deletion of a topic up, one broker for all; empty where nobody is known to."""
+        for (broker_id, tp), state in self._replicas.get(topic, {}).items():
+            if state is ReplicaState.DELETION_SUCCESSFUL:
+                continue
+            if broker_id not in context.brokers:
+                return f"broker {broker_id}, which has a replica of {tp}, is not there"
+            if (broker_id, tp) in self._refusals:
+                return f"broker {broker_id} cannot delete {tp}: {self._refusals[broker_id, tp]}"
+        return ""
+
+    def note_refusal(self, broker_id: int, topic_partition: TopicPartition, why: str) -> bool:
+        """Returns whether that is news."""
+        is_news = self._refusals.get((broker_id, topic_partition)) != why
+        self._refusals[broker_id, topic_partition] = why
+        return is_news
+
     def answered(self, broker_id: int, topic_partition: TopicPartition, error: ErrorCode) -> bool:
         """A broker answered StopReplica(delete). False: it refused, try again later."""
         replicas = self._replicas.get(topic_partition.topic, {})
@@ -98,7 +116,8 @@ class DeletionTracker:
 
     def forget(self, topic: str) -> None:
         """Its znodes are gone."""
-        self._replicas.pop(topic, None)
+        for replica in self._replicas.pop(topic, {}):
+            self._refusals.pop(replica, None)
 
     @staticmethod
     def _move(replicas: dict[Replica, ReplicaState], replica: Replica, after: ReplicaState) -> None:

@@ -54,6 +54,8 @@ class PartitionError(Message, frozen=True, array_like=True, gc=False):
     topic_name: str
     partition_index: Int32
     error_code: Int16
+    error_message: str | None = None
+    """Why, in words for the operator; brokers of earlier releases send none."""
 
 
 class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):

@@ -41,6 +41,7 @@ CONFIGURATIONS = "test_configurations.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
+REFUSED_LOGS = "test_refused_logs.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -239,6 +240,13 @@ MUTANTS = [
         "epochs.learn(epoch, least, most, noted)",
         "epochs.assign(epoch, least)",
         (COMPACTED_EPOCHS, "test_a_follower_behind"),
+    ),
+    Mutant(
+        "a refused log counts as deleted",
+        "broker/role_changes.py",
+        "        if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):\n",
+        "        if state.delete_partition and isinstance(refused, str):\n",
+        (REFUSED_LOGS, "test_a_deletion_waits"),
     ),
 ]
 

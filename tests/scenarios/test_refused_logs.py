@@ -1,0 +1,52 @@
+"""A topic with a log that a broker refuses is not gone before an operator has dealt with that log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.client.errors import AnsweredError
+from strandline.protocol.errors import ErrorCode
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.scenario import T0
+
+REFUSES = 2
+FOLDER = f"/data/{T0}"
+
+
+async def test_a_deletion_waits_for_a_refused_log_says_so_and_goes_on_when_it_was_moved_away(
+    autojump_clock: Any,
+) -> None:
+    config = {"log.segment.bytes": "300", "num.partitions": "1"}
+    async with MemoryCluster(brokers=2, config=config).running() as cluster:
+        async with cluster.admin() as admin, cluster.producer() as producer:
+            await admin.create_topic(T0.topic, 1, 2)
+            for number in range(30):
+                await producer.send(T0.topic, b"%d" % number, partition=0)
+                await producer.flush()
+        await cluster.stop(REFUSES)
+        disk = cluster.nodes[REFUSES].disk
+        logs = [name for name in disk.listdir(FOLDER) if name.endswith(".log")]
+        assert len(logs) > 3
+        disk.unlink(f"{FOLDER}/{logs[1]}")
+        await cluster.start_broker(REFUSES)
+        await cluster.until(lambda: T0 in cluster.broker(REFUSES).log_manager.refused, "it is refused")
+        left = {name: disk.read(f"{FOLDER}/{name}") for name in disk.listdir(FOLDER)}
+        async with cluster.admin() as admin:
+            for _ in range(2):
+                with pytest.raises(AnsweredError) as caught:
+                    await admin.delete_topic(T0.topic, timeout_ms=8000)
+                assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+                assert f"broker {REFUSES} cannot delete {T0}: its log is not deleted" in str(caught.value)
+                assert f"{FOLDER} was not loaded" in str(caught.value)
+            assert {name: disk.read(f"{FOLDER}/{name}") for name in disk.listdir(FOLDER)} == left
+            told = [line for line in cluster.history if "broker cannot delete a replica yet" in line]
+            assert len(told) == 1, "once, not at every attempt"
+            await cluster.stop(REFUSES)
+            disk.rename(FOLDER, "/data/kept-by-the-operator")
+            await cluster.start_broker(REFUSES)
+            await cluster.until(lambda: not cluster.zookeeper.tree.children("/brokers/topics"), "the topic is gone")
+            await admin.create_topic(T0.topic, 1, 2)
+        await cluster.until(lambda: len(cluster.isr(T0)) == 2, "made anew on both")
+        assert disk.listdir("/data/kept-by-the-operator")
