@@ -9,10 +9,12 @@ MINUTES ?=
 # Of a soak: how many moves an order of blows has, and which seeds are tried.
 BLOWS ?= 4
 SEEDS ?= 0-199
+# The seeds of make soak-takeovers.
+TAKEOVERS ?= 1-20
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster demo up status down bench bench-background bench-failover compat docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover compat docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -47,6 +49,10 @@ soak: setup ## property tests, crash points, orders of blows, the cluster under 
 
 soak-cluster: setup ## only the cluster: a broker killed every 30 s (MINUTES=10)
 	$(PYTHON) tests/soak/cluster_soak.py --minutes $(or $(MINUTES),10) $(SOAK)
+
+soak-takeovers: setup ## random takeovers between a real Kafka and ours (TAKEOVERS=1-20; needs Maven)
+	@scripts/maven
+	STRANDLINE_COMPAT=1 STRANDLINE_TAKEOVERS=$(TAKEOVERS) $(PYTHON) -m pytest -v tests/compat/test_random_takeovers.py
 
 demo: setup ## show the system at work; KEEP=1 leaves the cluster up
 	@$(PYTHON) -m strandline.cli demo $(if $(KEEP),--keep)
