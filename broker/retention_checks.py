@@ -58,10 +58,9 @@ class RetentionChecks:
 
     async def check_all(self, only: str | None = None) -> None:
         """One round over all partitions (only: of this log directory)."""
-        now_ms = self._clock.now_ms()
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
             if not partition.failed and only in (None, _directory(partition)):
-                await self._check(partition, now_ms)
+                await self._check(partition)
             if count % LOGS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
         self._told_of_future = {p: at for p, at in self._told_of_future.items() if self._is_hosted(p)}
@@ -72,9 +71,10 @@ class RetentionChecks:
         """Still this broker's, and not failed: true before an await says nothing afterwards."""
         return self._replicas.partitions.get(partition.topic_partition) is partition and not partition.failed
 
-    async def _check(self, partition: Partition, now_ms: int | None) -> None:
+    async def _check(self, partition: Partition) -> None:
         try:
             while self._is_hosted(partition):
+                now_ms = self._clock.now_ms()  # of now: what came while others were checked is not in the future
                 decision = head.check_retention(partition.log, self._disk, partition.high_watermark, now_ms)
                 self._tell_of_future(partition, decision)
                 if decision.removed:

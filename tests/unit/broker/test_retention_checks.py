@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import trio
 from trio.testing import MockClock
 
 from strandline.broker.housekeeping import Housekeeping
+from strandline.broker.partition import Partition
 from strandline.broker.retention_checks import RetentionChecks
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
@@ -81,6 +83,24 @@ async def test_a_clock_far_behind_deletes_nothing_and_future_stamps_are_told_of_
     assert starts(site) == [0, 0]
     told = [entry for entry in site.events.entries if "timestamp in the future" in entry["event"]]
     assert [entry["partition"] for entry in told] == ["t-0", "t-1"]
+
+
+async def test_what_came_while_another_partition_was_checked_is_not_in_the_future(autojump_clock: MockClock) -> None:
+    site = await site_with(retention_ms="86400000")
+    site.delete_records((T1, 10))
+    round_of_checks = checks(site)
+    check = round_of_checks._check
+
+    async def slow_check(partition: Partition, *rest: Any) -> None:
+        if partition is site.partition(T0):
+            await trio.sleep(60)
+            for _ in range(3):
+                site.produce((T1, batch(timestamp_ms=EPOCH_MS + 60_000)))
+        await check(partition, *rest)
+
+    round_of_checks._check = slow_check  # type: ignore[method-assign]
+    await round_of_checks.check_all()
+    assert not [name for name in site.event_names() if "in the future" in name]
 
 
 async def test_a_disk_that_refuses_a_rename_ends_that_replica(autojump_clock: MockClock) -> None:
