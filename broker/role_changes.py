@@ -86,7 +86,9 @@ class RoleChanges:
         is_detailed = len(states) <= DETAILED_CHANGES
         for count, (topic, state) in enumerate(states, 1):
             code, partition = self._apply(topic, state, topic_configs, is_detailed)
-            errors.append(PartitionError(topic.topic_name, state.partition_index, code))
+            refused = self._logs.refused.get(TopicPartition(topic.topic_name, state.partition_index))
+            why = str(refused) if code is ErrorCode.KAFKA_STORAGE_ERROR and refused is not None else None
+            errors.append(PartitionError(topic.topic_name, state.partition_index, code, why))
             if partition is not None:
                 touched.append(partition)
             if count % PARTITIONS_PER_STEP == 0 or len(self._replicas.partitions) >= hosted + LOGS_PER_STEP:

@@ -121,7 +121,8 @@ class BrokerChanges:
         broken: list[TopicPartition] = []
         for error in errors:
             tp, code = TopicPartition(error.topic_name, error.partition_index), error_code(error.error_code)
-            self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=code.name)
+            why = error.error_message or code.name
+            self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=why)
             (broken if code is ErrorCode.KAFKA_STORAGE_ERROR else again).append(tp)
         self._term.context.offline_replicas |= {(broker.broker_id, tp) for tp in broken}
         await self._term.settle_and_announce(broken)

@@ -32,6 +32,10 @@ async def test_a_deletion_waits_for_a_refused_log_says_so_and_goes_on_when_it_wa
         disk.unlink(f"{FOLDER}/{logs[1]}")
         await cluster.start_broker(REFUSES)
         await cluster.until(lambda: T0 in cluster.broker(REFUSES).log_manager.refused, "it is refused")
+        await cluster.until(
+            lambda: any("broker refused a role" in line and "was not loaded" in line for line in cluster.history),
+            "the controller is told why",
+        )
         left = {name: disk.read(f"{FOLDER}/{name}") for name in disk.listdir(FOLDER)}
         async with cluster.admin() as admin:
             for _ in range(2):
