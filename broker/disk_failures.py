@@ -6,6 +6,10 @@ A directory fails in whatever thread met the error (`storage/directory_health`).
    (`/log_dir_event_notification`) and moves leadership away;
 2. where it was the last directory, the broker ends;
 3. the directory notes for the next start that its page cache proves nothing.
+
+One that is full has not failed. Its replicas keep their roles: leaders serve what is there and refuse appends
+(KAFKA_STORAGE_ERROR), followers leave the in-sync sets by their lag, retention goes on making room. (Leaders elsewhere
+may be as full, and nothing that was acknowledged depends on who leads.) Each second it is tried whether there is room.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ import trio
 
 from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.replica_manager import ReplicaManager
+from strandline.storage.log_directory import LogDirectory
 from strandline.storage.log_manager import LogManager
 
 CHECK_INTERVAL_S = 0.1
+ROOM_CHECK_INTERVAL_S = 1.0
 
 
 class DiskFailures:
@@ -30,6 +36,8 @@ class DiskFailures:
         """NoLogDirLeft ends it, and the broker."""
         offline: list[str] = []
         async with trio.open_nursery() as nursery:
+            for directory in self._logs.directories:
+                nursery.start_soon(self._look_for_room, directory)
             while True:
                 await trio.sleep(CHECK_INTERVAL_S)
                 before, offline = offline, self._logs.directories.offline_paths
@@ -44,6 +52,14 @@ class DiskFailures:
                 self._logs.directories.check()
                 # 3, beside: a disk that does not answer must not hold up what else there is to see
                 nursery.start_soon(self._replicas.run_on_disk, "suspects", self._logs.directories.mark_suspects)
+
+    async def _look_for_room(self, directory: LogDirectory) -> None:
+        while True:
+            await trio.sleep(ROOM_CHECK_INTERVAL_S)
+            path, look = directory.path, self._logs.directories.look_for_room
+            is_full = directory.health.full is not None and directory.health.failure is None
+            if is_full and await self._replicas.run_on_disk(path, look, path):
+                self._log.info("log directory has room again", path=path)
 
     def _online(self) -> list[str]:
         return [directory.path for directory in self._logs.directories.online()]

@@ -18,8 +18,9 @@ from strandline.broker.listeners import Listeners
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.partition import Partition
 from strandline.broker.registration import Registration
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.types import NO_BROKER
 from strandline.runtime.coordination import Coordination
+from strandline.storage.log_manager import LogManager
 
 MOST_NAMED = 5
 """So many partitions are named in a reason; the others are counted."""
@@ -43,7 +44,7 @@ class HealthCheck:
         cluster_id: str,
         metadata: MetadataCache,
         partitions: Mapping[tuple[str, int], Partition],
-        refused: Collection[TopicPartition],
+        logs: LogManager,
         registration: Registration,
         coordination: Coordination,
         listeners: Listeners,
@@ -53,7 +54,8 @@ class HealthCheck:
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._partitions = partitions
-        self._refused = refused
+        self._refused = logs.refused
+        self._directories = logs.directories
         self._registration = registration
         self._coordination = coordination
         self._listeners = listeners
@@ -78,6 +80,7 @@ class HealthCheck:
                 "controller_id": self._metadata.controller_id,
                 "live_brokers": sorted(self._metadata.brokers),
                 "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},
+                "full_log_dirs": self._directories.full_paths,
                 "partitions": {
                     "hosted": len(self._partitions),
                     "led": len(led),

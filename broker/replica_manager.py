@@ -34,7 +34,7 @@ from strandline.runtime.config import BrokerConfig
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import RateLimited
-from strandline.storage.errors import OutOfDescriptors
+from strandline.storage.errors import DiskFull, OutOfDescriptors
 from strandline.storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -211,8 +211,8 @@ class ReplicaManager:
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24). Where
-        only descriptors are lacking nothing has failed: the request gets an error, the next one may succeed."""
-        if partition.failed:
+        only descriptors or room are lacking nothing has failed: the request gets an error, the next one may succeed."""
+        if partition.failed or isinstance(error, DiskFull):
             return
         if isinstance(error, OutOfDescriptors):
             self._limited.warning("out of descriptors", "out of descriptors", error=str(error))

@@ -31,7 +31,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
-from strandline.storage.errors import LogStorageError, OutOfDescriptors, StrayLog
+from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
@@ -145,7 +145,10 @@ class RoleChanges:
                 partition.become_leader(state, self._replicas.lag_time_max_s, self._replicas.now())
             else:
                 partition.become_follower(state)
-        except OutOfDescriptors as error:  # nothing has failed: any other code makes the controller say it again
+        except (
+            OutOfDescriptors,
+            DiskFull,
+        ) as error:  # nothing has failed: any other code makes the controller say it again
             self._state_change_log.error("role change put off", partition=str(topic_partition), error=str(error))
             return ErrorCode.BROKER_NOT_AVAILABLE, None
         except (LogStorageError, OSError) as error:

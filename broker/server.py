@@ -176,7 +176,7 @@ class Broker:
             cluster_id,
             self.metadata,
             self.replicas.partitions,
-            self.log_manager.refused,
+            self.log_manager,
             self.registration,
             self.coordination,
             self.listeners,

@@ -21,6 +21,10 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What an OSError's errno is when a disk, or a quota, is full."""
 
 
+class SyncFailed(OSError):
+    """An fsync failed, whatever its errno: what was written before may be lost although nothing says so any more."""
+
+
 class File(Protocol):
     """One open file. Reads and writes are positional; there is no cursor.
 
@@ -60,7 +64,7 @@ class File(Protocol):
         its pages at once, some 0.8 s for a GiB.)"""
 
     def fsync(self) -> None:
-        """Blocking; never call it on the event loop (`Blocking.run` does it elsewhere)."""
+        """Blocking; never call it on the event loop (`Blocking.run` does it elsewhere). SyncFailed."""
 
     def start_writeback(self, position: int, length: int) -> None:
         """Ask the kernel to begin writing this range out; returns at once (sync_file_range)."""
@@ -146,7 +150,7 @@ class Disk(Protocol):
     def rmdir(self, path: str) -> None: ...
 
     def fsync_dir(self, path: str) -> None:
-        """Make creations, renames and removals in this folder durable. Blocking."""
+        """Make creations, renames and removals in this folder durable. Blocking. SyncFailed."""
 
     def stat_mtime_ms(self, path: str) -> int:
         """Last modification, wall clock, milliseconds."""

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 
-from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry
+from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, SyncFailed
 
 _IOV_MAX = 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -53,6 +53,13 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 
 
 _fallocate = _find_fallocate()
+
+
+def _sync(descriptor: int, path: str) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path) from error
 
 
 class PosixFile:
@@ -125,7 +132,7 @@ class PosixFile:
     def fsync(self) -> None:
         if self._descriptor < 0:  # Python would say ValueError
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
-        os.fsync(self._descriptor)
+        _sync(self._descriptor, self.path)
 
     def start_writeback(self, position: int, length: int) -> None:
         if _sync_file_range is not None:  # a hint: an error shows at the fsync that follows
@@ -210,7 +217,7 @@ class PosixDisk:
     def fsync_dir(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            _sync(descriptor, path)
         finally:
             os.close(descriptor)
 

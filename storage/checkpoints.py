@@ -21,6 +21,7 @@ import base64
 import binascii
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import crc32c
@@ -56,7 +57,12 @@ def no_report(event: str, **fields: object) -> None:
 
 def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -> None:
     """Replace the file at `path`. Blocking while it syncs; `sync=False` only where the caller needs no durability."""
-    disk.rename(write_temporary(disk, path, content, sync), path)
+    temporary = write_temporary(disk, path, content, sync)
+    try:
+        disk.rename(temporary, path)
+    except OSError:
+        remove_temporary(disk, temporary)
+        raise
     if sync:
         disk.fsync_dir(path.rpartition("/")[0])
 
@@ -73,9 +79,18 @@ def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) ->
             written += file.pwritev([memoryview(content)[written:]], written)
         if sync:
             file.fsync()
+    except OSError:  # where the disk is full it would be tried again and again
+        remove_temporary(disk, temporary)
+        raise
     finally:
         file.close()
     return temporary
+
+
+def remove_temporary(disk: Disk, temporary: str) -> None:
+    """Nobody will rename it any more. A start removes what cannot be removed now."""
+    with suppress(OSError):
+        disk.unlink(temporary)
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

@@ -24,9 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from strandline.storage.context import StorageContext
+from strandline.storage.directory_health import is_about_process
 from strandline.storage.errors import CorruptLog, LogStorageError
 from strandline.storage.flush import Flushes
 from strandline.storage.segment_list import SegmentList
+from strandline.storage.tail import activate
 
 if TYPE_CHECKING:
     from strandline.storage.log import Log
@@ -90,6 +93,21 @@ def may_start_at(log: Log, offset: int) -> bool:
     """The same of `log.truncate_fully_and_start_at(offset)`."""
     log.health.check()
     return log.cutting.prepare_start(offset, log.log_start_offset)
+
+
+def take_back(log: Log, context: StorageContext, failure: LogStorageError) -> LogStorageError:
+    """An append failed: file, indexes, counters and producers end again where `log` ends. Nothing vouches for more, so
+    no checkpoint is waited for, and nothing is written: the disk may be full. Returns the error to raise: `failure`, or
+    that this failed, too. Then the next start finds the torn batch."""
+    segment = log.segments.active
+    try:
+        segment.take_back(log.log_end_offset)
+        activate(context, segment)
+        log.producers.cut(log.log_end_offset)
+    except (OSError, CorruptLog) as error:
+        context.report("log-rollback-failed", log=str(log), error=str(error))
+        return log.health.fail("append failed", error, repeatable=is_about_process(error))
+    return failure
 
 
 def condemn(log: Log, offset: int, position: int, why: str) -> LogStorageError:

@@ -49,6 +49,16 @@ class OutOfDescriptors(LogStorageError):
         self.log = log
 
 
+class DiskFull(LogStorageError):
+    """The disk has no room for what the log was to take. It keeps what it has: nothing is wrong, try again later."""
+
+    def __init__(self, log: str, what: str, cause: BaseException) -> None:
+        Exception.__init__(
+            self, f"{log} takes nothing more just now: {what}: {cause}; free space, and it goes on by itself"
+        )
+        self.log = log
+
+
 class LogClosed(LogStorageError):
     """The log was closed: its partition was deleted or moved, or the broker is stopping."""
 

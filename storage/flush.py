@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk
-from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, write_atomically
+from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, remove_temporary, write_atomically
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.directory_health import is_about_process
+from strandline.storage.directory_health import is_about_process, is_full
 from strandline.storage.errors import LogStorageError
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
@@ -56,7 +56,7 @@ class FlushPlan:
     """The same and the file that holds it, which has its name not yet: what it tells may have been cut off."""
     is_done: bool = field(default=False, init=False)
     is_postponed: bool = field(default=False, init=False)
-    """No descriptor was left: another plan is due at once."""
+    """No descriptor or no space was left: another plan is due at once."""
 
     def __call__(self) -> int:
         try:
@@ -71,7 +71,9 @@ class FlushPlan:
             for folder in self.folders:
                 self.disk.fsync_dir(folder)
         except OSError as error:
-            self.is_postponed = is_about_process(error)
+            self.is_postponed = is_about_process(error) or is_full(error)
+            for _, _, temporary in self.written:
+                remove_temporary(self.disk, temporary)
             raise self.health.fail("flushing failed", error, syncing=True) from error
         self.is_done = True
         return self.offset

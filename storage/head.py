@@ -27,7 +27,7 @@ from typing import NamedTuple
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk, File
 from strandline.storage import offset_index, time_index
-from strandline.storage.errors import CorruptIndex, CorruptLog
+from strandline.storage.errors import CorruptIndex, CorruptLog, DiskFull
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.retention import Decision, Rule, SegmentFacts, decide
@@ -71,16 +71,20 @@ def take_off_head(log: Log, decision: Decision, high_watermark: int) -> list[Seg
     """Do what was decided, of a log that has not changed since; `SEGMENTS_PER_STEP` at most, oldest first, and the rest
     is decided again as below the log start. Returns what was put aside. LogStorageError: the log is offline."""
     log.health.check()
+    start = decision.log_start_offset
     if decision.takes_active:
-        log.roll()
-    raise_log_start(log, decision.log_start_offset, high_watermark)
+        try:
+            log.roll()
+        except DiskFull:  # which makes room: all but the active one
+            start = min(start, log.segments.active.base_offset)
+    raise_log_start(log, start, high_watermark)
     try:
         dropped = log.segments.drop_head(log.log_start_offset, log.config.file_delete_delay_ms, SEGMENTS_PER_STEP)
         if dropped:
             log.producers.drop_head(log.config.file_delete_delay_ms)
         return dropped
     except OSError as error:
-        raise log.fail("putting old segments aside failed", error) from error
+        raise log.health.fail("putting old segments aside failed", error, repeatable=False) from error
 
 
 def _facts(log: Log, disk: Disk) -> Iterator[SegmentFacts]:

@@ -3,14 +3,15 @@
 After a failed write or fsync nobody knows what the page cache holds, so nothing is retried as if it were clean
 (safety.md 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
 directory's failure and so that of all its logs (`directory_health`); a damaged file is this log's alone. Where only
-descriptors are lacking nothing has failed: `OutOfDescriptors` is raised and the same may be tried again.
+descriptors or space are lacking nothing has failed: `OutOfDescriptors` or `DiskFull` is raised and the same may be
+tried again.
 """
 
 from __future__ import annotations
 
 from strandline.storage.checkpoints import Report
-from strandline.storage.directory_health import DirectoryHealth, is_about_process
-from strandline.storage.errors import LogClosed, LogStorageError, OutOfDescriptors
+from strandline.storage.directory_health import DirectoryHealth, is_about_process, is_full
+from strandline.storage.errors import DiskFull, LogClosed, LogStorageError, OutOfDescriptors
 
 
 class LogHealth:
@@ -35,16 +36,26 @@ class LogHealth:
         if self._own is not None or self._directory.failure is not None:
             raise LogStorageError(self._log, str(self.failure))
 
+    def check_room(self) -> None:
+        """The same of what makes it longer; DiskFull while its disk is full."""
+        if self._own is not None or self._directory.failure is not None:
+            self.check()
+        if self._directory.full is not None:
+            raise DiskFull(self._log, "its disk is full", self._directory.full)
+
     def fail(
         self, what: str, cause: BaseException, *, syncing: bool = False, repeatable: bool = True
     ) -> LogStorageError:
         """The disk failed under this log: it goes offline with its directory; returns the error to raise. Also called
         from threads: it sets attributes, once. syncing: while data was made durable. repeatable: nothing was changed
-        yet, so where only descriptors are lacking the log stays as it is."""
+        yet, so where only descriptors or space are lacking the log stays as it is."""
         if isinstance(self._own, LogClosed):  # a thread met the folder of a deleted log, which has another name by now
             return self._own
         if repeatable and is_about_process(cause):
             return OutOfDescriptors(self._log, what, cause)
+        if repeatable and isinstance(cause, OSError) and is_full(cause):
+            self._directory.fail(f"{what} in {self._log}", cause)
+            return DiskFull(self._log, what, cause)
         failure = LogStorageError(self._log, what, cause)
         if self._own is None:  # the first reason stays
             self._own = failure

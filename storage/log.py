@@ -8,7 +8,7 @@
 Rules: plain functions, one owner at a time (the event loop); nothing here waits but for the page cache. Offsets are
 half open. What a reader may see (the high watermark) is the broker's knowledge and comes as `end_offset`. A failed
 write or fsync ends the log's life (`failure`): it is rolled back to its last good position, goes on answering reads and
-refuses changes, because nobody knows any more what the page cache holds.
+refuses changes, because nobody knows any more what the page cache holds. A full disk ends nothing (`DiskFull`).
 
 The two append loops are the hot path: about 1 µs per batch, no call per record. They are written out twice since a
 shared body would have to be called per batch.
@@ -26,8 +26,8 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage import reading
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.cutting import Cutting
-from strandline.storage.directory_health import is_about_process
+from strandline.storage.cutting import Cutting, take_back
+from strandline.storage.directory_health import is_about_process, is_full
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
@@ -128,7 +128,7 @@ class Log:
         Batches of idempotent producers come through `append_checked` instead, or stand alone before `producers.note`.
         Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
         fell into the wave, what stands before it may have been appended)."""
-        self.health.check()
+        self.health.check_room()
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = offset = self.log_end_offset
@@ -237,18 +237,16 @@ class Log:
             try:
                 segment.start_writeback()
             except OSError as error:
-                if not is_about_process(error):  # then the next flush writes it
+                if not (is_about_process(error) or is_full(error)):  # then the next flush writes it
                     raise self.fail("writing an index failed", error) from error
 
     def _roll_back(self, error: OSError) -> LogStorageError:
-        """A write failed: cut file, indexes and memory back to the last whole wave."""
-        failure = self.fail("append failed", error)
+        """A write failed: back to the last whole wave. The epoch that begins there stays, a leader has it before its
+        first record."""
+        failure = take_back(self, self._context, self.fail("append failed", error))
         self._boundaries.forget()
-        self.epochs.truncate_to(self.log_end_offset)
-        try:
-            self._active.take_back(self.log_end_offset)
-        except OSError as again:  # recovery finds the torn batch at the next start
-            self._context.report("log-rollback-failed", log=str(self), error=str(again))
+        self.epochs.truncate_to(self.log_end_offset + 1)
+        self._use_active()
         return failure
 
     def _must_roll(self, position: int, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
@@ -268,7 +266,7 @@ class Log:
     def ready(self) -> None:
         """LogStorageError unless an append may begin. What it notes of producers goes before its write, so its file is
         opened first: lacking a descriptor fails no log, and nothing may have been noted then."""
-        self.health.check()
+        self.health.check_room()
         try:
             self._active.log.get()
         except OSError as error:

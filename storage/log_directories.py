@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report
-from strandline.storage.directory_health import is_about_process
+from strandline.storage.directory_health import has_room, is_about_process, is_full
 from strandline.storage.errors import LogDirUnusable, LogStorageError, NoLogDirLeft
 from strandline.storage.log_directory import LogDirectory
 
@@ -29,6 +29,7 @@ class LogDirectories:
         """paths: absolute. LogDirUnusable for a list that cannot be."""
         self.has_unread = False
         """One could not be read when the broker started: whatever log is not known may lie in there."""
+        self._disk = disk
         self._report = report
         self._all = [LogDirectory(disk, _checked(path), broker_id, report) for path in paths]
         normal = [directory.path for directory in self._all]
@@ -93,7 +94,7 @@ class LogDirectories:
                 cause = error.__cause__
                 if not isinstance(cause, OSError) or is_about_process(cause):
                     raise
-                directory.health.fail("opening it failed", cause)
+                directory.health.fail("opening it failed", cause, at_start=True)
                 unusable.append(error)
         if len(unusable) == len(self._all):
             raise unusable[0]
@@ -104,7 +105,7 @@ class LogDirectories:
 
     def cannot_be_read(self, directory: LogDirectory, error: OSError) -> None:
         """While its logs were loaded. Raises `error` where only descriptors are lacking."""
-        directory.health.fail("loading its logs failed", error)
+        directory.health.fail("loading its logs failed", error, at_start=True)
         if directory.health.failure is None:
             raise error
 
@@ -115,12 +116,13 @@ class LogDirectories:
                 directory.health.fail(f"reading {path} failed", error)
 
     def least_used(self, owners: Iterable[LogDirectory]) -> LogDirectory:
-        """The online one with the fewest logs; owners: of every log its directory. LogStorageError: all are offline."""
+        """The online one with the fewest logs, one with room where there is any; owners: of every log its directory.
+        LogStorageError: all are offline."""
         online = self.online()
         if not online:
             raise LogStorageError("(a new log)", "no log directory is left")
         used = Counter(directory.path for directory in owners)
-        return min(online, key=lambda directory: used[directory.path])
+        return min(online, key=lambda directory: (directory.health.full is not None, used[directory.path]))
 
     def loaded(self) -> None:
         """All logs that can be loaded are. NoLogDirLeft."""
@@ -137,7 +139,21 @@ class LogDirectories:
                 act(directory)
             except OSError as error:
                 directory.health.fail(what, error)
-                self._report("log-dir-not-written", path=directory.path, what=what, error=str(error))
+                if not is_full(error):  # which is told once
+                    self._report("log-dir-not-written", path=directory.path, what=what, error=str(error))
+
+    @property
+    def full_paths(self) -> list[str]:
+        """Where nothing is appended until there is room."""
+        return [directory.path for directory in self.online() if directory.health.full is not None]
+
+    def look_for_room(self, path: str) -> bool:
+        """Whether the full directory at `path` has room again; it is used again then. Blocking."""
+        for directory in self._all:
+            if directory.path == path and has_room(self._disk, path):
+                directory.health.full = None
+                return True
+        return False
 
     def mark_suspects(self) -> None:
         """Note, for the next start, which directories failed in such a way that their page cache proves nothing. Call

@@ -317,18 +317,19 @@ class LogDirectory:
         return partitions, doomed
 
     def write_recovery_points(self, logs: Iterable[Log]) -> None:
-        """Blocking, as the others. OSError: the directory is offline."""
-        offsets = {log.topic_partition: log.recovery_point for log in logs}
-        self.recovery_points = self._with_refused(self.recovery_points, offsets)
-        self._write_offsets(RECOVERY_POINTS, self.recovery_points)
+        """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on."""
+        points = self._with_refused(self.recovery_points, {log.topic_partition: log.recovery_point for log in logs})
+        self._write_offsets(RECOVERY_POINTS, points)
+        self.recovery_points = points
 
     def write_log_start_offsets(self, logs: Iterable[Log]) -> None:
         """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
         starts = {log: min(log.log_start_offset, log.cutting.log_start_floor) for log in logs}
         offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
         if offsets or self.log_start_offsets:
-            self.log_start_offsets = self._with_refused(self.log_start_offsets, offsets)
-            self._write_offsets(LOG_START_OFFSETS, self.log_start_offsets)
+            offsets = self._with_refused(self.log_start_offsets, offsets)
+            self._write_offsets(LOG_START_OFFSETS, offsets)
+            self.log_start_offsets = offsets
         for log, start in starts.items():
             log.durable_log_start_offset = start
 
@@ -346,8 +347,9 @@ class LogDirectory:
             self.write_high_watermarks({other: at for other, at in self.high_watermarks.items() if other != tp})
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.high_watermarks = self._with_refused(self.high_watermarks, offsets)
-        self._write_offsets(HIGH_WATERMARKS, self.high_watermarks)
+        marks = self._with_refused(self.high_watermarks, offsets)
+        self._write_offsets(HIGH_WATERMARKS, marks)
+        self.high_watermarks = marks
 
     def _with_refused(
         self, stored: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 import crc32c
 
 from strandline.runtime.disk import Disk, read_file
-from strandline.storage.checkpoints import Report, write_temporary
+from strandline.storage.checkpoints import Report, remove_temporary, write_temporary
 from strandline.storage.errors import CorruptSnapshot
 from strandline.storage.producer_states import ProducerRow
 
@@ -105,7 +105,11 @@ class ProducerSnapshots:
         if self._captured.get(offset) is not rows:
             self._unlink(temporary)
             return
-        self._disk.rename(temporary, snapshot_path(self._folder, offset))
+        try:
+            self._disk.rename(temporary, snapshot_path(self._folder, offset))
+        except OSError:
+            remove_temporary(self._disk, temporary)
+            raise
         del self._captured[offset]
         if offset not in self.offsets:
             self.offsets = sorted([*self.offsets, offset])

@@ -19,7 +19,7 @@ import fnmatch
 import weakref
 from collections.abc import Callable, Sequence
 
-from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry
+from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry, SyncFailed
 from strandline.testkit.disk_model import (
     Change,
     Choose,
@@ -233,6 +233,8 @@ class MemoryDisk:
             self.on_operation(operation, path)
         for fault in self._faults:
             if fault.strikes(operation, path):
+                if operation in ("fsync", "fsync_dir"):
+                    raise SyncFailed(fault.number, errno.errorcode[fault.number], path)
                 raise _error(fault.number, path)
 
     def bytes_accepted(self, path: str, length: int, growth: int) -> int:

@@ -37,6 +37,7 @@ ON_BROKERS = "test_regressions_on_brokers.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 OF_CUTS = "test_cuts.py"
 LOG_HEADS = "test_log_heads.py"
+FULL_DISKS = "test_full_disks.py"
 CONFIGURATIONS = "test_configurations.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
@@ -93,6 +94,20 @@ MUTANTS = [
         "REACH_TIMEOUT_S = 2.0\n",
         "REACH_TIMEOUT_S = 60.0\n",
         (OF_CUTS, "test_acks_flow_at_once"),
+    ),
+    Mutant(
+        "a full disk takes its directory offline",
+        "storage/directory_health.py",
+        "        if is_full(cause) and not at_start:\n",
+        "        if at_start and not at_start:\n",
+        (FULL_DISKS, "test_a_leader_that_is_full"),
+    ),
+    Mutant(
+        "an fsync without room counts as a full disk",
+        "storage/directory_health.py",
+        " and not isinstance(error, SyncFailed)\n",
+        "\n",
+        (FULL_DISKS, "test_an_fsync_that_says"),
     ),
     Mutant(
         "a follower tells a log start that is not on its disk",

@@ -164,7 +164,7 @@ async def test_a_disk_that_refuses_a_new_log_takes_its_directory_offline_and_no_
     two_disks: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     site = two_disks
-    fault = site.disk.fail("makedirs", "/logs/t-0", errno.ENOSPC)
+    fault = site.disk.fail("makedirs", "/logs/t-0", errno.EROFS)
     for _ in range(2):
         assert codes(await site.order(site.state(T0), site.state(T1))) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert fault.hits == 1 and site.logs.directories.offline_paths == ["/logs"]
@@ -414,7 +414,7 @@ async def test_a_checkpoint_that_fails_takes_its_directory_offline_and_the_other
     site = two_disks
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
-    fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.ENOSPC)
+    fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.EROFS)
     site.produce((T0, batch(3)), (T1, batch(3)), acks=1)
     with trio.move_on_after(16):
         await site.replicas.run_high_watermark_checkpoints()

@@ -98,7 +98,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_its_directory_and_the_others_
 
 def test_nothing_is_created_or_deleted_in_a_failed_directory(site: StorageSite) -> None:
     manager, first, _ = serving(site)
-    site.disk.fail("pwritev", f"{FOLDER}/*.log", errno.ENOSPC)
+    site.disk.fail("pwritev", f"{FOLDER}/*.log", errno.EIO)
     with pytest.raises(LogStorageError):
         fill(first, 1)
     with pytest.raises(LogStorageError, match="/logs is offline"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import itertools
+from typing import Any
 
 import pytest
 
 from strandline.protocol.record_batch import InvalidBatch
 from strandline.protocol.records import read_header, scan
-from strandline.storage.errors import LogStorageError, OffsetOutOfRange
+from strandline.storage.errors import DiskFull, LogStorageError, OffsetOutOfRange
 from strandline.testkit.storage_site import (
     FOLDER,
     SmallLogConfig,
@@ -286,12 +287,11 @@ def test_a_timestamp_is_not_found_at_or_above_the_end_offset(site: StorageSite) 
 # --- a failing disk ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_failed_append_leaves_the_log_as_it_was_and_offline(site: StorageSite, number: int) -> None:
+def test_a_failed_append_leaves_the_log_as_it_was_and_offline(site: StorageSite) -> None:
     log = site.log()
     fill(log, 10)
-    before, size, entries = raw(log), log.size_bytes, epochs(log)
-    fault = site.disk.fail("pwritev", "*.log", number)
+    before, size, entries = raw(log), log.size_bytes, [*epochs(log), (7, 10)]
+    fault = site.disk.fail("pwritev", "*.log", errno.EIO)
     with pytest.raises(LogStorageError, match=r"^t-0 is offline: append failed: .*; free or replace the disk, then"):
         log.append_as_leader(wave(3), 7)
     fault.cancel()
@@ -307,6 +307,60 @@ def test_a_failed_append_leaves_the_log_as_it_was_and_offline(site: StorageSite,
         with pytest.raises(LogStorageError):
             change()
     assert site.reports.names().count("log-offline") == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("taken", [0, 150], ids=["nothing", "a part"])
+@pytest.mark.parametrize("as_leader", [True, False], ids=["leader", "follower"])
+def test_a_log_whose_disk_was_full_goes_on_as_if_nothing_had_been_tried(
+    site: StorageSite, number: int, taken: int, as_leader: bool
+) -> None:
+    """Neither records nor timestamps nor index entries of what was refused are left, in no file and not in memory."""
+    leader = StorageSite().log(segment_bytes=10**6, index_interval_bytes=100)
+    fill(leader, 10, timestamp_ms=1000)
+    leader.append_as_leader(wave(5, timestamp_ms=9000), 0)
+    log = site.log(segment_bytes=10**6, index_interval_bytes=100)
+    fill(log, 10, timestamp_ms=1000)
+
+    def facts() -> tuple[Any, ...]:
+        active = log.segments.active
+        files = {path: data for path, data in site.disk.content().items() if path.startswith(FOLDER)}
+        return (
+            raw(log),
+            log.log_end_offset,
+            active.max_timestamp_ms,
+            active.max_timestamp_offset,
+            active.first_timestamp_ms,
+            active.indexes.offset.encode(),
+            active.indexes.time.encode(),
+            log.last_epoch,
+            files,
+        )
+
+    def take() -> None:
+        if as_leader:
+            log.append_as_leader(wave(5, timestamp_ms=9000), 0)
+        else:
+            log.append_as_follower(memoryview(raw(leader, start=10)))
+
+    before = facts()
+    if taken:
+        site.disk.shorten_next_write(f"{FOLDER}/*.log", taken)
+    fault = site.disk.fail("pwritev", f"{FOLDER}/*.log", number, after=1 if taken else 0)
+    for _ in range(3):
+        with pytest.raises(DiskFull, match="free space, and it goes on by itself"):
+            take()
+    assert fault.hits == 1, "it is asked again only when there is room"
+    assert facts() == before and log.failure is None
+    assert offset_for_timestamp(log, 5000, 10) is None
+    fault.cancel()
+    log.health._directory.full = None
+    take()
+    assert log.log_end_offset == 15 and offset_for_timestamp(log, 5000, 15) == (10, 9000, 0)
+    log.roll()
+    log.flushed(log.flush_plan()())
+    expected = raw(log)
+    assert raw(site.reload()) == expected == raw(leader)
 
 
 def test_a_full_disk_takes_part_of_a_wave_and_it_is_taken_back(site: StorageSite) -> None:

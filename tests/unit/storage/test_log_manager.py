@@ -264,10 +264,28 @@ def test_no_topic_name_leads_out_of_the_directory(site: StorageSite, topic: str)
 
 def test_a_disk_that_takes_no_new_log_is_reported(site: StorageSite) -> None:
     manager = site.start()
-    site.disk.fail("makedirs", "/logs/*", errno.ENOSPC)
-    with pytest.raises(LogStorageError, match="t-0 is offline: creating its folder failed"):
+    fault = site.disk.fail("makedirs", "/logs/*", errno.ENOSPC)
+    with pytest.raises(LogStorageError, match="t-0 takes nothing more just now: creating its folder failed"):
         manager.create(TP, TOPIC_ID)
     assert manager.get(TP) is None
+    fault.cancel()
+    assert manager.create(TP, TOPIC_ID) is manager.get(TP)
+
+
+def test_a_checkpoint_that_found_no_room_still_counts_as_it_stands_on_the_disk(site: StorageSite) -> None:
+    """It was taken for written: then a log that is created anew would be vouched for by that of the one before."""
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 50)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    manager.delete(TP)
+    fault = site.disk.fail("open", "/logs/*-checkpoint*", errno.ENOSPC)
+    manager.checkpoint_recovery_points()
+    with pytest.raises(LogStorageError):
+        manager.create(TP, TOPIC_ID)
+    fault.cancel()
+    manager.create(TP, TOPIC_ID)
+    assert b"t 0 50" not in site.disk.read("/logs/recovery-point-offset-checkpoint")
 
 
 def test_a_deleted_log_is_gone_at_once_and_its_files_later(site: StorageSite) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_validation import ProducedBatch
-from strandline.storage.errors import LogStorageError, ProducerRefused
+from strandline.storage.errors import DiskFull, LogStorageError, ProducerRefused
 from strandline.storage.log import Log
 from strandline.storage.producer_append import Appended, append_checked
 from strandline.storage.producer_snapshots import decode_snapshot
@@ -243,11 +243,27 @@ def test_snapshots_below_the_first_segment_are_handed_out_but_the_newest(site: S
     assert log.producers.snapshots.offsets == known[3:]
 
 
+@pytest.mark.parametrize("taken", [0, 100], ids=["nothing", "a part"])
+def test_what_a_full_disk_refused_is_no_repetition_when_it_is_sent_again(site: StorageSite, taken: int) -> None:
+    """The states run ahead of the file within a wave; were they to stay so, the producer would be told that its records
+    are in the log."""
+    log = site.log()
+    send(log, idempotent(0))
+    if taken:
+        site.disk.shorten_next_write("*.log", taken)
+    site.disk.fail("pwritev", "*.log", errno.ENOSPC, times=1, after=1 if taken else 0)
+    with pytest.raises(DiskFull):
+        send(log, idempotent(1), idempotent(0, pid=8), idempotent(2))
+    log.health._directory.full = None
+    assert send(log, idempotent(1), idempotent(0, pid=8), idempotent(2)) == [1, 2, 3]
+    assert log.log_end_offset == 4
+
+
 def test_a_failed_snapshot_takes_the_log_offline(site: StorageSite) -> None:
     log = site.log(segment_bytes=500)
     for sequence in range(30):
         send(log, idempotent(sequence))
-    site.disk.fail("pwritev", "*.snapshot*", errno.ENOSPC)
+    site.disk.fail("pwritev", "*.snapshot*", errno.EIO)
     with pytest.raises(LogStorageError):
         log.flush_plan()()
     assert log.failure is not None

@@ -1,0 +1,129 @@
+"""Full disks under whole brokers: appends are refused, everything else goes on, and nothing is lost either way."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from strandline.protocol.errors import ErrorCode
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.inspection import Ledger, read_all
+from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
+
+ALL = (1, 2, 3)
+ROOM_BYTES = 2**30
+
+
+def fill(cluster: MemoryCluster, broker_id: int, free_bytes: int = 300) -> None:
+    """Leave so little that a batch is taken in part."""
+    disk = cluster.nodes[broker_id].disk
+    disk.capacity_bytes += free_bytes - disk.free_bytes
+
+
+def free(cluster: MemoryCluster, broker_id: int) -> None:
+    cluster.nodes[broker_id].disk.capacity_bytes += ROOM_BYTES
+
+
+def full_paths(cluster: MemoryCluster, broker_id: int) -> list[str]:
+    status = cluster.broker(broker_id).health.check().status["full_log_dirs"]
+    assert isinstance(status, list)
+    return status
+
+
+def told(cluster: MemoryCluster, what: str) -> int:
+    return sum(f'"event":"{what}"' in line for line in cluster.history)
+
+
+@pytest.mark.parametrize("ends", ["goes on", "kill", "orderly"])
+@pytest.mark.parametrize("full", [(1,), (2,), (2, 3), ALL], ids=["leader", "follower", "followers", "all"])
+async def test_who_is_full_refuses_appends_and_serves_the_rest_until_there_is_room(
+    full: tuple[int, ...], ends: str, autojump_clock
+) -> None:
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 20))
+        for broker_id in full:
+            fill(cluster, broker_id)
+        meanwhile = numbered("meanwhile", 20)
+        with trio.move_on_after(3 * LAG_TIME_MAX_S):
+            for value in meanwhile:
+                await ledger.produce(producer, T0, [value])
+        assert all(cluster.nodes[broker_id].is_up for broker_id in ALL), "no broker ends"
+        found_full = [n for n in ALL if full_paths(cluster, n)]
+        assert found_full == ([1] if 1 in full else list(full)), "where a leader takes nothing, followers need not"
+        assert not any(cluster.broker(n).log_manager.directories.offline_paths for n in ALL)
+        assert cluster.leads(1, T0), "a leader goes on leading"
+        if full == (2,):
+            assert cluster.isr(T0) == [1, 3], "it left, so the others commit without it"
+            assert len(ledger.acked[T0]) > 30
+        async with cluster.consumer() as consumer:
+            ledger.assert_kept(T0, await read_all(consumer, T0))
+        assert told(cluster, "log-dir-full") == len(found_full), "each says so once"
+        for broker_id in full:
+            if ends == "kill":
+                cluster.crash(broker_id)
+            elif ends == "orderly":
+                await cluster.stop(broker_id)
+            free(cluster, broker_id)
+            if ends != "goes on":
+                await cluster.start_broker(broker_id)
+        await cluster.until(
+            lambda: cluster.isr(T0) == [1, 2, 3] and not any(full_paths(cluster, n) for n in ALL), "room everywhere"
+        )
+        if ends == "goes on":
+            assert told(cluster, "log directory has room again") == len(found_full)
+        expected = len(ledger.acked[T0])
+        await ledger.produce(producer, T0, numbered("after", 20))
+        assert len(ledger.acked[T0]) == expected + 20
+        await check_at_the_end(cluster, ledger)
+
+
+@pytest.mark.parametrize("full", [1, 2], ids=["leader", "follower"])
+async def test_retention_makes_room_on_a_full_disk(full: int, autojump_clock) -> None:
+    configs = {"segment.bytes": "2000", "retention.bytes": "4000", "file.delete.delay.ms": "1000"}
+    properties = {"log.retention.check.interval.ms": "30000"}
+    async with cluster_with_topic(configs=configs, properties=properties) as (cluster, producer, ledger):
+        for number in range(60):
+            await ledger.produce(producer, T0, numbered(f"before-{number}", 20))
+        fill(cluster, full)
+        disk = cluster.nodes[full].disk
+        disk.capacity_bytes += 10_000  # it is taken by hand and by nobody's records, and what retention gives is less
+        disk.write("/ballast", bytes(10_000 + 2**20))
+        disk.capacity_bytes += 2**20
+        with trio.move_on_after(20):
+            while not full_paths(cluster, full):
+                await ledger.produce(producer, T0, numbered(f"until-{trio.current_time()}", 20))
+        segments = len(cluster.partition(full, T0).log.segments)
+        await trio.sleep(32)
+        assert len(cluster.partition(full, T0).log.segments) < segments, "the head goes all the same"
+        assert not [path for path in disk.listdir("/data/t-0") if path.endswith(".deleted")]
+        disk.unlink("/ballast")
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3] and not full_paths(cluster, full), "room")
+
+
+async def test_an_fsync_that_says_the_disk_is_full_is_a_failure_as_any_other(autojump_clock) -> None:
+    """Where blocks are allocated late, a write that was taken fails at its fsync, and its pages count as clean then."""
+    async with cluster_with_topic(configs={"flush.messages": "1"}) as (cluster, producer, ledger):
+        cluster.nodes[1].disk.fail("fsync", "/data/t-0/*.log", errno.ENOSPC, times=1)
+        await ledger.produce(producer, T0, numbered("m", 5))
+        await cluster.until(lambda: not cluster.nodes[1].is_up, "its only directory is offline, so it ends")
+        await cluster.start_broker(1)
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_a_leader_that_is_full_says_so_and_is_asked_again(autojump_clock) -> None:
+    async with cluster_with_topic() as (cluster, _, ledger):
+        async with cluster.producer(linger_ms=0, retries=0) as producer:
+            await ledger.produce(producer, T0, numbered("before", 5))
+            fill(cluster, 1)
+            await Ledger().produce(producer, T0, numbered("refused", 50))
+            delivery = await producer.send(T0.topic, b"refused", partition=0)
+            with pytest.raises(Exception, match=ErrorCode.KAFKA_STORAGE_ERROR.name):
+                await delivery.wait()
+        async with cluster.producer(linger_ms=0) as producer:
+            delivery = await producer.send(T0.topic, b"patient", partition=0)
+            await trio.sleep(2)
+            free(cluster, 1)
+            assert (await delivery.wait()).offset >= 5
+        await check_at_the_end(cluster, ledger)
