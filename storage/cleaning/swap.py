@@ -1,8 +1,9 @@
 """What a log does with a cleaning: lend its segments, later take the results over. Plain functions, on the event loop.
 
 Nobody is locked out meanwhile: retention, truncation and deletion go on. So a result counts only if each segment that
-it was made from is still in the log, and nothing was cut off meanwhile, when it is to be taken over; otherwise it is
-thrown away. (A segment that was cut and filled again may have the same offsets and size as before.)
+it was made from is still in the log, nothing was cut off meanwhile, and the topic's configuration is what it was, when
+it is to be taken over; otherwise it is thrown away. (A segment that was cut and filled again may have the same offsets
+and size as before.)
 
 Taking over, with a crash possible between any two steps (`recovery` finishes what has reached step 2):
 1. the result's files are renamed from `.cleaned` to `.swap`, the .log last: its new name says that all is there;
@@ -38,6 +39,7 @@ class Lent:
     def __init__(self, log: Log, end_offset: int) -> None:
         """All sealed segments of the log that end at or below `end_offset`."""
         self._log = log
+        self._config = log.config
         self._cuts = log.segments.cuts
         self._segments: list[Segment] = []
         self.sources: list[Source] = []
@@ -56,6 +58,8 @@ class Lent:
             raise Superseded(str(self._log.failure))
         if self._log.segments.cuts != self._cuts:
             raise Superseded(f"{self._log} was cut while it was cleaned")
+        if self._log.config != self._config:  # perhaps it is not to be compacted any more
+            raise Superseded(f"the configuration of {self._log} changed while it was cleaned")
         wanted = set(base_offsets)
         lent = [segment for segment in self._segments if segment.base_offset in wanted]
         present = {segment.base_offset: segment for segment in self._log.segments}

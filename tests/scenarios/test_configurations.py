@@ -158,6 +158,17 @@ async def test_nobody_is_elected_uncleanly_by_a_word_that_is_not_understood(
         assert (cluster.leader(T0) == 3) == leads
 
 
+async def test_what_somebody_asks_to_delete_is_deleted_all_the_same(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        await produce(cluster)
+        put_topic_config(cluster, b"junk")
+        await restart_all(cluster, crash=False)
+        async with cluster.admin() as admin:
+            assert await admin.delete_records({T0: 50}) == {T0: 50}
+        await trio.sleep(CHECKS_S)
+        assert await kept(cluster) == RECORDS - 50
+
+
 # --- of brokers ------------------------------------------------------------------------------------------------------
 
 KEEP = {"log.retention.bytes": "-1"}

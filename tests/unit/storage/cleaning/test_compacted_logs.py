@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import crc32c
 import msgspec
@@ -224,7 +224,12 @@ def changes(log: Log) -> dict[str, Any]:
         "begun anew": lambda: log.truncate_fully_and_start_at(3),
         "without its head": lambda: log.segments.drop_head(10, 0, 10),
         "closed": log.close,
+        "configured anew": lambda: configure(log, cleanup_policy=("compact", "delete")),
     }
+
+
+def configure(log: Log, **changed: Any) -> None:
+    log.config = replace(cast(SmallLogConfig, log.config), **changed)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +241,7 @@ def changes(log: Log) -> dict[str, Any]:
         "begun anew",
         "without its head",
         "closed",
+        "configured anew",
     ],
 )
 def test_a_result_made_from_what_is_not_there_any_more_is_thrown_away(site: StorageSite, change: str) -> None:
