@@ -165,6 +165,8 @@ async def with_segments_of_an_earlier_life(settings: dict[str, str]) -> ReplicaS
     earlier = await begin()
     for _ in range(10):
         earlier.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
+    earlier.logs.flush_all()  # nothing above a recovery point is compacted
+    earlier.logs.checkpoint_recovery_points()
     earlier.disk.kill()
     return await begin(earlier.disk)
 

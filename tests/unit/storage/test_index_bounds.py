@@ -34,10 +34,6 @@ INTERVAL = 100
 LIMITS = (12, 25, 60, 61, 95, 500)
 
 
-class RefusedByKafka(AssertionError):
-    """It would not start on this folder."""
-
-
 def kafka_recovers(log: Log, max_bytes: int) -> None:
     """What Kafka does after an unclean stop (LogSegment.recover): fills both indexes of each segment anew."""
     for segment in log.segments:
@@ -46,8 +42,8 @@ def kafka_recovers(log: Log, max_bytes: int) -> None:
         for position, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
             largest_ms = max(largest_ms, header.max_timestamp_ms)
             if position - indexed > INTERVAL:
-                if entries >= max_bytes // ENTRY_BYTES or times >= max_bytes // TIME_ENTRY_BYTES - 1:
-                    raise RefusedByKafka("Attempt to append to a full index")
+                is_full = entries >= max_bytes // ENTRY_BYTES or times >= max_bytes // TIME_ENTRY_BYTES - 1
+                assert not is_full, "Attempt to append to a full index: Kafka would not start on this folder"
                 entries, indexed = entries + 1, position
                 if largest_ms > noted_ms:
                     times, noted_ms = times + 1, largest_ms
