@@ -21,6 +21,8 @@ LOSSES = {
     "empty folder": "kill 3, wipe 3",
     "old backup": "kill 3, restore 3",
 }
+BACKUP = "stop 3, save 3, return 3, stop 1, return 1,"
+"""A backup of an earlier life of broker 3, which leads again after that."""
 REMOVALS = {
     "by the controller": ("kill 1, kill 2", True),
     "by the leader": ("kill 1, kill 2", False),
@@ -42,7 +44,7 @@ async def test_who_left_below_the_minimum_is_waited_for(removal: str, loss: str,
     returns = RETURNS.values() if removal == "by the controller" else [RETURNS["the lossy one first"]]
     for order, strategy in zip(returns, ("none", "balanced", "none"), strict=False):
         async with trial([3, 1, 2], minimum=2, strategy=strategy, is_patient=is_patient) as played:
-            for move in parse_moves(f"stop 3, save 3, return 3, {moves}, {LOSSES[loss]}, {order}"):
+            for move in parse_moves(f"{BACKUP if 'restore' in LOSSES[loss] else ''} {moves}, {LOSSES[loss]}, {order}"):
                 await played.play(move)
             await played.end()
             assert not played.gone

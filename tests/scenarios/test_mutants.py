@@ -265,6 +265,13 @@ MUTANTS = [
         (REFUSED_LOGS, "test_a_deletion_waits"),
     ),
     Mutant(
+        "a leader forgets whom it removed below the minimum",
+        "broker/leadership.py",
+        "IsrProposal(Proposal.SHRINK, isr, self.zk_version, eligible=self._eligible_beside(isr))",
+        "IsrProposal(Proposal.SHRINK, isr, self.zk_version)",
+        (ELIGIBLE_LEADERS, "test_who_left_"),
+    ),
+    Mutant(
         "a controller forgets whom it removed below the minimum",
         "controller/planner.py",
         "        elr=() if unclean else tuple(member for member in state.whole if member not in isr),\n",
