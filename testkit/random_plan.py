@@ -95,6 +95,8 @@ class Stream:
     gone: set[int] = field(default_factory=set)
     asked_to_delete_below: int = 0
     deleted_below: int = 0
+    wiped: set[int] = field(default_factory=set)
+    """Brokers whose disks were replaced since that was asked for: once all were, nobody can know of it."""
 
     @property
     def partition(self) -> TopicPartition:

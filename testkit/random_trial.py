@@ -177,6 +177,9 @@ class RandomTrial:
             stream.gone |= {
                 offset for offset in before[name] if offset in after and before[name][offset] and not after[offset]
             }
+            if blow.kind == "wipe":
+                stream.wiped.add(broker)
+                stream.deleted_below = 0 if len(stream.wiped) == len(BROKERS) else stream.deleted_below
         await trio.sleep(blow.seconds)
         await cluster.start_broker(broker)
 
@@ -192,13 +195,15 @@ class RandomTrial:
             return
         below = max(stream.acked) // 2
         stream.asked_to_delete_below = max(stream.asked_to_delete_below, below)
+        stream.wiped = set()
         try:
             answered = await self._admin.delete_records({stream.partition: below}, timeout_ms=3_000)
         except ClientError:
             return
         low_watermark = answered[stream.partition]
         if isinstance(low_watermark, int):
-            stream.deleted_below = max(stream.deleted_below, low_watermark)
+            known_to_nobody = len(stream.wiped) == len(BROKERS)
+            stream.deleted_below = 0 if known_to_nobody else max(stream.deleted_below, low_watermark)
 
     async def _create_anew(self, stream: Stream) -> None:
         if not stream.is_open:
@@ -251,7 +256,7 @@ class RandomTrial:
             while not all(map(is_whole, self.streams.values())):
                 await trio.sleep(0.1)
         for stream in self.streams.values():
-            if self._leader(stream) == NO_BROKER and self.plan.strategy == "none" and stream.gone:
+            if self.plan.strategy == "none" and self._waits_for_an_operator(stream):
                 continue
             if not is_whole(stream):
                 logs = {
@@ -259,6 +264,11 @@ class RandomTrial:
                     for b, log in self.cluster.logs(stream.partition).items()
                 }
                 raise Broken(f"{stream.partition} is not whole: {self.cluster.state(stream.partition)}, logs {logs}")
+
+    def _waits_for_an_operator(self, stream: Stream) -> bool:
+        """Everybody who was in sync may have lost data."""
+        state = self.cluster.state(stream.partition)
+        return state.leader == NO_BROKER and not state.elr and set(state.isr) <= set(state.lossy)
 
     def _judge(self) -> None:
         for stream in self.streams.values():
