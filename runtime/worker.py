@@ -136,8 +136,11 @@ def main() -> None:
     memory: dict[str, Any] = {}
     while True:
         reply = memoryview(_answer(disk, memory, requests.get()))
-        while reply:
-            reply = reply[os.write(output, reply) :]
+        try:
+            while reply:
+                reply = reply[os.write(output, reply) :]
+        except BrokenPipeError:
+            return  # the parent was killed just now: as the end of the input, no error of ours
 
 
 if __name__ == "__main__":
