@@ -52,6 +52,8 @@ class Sequence:
         self.topics: list[Topic] = []
         self.names = 0
         self.transactions = 0
+        self.was_killed = False
+        """The one before the one that runs."""
         self.old_formats = self.rng.random() < 0.3
         self.dynamic_default = self.rng.random() < 0.5
         self.for_kafka = {"inter_broker_protocol_version": "2.8"} if self.old_formats else {}
@@ -104,6 +106,7 @@ class Sequence:
         else:
             self._kill_under_load(turn)
         self._expect_no_complaints(turn)
+        self.was_killed = end != "in order"
         if isinstance(turn, Ours):
             now = self._refused_files()
             changed = [name for name in refused if now.get(name) != refused[name]]
@@ -131,7 +134,10 @@ class Sequence:
 
     def _expect_no_complaints(self, turn: Turn) -> None:
         if isinstance(turn, Kafka):
-            assert not turn.complaints(), turn.complaints()[:5]
+            # Half a batch, or the zeros of a segment that Kafka preallocated; what was acknowledged was compared.
+            expected = "Corruption found in segment" if self.was_killed else None
+            complaints = [line for line in turn.complaints() if expected is None or expected not in line]
+            assert not complaints, complaints[:5]
         else:
             errors = re.findall(
                 r"^.*(?:Traceback|internal error|\bcritical\b).*$", turn.log_of_this_life(), re.M | re.I
