@@ -33,7 +33,7 @@ from strandline.storage.flush import Flushes, FlushPlan
 from strandline.storage.health import LogHealth
 from strandline.storage.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.producer_log import LogProducers
-from strandline.storage.roll import FULL, may_fill_an_index, must_roll, roll_limits
+from strandline.storage.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segment_list import SegmentList
 
 WRITEBACK_BYTES = 64 * 2**20
@@ -89,6 +89,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
+        self._active.index_interval_bytes = index_interval_bytes(self._active, config)
         self._active.indexes.limit(config.segment_index_bytes)
         self._limits = roll_limits(self._active, config)
 
@@ -145,7 +146,7 @@ class Log:
             ) and self._must_roll(position, size, timestamp, last):
                 self._write(views, start, position, offset, unindexed)
                 self.roll(timestamp)
-                limits, segment, views = self._limits, self._active, []
+                limits, segment, views, interval = self._limits, self._active, [], self._active.index_interval_bytes
                 start = position = unindexed = 0
             assign_offset(batch.view, offset, leader_epoch)
             views.append(batch.view)
@@ -191,7 +192,7 @@ class Log:
             ) and self._must_roll(position, size, timestamp, last):
                 self._write([records[taken:done]], start, position, offset, unindexed)
                 self.roll(timestamp, header)
-                limits, segment, taken = self._limits, self._active, done
+                limits, segment, taken, interval = self._limits, self._active, done, self._active.index_interval_bytes
                 start = position = unindexed = 0
             if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
                 boundaries.start_segment()

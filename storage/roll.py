@@ -2,7 +2,9 @@
 
 A segment is rolled before a batch that would make it larger than `segment.bytes`, whose timestamp lies `segment.ms`
 (less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
-(int32 relative to the base offset), or when an index is full (`index_bounds`).
+(int32 relative to the base offset), or when an index is full (`index_bounds`) or has wider gaps than
+`index.interval.bytes` says by now: logs are loaded before their topics' configurations are known, and a Kafka that
+recovers such a segment writes more entries than there may be.
 
 In a compacted log `max.compaction.lag.ms` counts as `segment.ms` does, the shorter one (KIP-354): what stands in the
 active segment cannot be compacted. As in Kafka only an append rolls: a log that nobody writes to keeps its last one.
@@ -44,16 +46,25 @@ FULL = RollLimits(_ASK, _NEVER, 0)
 def roll_limits(segment: Segment, config: LogConfig) -> RollLimits:
     """For the next batches of `segment`, which is the active one."""
     last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-    if segment.size_bytes == 0 or segment.indexes.room <= 0 or segment.first_timestamp_ms < 0:
+    if segment.size_bytes == 0 or _takes_no_entries(segment, config) or segment.first_timestamp_ms < 0:
         return RollLimits(_ASK, _NEVER, last_offset)
     oldest_ms = segment.first_timestamp_ms + max_age_ms(segment, config)
     return RollLimits(config.segment_bytes, oldest_ms, last_offset)
+
+
+def index_interval_bytes(segment: Segment, config: LogConfig) -> int:
+    """Of the active segment, when its log is configured: one that has batches keeps the gaps that it began with."""
+    return config.index_interval_bytes if segment.size_bytes == 0 else segment.index_interval_bytes
 
 
 def may_fill_an_index(segment: Segment, size_bytes: int) -> bool:
     """Whether further batches of `size_bytes` together may take all the room that the indexes have."""
     gap_bytes = max(segment.index_interval_bytes + 1, HEADER_BYTES)
     return (segment.unindexed_bytes + size_bytes) // gap_bytes >= segment.indexes.room
+
+
+def _takes_no_entries(segment: Segment, config: LogConfig) -> bool:
+    return segment.indexes.room <= 0 or segment.index_interval_bytes > config.index_interval_bytes
 
 
 def max_age_ms(segment: Segment, config: LogConfig) -> int:
@@ -81,7 +92,7 @@ def must_roll(
         return True
     if position == 0:
         return False
-    if position + size_bytes > config.segment_bytes or segment.indexes.room <= 0:
+    if position + size_bytes > config.segment_bytes or _takes_no_entries(segment, config):
         return True
     if segment.first_timestamp_ms < 0 or timestamp_ms < 0:
         waited_ms = now_ms - segment.created_ms

@@ -223,6 +223,13 @@ MUTANTS = [
         (INDEX_BOUNDS, "test_one_wave_"),
     ),
     Mutant(
+        "a segment with wider gaps in its index than its topic asks for takes more batches",
+        "storage/roll.py",
+        "segment.indexes.room <= 0 or segment.index_interval_bytes > config.index_interval_bytes",
+        "segment.indexes.room <= 0",
+        (INDEX_BOUNDS, "test_a_log_that_was_loaded"),
+    ),
+    Mutant(
         "a Kafka is told to recover nothing, whatever lies in the directory",
         "storage/orderly_stops.py",
         "    for name in (CLEAN_MARKER, OUR_MARKER) if for_kafka else (OUR_MARKER,):\n",

@@ -215,3 +215,35 @@ def test_a_log_loaded_with_longer_indexes_thins_them_out_and_begins_another_segm
     log = site.start().logs[TP]
     assert [segment.base_offset for segment in log.segments] == [0, 100] and not site.reports.events
     assert offsets(log) == list(range(101)) and offset_for_timestamp(log, 1050, 101) == (50, 1050, 0)
+
+
+@pytest.mark.parametrize("how", ["in order", "killed"])
+def test_a_log_that_was_loaded_with_wider_gaps_goes_on_in_a_new_segment(how: str) -> None:
+    """Logs are loaded before their topics' configurations are known."""
+    topic = SmallLogConfig(segment_bytes=100_000, index_interval_bytes=INTERVAL, segment_index_bytes=95)
+    site = StorageSite(config=topic)
+    manager = site.start()
+    manager.create(TP, TOPIC_ID).append_as_leader(wave(5), 0)
+    site.config = replace(topic, index_interval_bytes=4096)
+    manager.close(clean=True) if how == "in order" else site.disk.kill()
+    log = site.start().logs[TP]
+    log.config = topic
+    for _ in range(3):
+        log.append_as_leader(wave(20), 0)
+    assert len(log.segments) > 2 and log.log_end_offset == 65
+    kafka_recovers(log, topic.segment_index_bytes)
+
+
+def test_a_wave_goes_on_with_the_gaps_of_the_segment_that_it_rolled_to() -> None:
+    topic = SmallLogConfig(segment_bytes=100_000, index_interval_bytes=INTERVAL, segment_index_bytes=95)
+    log = StorageSite(config=replace(topic, index_interval_bytes=4096)).log()
+    log.append_as_leader(wave(1), 0)
+    log.config = topic
+    log.append_as_leader(wave(60), 0)
+    kafka_recovers(log, topic.segment_index_bytes)
+    follower = StorageSite(config=replace(topic, index_interval_bytes=4096)).log()
+    batches = raw(log)
+    follower.append_as_follower(memoryview(bytearray(batches[: len(batches) // 61])), 0)
+    follower.config = topic
+    follower.append_as_follower(memoryview(bytearray(batches[len(batches) // 61 :])), 0)
+    kafka_recovers(follower, topic.segment_index_bytes)
