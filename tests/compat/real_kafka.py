@@ -44,6 +44,7 @@ REFUSALS = (17, 36, 40, 42)
 """Invalid topic, topic exists, invalid config, invalid request: no use to ask again."""
 _POLL_S = 0.02
 _FETCH_BYTES = 2**20
+_OFFSET_OUT_OF_RANGE = 1
 _PRODUCE_TIMEOUT_S = 60.0
 
 SERVER = f"""\
@@ -227,6 +228,8 @@ class Kafka(Turn):
         offset, parts = start, []
         while offset < end:
             code, batches = self._fetch(topic, partition, offset)
+            if code == _OFFSET_OUT_OF_RANGE and self.bounds(topic, partition)[0] > offset:
+                return self.raw(topic, partition)  # retention was faster
             assert code == 0, f"fetching {topic}-{partition} from {offset}: error {code}"
             assert batches, f"{topic}-{partition}: nothing at {offset}, high watermark {end}"
             parts.append(whole_batches(batches))
