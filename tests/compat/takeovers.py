@@ -53,7 +53,7 @@ class Sequence:
         self.names = 0
         self.transactions = 0
         self.was_killed = False
-        """The one before the one that runs."""
+        """Somebody, some time before: a move that it began is recovered when the next Kafka comes."""
         self.old_formats = self.rng.random() < 0.3
         self.dynamic_default = self.rng.random() < 0.5
         self.for_kafka = {"inter_broker_protocol_version": "2.8"} if self.old_formats else {}
@@ -106,7 +106,7 @@ class Sequence:
         else:
             self._kill_under_load(turn)
         self._expect_no_complaints(turn)
-        self.was_killed = end != "in order"
+        self.was_killed |= end != "in order"
         if isinstance(turn, Ours):
             now = self._refused_files()
             changed = [name for name in refused if now.get(name) != refused[name]]
