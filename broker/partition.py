@@ -319,11 +319,11 @@ class Partition:
         """Leader: the smallest log start on the disks of all replicas that live or may be elected, −1 while one of them
         has not fetched in this epoch."""
         assert self.leadership is not None
-        members, followers = self.leadership.maximal_isr, self.leadership.followers.values()
+        electable = self.leadership.maximal_isr.union(self.leadership.eligible)
         starts = [
             each.log_start_offset
-            for each in followers
-            if each.broker_id in members or self.is_in_sync_candidate(each.broker_id)
+            for each in self.leadership.followers.values()
+            if each.broker_id in electable or self.is_in_sync_candidate(each.broker_id)
         ]
         return min([self.log.durable_log_start_offset, *starts])
 

@@ -154,7 +154,8 @@ class Recovery:
             else:
                 brokers = ", ".join(map(str, silent))
                 self._say_once(tp, f"brokers {brokers} live and do not say where their logs end")
-                self._term.later(Trigger.OFFLINE_PARTITIONS)
+        if len(decided) < len(plan.recover):
+            self._term.later(Trigger.OFFLINE_PARTITIONS)
 
         async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
             changes = [plan_recovery(context, tp, log_ends[tp]) for tp in partitions if not context.has_live_leader(tp)]

@@ -106,6 +106,23 @@ async def test_a_replica_that_dies_is_waited_for_until_nobody_can_elect_it_any_m
     assert hand.deleted == [(0, 6)]
 
 
+async def test_a_dead_replica_that_is_eligible_to_lead_is_waited_for(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """It would lead with a log that begins lower, and what was answered would be undone."""
+    await leading_three(site)
+    leadership = site.partition().leadership
+    assert leadership is not None
+    leadership.commit((1,), (3,), leadership.zk_version + 1)
+    site.update_metadata(alive=(1, 2))
+    hand = site.delete_records((T0, 6), timeout_ms=60_000)
+    await write_log_starts(site)
+    site.follow(2, 10, log_start=6)
+    assert not hand.is_answered and site.partition().low_watermark < 6
+    leadership.commit((1,), (), leadership.zk_version + 1)
+    assert site.partition().low_watermark == 6
+
+
 async def test_a_replica_that_has_not_fetched_yet_is_waited_for(site: ReplicaSite) -> None:
     await leading_three(site)
     await site.lead(epoch=1)  # nothing is known of followers in a new epoch
