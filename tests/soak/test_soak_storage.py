@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from strandline.testkit.log_machine import LogMachine
 from strandline.testkit.producer_machine import ProducerMachine
 
+MINUTES = float(os.environ["STRANDLINE_SOAK_MINUTES"])
 MACHINES: list[type[RuleBasedStateMachine]] = [LogMachine, ProducerMachine]
 ROUND = settings(
     max_examples=200, stateful_step_count=60, deadline=None, derandomize=False, database=None, print_blob=True
@@ -20,7 +21,6 @@ ROUND = settings(
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_no_example_breaks(machine: type[RuleBasedStateMachine]) -> None:
-    minutes = float(os.environ["STRANDLINE_SOAK_MINUTES"]) / len(MACHINES)
-    until = time.monotonic() + 60 * minutes
+    until = time.monotonic() + 60 * MINUTES / len(MACHINES)
     while time.monotonic() < until:
         run_state_machine_as_test(machine, settings=ROUND)
