@@ -120,7 +120,8 @@ class RoleChanges:
             self._state_change_log.warning("not a replica", partition=str(topic_partition), replicas=state.replicas)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
         # What hosted another topic until now has none of this one's records, and nothing was committed without it.
-        is_credited = partition is None and self._replicas.broker_id in state.isr and not state.is_new
+        credited = (*state.isr, *state.eligible_leader_replicas)
+        is_credited = partition is None and self._replicas.broker_id in credited and not state.is_new
         if partition is not None and topic.topic_id not in (partition.topic_id, NO_TOPIC_ID):
             if not self._replicas.metadata.has_topic(topic.topic_name, topic.topic_id):
                 return ErrorCode.INCONSISTENT_TOPIC_ID, None  # which of the two is the older one is not known yet
@@ -188,8 +189,8 @@ class RoleChanges:
         only a new partition gets a log.
 
         A log of another topic id is put aside and kept, for the operator: its topic is gone, or a bit of the id is. The
-        replica begins anew, unless others believe that it has the records, being in sync (is_credited): leading, it
-        would have them cut their logs down to nothing."""
+        replica begins anew, unless others believe that it has the records, being in sync or eligible (is_credited):
+        leading, it would have them cut their logs down to nothing."""
         log = self._logs.get(topic_partition)
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
@@ -198,7 +199,7 @@ class RoleChanges:
             )
             log = None
         if isinstance(self._logs.refused.get(topic_partition), StrayLog) and not is_credited:
-            del self._logs.refused[topic_partition]  # others are in sync by now: it may fetch from them
+            del self._logs.refused[topic_partition]  # nobody rests on it any more: it may fetch
         if log is None:
             if self._logs.directories.has_unread and not is_new:
                 raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")

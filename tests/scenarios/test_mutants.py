@@ -265,6 +265,13 @@ MUTANTS = [
         (COMPACTED_EPOCHS, "test_a_follower_behind"),
     ),
     Mutant(
+        "a replica whose log was put aside begins anew while it is eligible",
+        "broker/role_changes.py",
+        "        credited = (*state.isr, *state.eligible_leader_replicas)\n",
+        "        credited = (*state.isr,)\n",
+        ("test_stray_logs.py", "test_it_does_not_begin_anew"),
+    ),
+    Mutant(
         "a refused log counts as deleted",
         "broker/role_changes.py",
         "        if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):\n",

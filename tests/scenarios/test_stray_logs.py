@@ -66,3 +66,28 @@ async def test_after_a_stop_of_the_whole_cluster_it_does_not_lead_the_others_int
             await ledger.produce(producer, T0, [record])
         await check_at_the_end(cluster, ledger)
         assert stray_records(cluster) > 0
+
+
+async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> None:
+    """It would lead an empty log if the leader failed before it has fetched."""
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        for record in numbered("before", 20):
+            await ledger.produce(producer, T0, [record])
+        for broker_id in ORDER_OF_STOPS["last"]:
+            await cluster.stop(broker_id)
+        flip_a_bit_of_the_topic_id(cluster)
+        await cluster.start_broker(VICTIM)
+        await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.leads(3, T0), "an eligible replica leads")
+        assert cluster.state(T0).elr == [VICTIM]
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.leader(T0) != 3, "it is missed")
+        for broker_id in (2, 3):
+            await cluster.start_broker(broker_id)
+        await cluster.until(lambda: cluster.leader(T0) in (2, 3), "one that has everything leads")
+        await cluster.stop(VICTIM)
+        await cluster.start_broker(VICTIM)
+        await check_at_the_end(cluster, ledger)
+        assert stray_records(cluster) > 0
