@@ -337,4 +337,5 @@ def _partition(state: UpdateMetadataPartitionState, alive: Container[int]) -> Me
         state.replicas,
         state.isr,
         [replica for replica in state.replicas if replica not in alive],
+        state.refused_replicas,
     )

@@ -8,6 +8,7 @@ loops over many partitions let other tasks run in between and look at the contro
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -29,6 +30,7 @@ from strandline.protocol.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from strandline.protocol.reasons import Reason, reason_of
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog
@@ -39,6 +41,17 @@ LOGS_PER_STEP = 5
 DETAILED_CHANGES = 200
 """Above so many partitions in a request the state-change log gets each at debug level, and their number in one line:
 to write a line takes twice as long as to change a role, and the last partition waits for all of them."""
+
+
+UNEXPECTED = "it met an error that nobody expected; the broker's log shows it, a restart may help"
+
+
+class _Applied(NamedTuple):
+    """What became of one partition's order. `partition`: if its role changed; `why` it did not."""
+
+    code: ErrorCode
+    partition: Partition | None = None
+    why: Reason | None = None
 
 
 class RoleChanges:
@@ -85,12 +98,10 @@ class RoleChanges:
         hosted = len(self._replicas.partitions)
         is_detailed = len(states) <= DETAILED_CHANGES
         for count, (topic, state) in enumerate(states, 1):
-            code, partition = self._apply(topic, state, topic_configs, is_detailed)
-            refused = self._logs.refused.get(TopicPartition(topic.topic_name, state.partition_index))
-            why = str(refused) if code is ErrorCode.KAFKA_STORAGE_ERROR and refused is not None else None
-            errors.append(PartitionError(topic.topic_name, state.partition_index, code, why))
-            if partition is not None:
-                touched.append(partition)
+            applied = self._apply(topic, state, topic_configs, is_detailed)
+            errors.append(PartitionError(topic.topic_name, state.partition_index, applied.code, applied.why))
+            if applied.partition is not None:
+                touched.append(applied.partition)
             if count % PARTITIONS_PER_STEP == 0 or len(self._replicas.partitions) >= hosted + LOGS_PER_STEP:
                 await trio.lowlevel.checkpoint()
                 hosted = len(self._replicas.partitions)
@@ -112,29 +123,29 @@ class RoleChanges:
         state: LeaderAndIsrPartitionState,
         topic_configs: Callable[[str], TopicConfig],
         is_detailed: bool,
-    ) -> tuple[ErrorCode, Partition | None]:
-        """One partition of a LeaderAndIsr request: (error, the partition if its role changed)."""
+    ) -> _Applied:
+        """One partition of a LeaderAndIsr request."""
         topic_partition = TopicPartition(topic.topic_name, state.partition_index)
         partition = self._replicas.partitions.get(topic_partition)
         if self._replicas.broker_id not in state.replicas:
             self._state_change_log.warning("not a replica", partition=str(topic_partition), replicas=state.replicas)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            return _Applied(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # What hosted another topic until now has none of this one's records, and nothing was committed without it.
         credited = (*state.isr, *state.eligible_leader_replicas)
         is_credited = partition is None and self._replicas.broker_id in credited and not state.is_new
         if partition is not None and topic.topic_id not in (partition.topic_id, NO_TOPIC_ID):
             if not self._replicas.metadata.has_topic(topic.topic_name, topic.topic_id):
-                return ErrorCode.INCONSISTENT_TOPIC_ID, None  # which of the two is the older one is not known yet
+                return _Applied(ErrorCode.INCONSISTENT_TOPIC_ID)  # which of the two is the older one is not known yet
             self._drop(partition)
             partition = None
         if partition is not None and state.leader_epoch < partition.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH, None
+            return _Applied(ErrorCode.FENCED_LEADER_EPOCH)
         if partition is not None and partition.log.failure is not None:
             self._replicas.partition_failed(partition, partition.log.failure)
         if partition is not None and partition.failed:
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
+            return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=reason_of(partition.log.failure or UNEXPECTED))
         if partition is not None and state.leader_epoch == partition.leader_epoch:
-            return ErrorCode.NONE, None  # applied already; nothing of a role outlives its application half-done
+            return _Applied(ErrorCode.NONE)  # applied already; nothing of a role outlives its application half-done
         try:
             if partition is None:
                 config = topic_configs(topic.topic_name)
@@ -151,17 +162,17 @@ class RoleChanges:
             DiskFull,
         ) as error:  # nothing has failed: any other code makes the controller say it again
             self._state_change_log.error("role change put off", partition=str(topic_partition), error=str(error))
-            return ErrorCode.BROKER_NOT_AVAILABLE, None
+            return _Applied(ErrorCode.BROKER_NOT_AVAILABLE, why=reason_of(error))
         except (LogStorageError, OSError) as error:
             self._state_change_log.error("role change failed", partition=str(topic_partition), error=str(error))
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
+            return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=reason_of(error))
         except Exception as error:  # a bug or a state that cannot be: it must not block the other partitions' orders
             self._state_change_log.exception("role change failed", partition=str(topic_partition))
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR, None
+            return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=UNEXPECTED)
         self._replicas.wake(partition)
         (self._state_change_log.info if is_detailed else self._state_change_log.debug)(
             "became leader" if state.leader == self._replicas.broker_id else "became follower",
@@ -174,7 +185,7 @@ class RoleChanges:
             high_watermark=partition.high_watermark,
             was_leading=was_leading,
         )
-        return ErrorCode.NONE, partition
+        return _Applied(ErrorCode.NONE, partition)
 
     def _host(
         self,
@@ -201,7 +212,7 @@ class RoleChanges:
         if isinstance(self._logs.refused.get(topic_partition), StrayLog) and not is_credited:
             del self._logs.refused[topic_partition]  # nobody rests on it any more: it may fetch
         if log is None:
-            if self._logs.directories.has_unread and not is_new:
+            if self._logs.directories.has_unread and not is_new and topic_partition not in self._logs.refused:
                 raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")
             log = self._logs.create(topic_partition, topic_id, config)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
@@ -235,7 +246,7 @@ class RoleChanges:
         errors = []
         for state in request.partition_states:
             code, why = self._stop(state)
-            errors.append(PartitionError(state.topic_name, state.partition_index, code, why))
+            errors.append(PartitionError(state.topic_name, state.partition_index, code, why and reason_of(why)))
         self._replicas.end_of_burst()
         self._replicas.flush_responses()
         return StopReplicaResponse(ErrorCode.NONE, errors)

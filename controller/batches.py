@@ -185,6 +185,7 @@ class BatchBuilder:
             zk_version=state.zk_version,
             replicas=list(context.replicas(topic_partition)),
             offline_replicas=context.offline_replicas_of(topic_partition),
+            refused_replicas=context.refused_replicas_of(topic_partition),
         )
 
 

@@ -25,8 +25,9 @@ class BrokerChanges:
 
     def __init__(self, term: Term) -> None:
         self._term = term
-        self._lost_replicas: dict[TopicPartition, None] = {}
-        """Partitions that lost a replica with its broker and whose metadata does not say so yet."""
+        self._retold: dict[TopicPartition, None] = {}
+        """Partitions of which a replica went with its broker, was refused or is well again, and whose metadata does not
+        say so yet."""
         self._brokers_changed = False
 
     async def on_brokers(self) -> None:
@@ -39,7 +40,7 @@ class BrokerChanges:
         new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
         for known in gone:
             self._term.log.info("broker failed", broker=known.broker_id, broker_epoch=known.epoch)
-            self._lost_replicas.update(dict.fromkeys(context.partitions_on(known.broker_id)))
+            self._retold.update(dict.fromkeys(context.partitions_on(known.broker_id)))
             self._brokers_changed = True
             context.remove_broker(known.broker_id)
             self._term.outbox.close(known.broker_id)
@@ -58,9 +59,9 @@ class BrokerChanges:
         builder = BatchBuilder(context)
         if self._brokers_changed:
             builder.live_brokers()
-            builder.metadata(self._lost_replicas)
+            builder.metadata(self._retold)
         self._term.announce(changed, builder)
-        self._lost_replicas, self._brokers_changed = {}, False
+        self._retold, self._brokers_changed = {}, False
         if new:
             await self._on_new_brokers(new)
 
@@ -112,29 +113,40 @@ class BrokerChanges:
                 await self._tell_again(broker, self._term.context.partitions_on(broker_id))
         await self._term.store.delete_all([f"{path}/{name}" for name in names])
 
-    async def on_leadership_errors(self, broker: LiveBroker, errors: Sequence[PartitionError]) -> None:
-        """A broker could not become leader or follower of some partitions: a broken log moves leadership away;
-        anything else is said again after a while (safety.md 32), from what ZooKeeper says then."""
-        if self._term.context.brokers.get(broker.broker_id) != broker:
+    async def on_roles_answered(self, broker: LiveBroker, answers: Sequence[PartitionError]) -> None:
+        """What became of LeaderAndIsr: a broken log moves leadership away, and everybody is told why, until a role is
+        taken with it again; anything else is said again after a while (safety.md 32), from what ZooKeeper says then."""
+        context = self._term.context
+        if context.brokers.get(broker.broker_id) != broker:
             return
-        again: list[TopicPartition] = []
+        again: dict[TopicPartition, ErrorCode] = {}
         broken: list[TopicPartition] = []
-        for error in errors:
-            tp, code = TopicPartition(error.topic_name, error.partition_index), error_code(error.error_code)
-            why = error.error_message or code.name
+        for answer in answers:
+            tp, code = TopicPartition(answer.topic_name, answer.partition_index), error_code(answer.error_code)
+            replica = broker.broker_id, tp
+            if code is ErrorCode.NONE:
+                if context.offline_replicas.pop(replica, None) is not None:
+                    self._retold[tp] = None
+                continue
+            why = answer.error_message or code.name
             self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=why)
-            (broken if code is ErrorCode.KAFKA_STORAGE_ERROR else again).append(tp)
-        self._term.context.offline_replicas |= {(broker.broker_id, tp) for tp in broken}
-        await self._term.settle_and_announce(broken)
-        await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
+            if code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                again[tp] = code
+                continue
+            broken.append(tp)
+            if context.note_refusal(replica, why):
+                self._retold[tp] = None
+        if broken or self._retold:
+            changed = await self._term.settle(list(dict.fromkeys([*broken, *self._retold])))
+            builder = BatchBuilder(context)
+            builder.metadata(self._retold)
+            self._term.announce(changed, builder)
+            self._retold = {}
+        if broken or again:
+            await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
         moved = await self._term.refresh(again)
-        fenced = {
-            TopicPartition(e.topic_name, e.partition_index)
-            for e in errors
-            if error_code(e.error_code) is ErrorCode.FENCED_LEADER_EPOCH
-        }
         # One that already knows this epoch needs to hear of it again only if there is something newer.
-        repeat = [tp for tp in again if tp in moved or tp not in fenced]
+        repeat = [tp for tp, code in again.items() if tp in moved or code is not ErrorCode.FENCED_LEADER_EPOCH]
         if repeat:
             self._term.later(partial(self._tell_again, broker, repeat))
 

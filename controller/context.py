@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from strandline.protocol.messages import RefusedReplica
 from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
 from strandline.protocol.znodes import BrokerEndpoint
 from strandline.runtime.network import Address
+
+MAX_REASONS = 300
+"""Replicas of which the cluster is told why they are refused: their texts are part of the metadata, whose answers are
+bounded (`frame.MAX_BODY_BYTES`). Of the others the brokers' logs say it."""
+
+Replica = tuple[int, TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class ControllerContext:
     """The picture. `brokers` holds every registered broker, also those that are shutting down.
 
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
-    offline_replicas: (broker, partition) whose log failed on a live broker.
+    offline_replicas: whose log failed, or was refused, on a live broker → why; "" where that is not kept any more.
     """
 
     epoch: int = 0
@@ -82,7 +89,7 @@ class ControllerContext:
     topics: dict[str, Topic] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
-    offline_replicas: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    offline_replicas: dict[Replica, str] = field(default_factory=dict)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
         """Assigned replicas, preferred first; empty for a partition that does not exist."""
@@ -112,6 +119,18 @@ class ControllerContext:
     def offline_replicas_of(self, topic_partition: TopicPartition) -> list[int]:
         return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]
 
+    def refused_replicas_of(self, topic_partition: TopicPartition) -> list[RefusedReplica]:
+        """Those of which it is known why."""
+        reasons = ((b, self.offline_replicas.get((b, topic_partition))) for b in self.replicas(topic_partition))
+        return [RefusedReplica(broker_id, why) for broker_id, why in reasons if why]
+
+    def note_refusal(self, replica: Replica, why: str) -> bool:
+        """A live broker does not serve this replica. Returns whether that, or why, is news."""
+        known = self.offline_replicas.get(replica)
+        is_room = bool(known) or len(self.offline_replicas) < MAX_REASONS
+        self.offline_replicas[replica] = why if is_room else ""
+        return self.offline_replicas[replica] != known
+
     def has_live_leader(self, topic_partition: TopicPartition) -> bool:
         """Its leader lives. One that is no replica is never told to lead."""
         state = self.states.get(topic_partition)
@@ -135,10 +154,10 @@ class ControllerContext:
         self.deleting.pop(name, None)
         for gone in [tp for tp in self.states if tp.topic == name]:
             del self.states[gone]
-        self.offline_replicas = {entry for entry in self.offline_replicas if entry[1].topic != name}
+        self.offline_replicas = {key: why for key, why in self.offline_replicas.items() if key[1].topic != name}
 
     def remove_broker(self, broker_id: int) -> None:
         """Forget one life of a broker: what was said of it does not hold for its next one."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
-        self.offline_replicas = {entry for entry in self.offline_replicas if entry[0] != broker_id}
+        self.offline_replicas = {key: why for key, why in self.offline_replicas.items() if key[0] != broker_id}

@@ -35,7 +35,6 @@ from strandline.controller.topic_changes import TopicChanges
 from strandline.controller.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
-    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
     Request,
@@ -383,7 +382,4 @@ class Term:
         elif isinstance(request, StopReplicaRequest) and isinstance(response, StopReplicaResponse):
             self.events.put(partial(self.topic_changes.on_stopped, broker, request, response))
         elif isinstance(response, LeaderAndIsrResponse):
-            assert isinstance(request, LeaderAndIsrRequest)
-            errors = [error for error in response.partition_errors if error.error_code]
-            if errors:
-                self.events.put(partial(self.broker_changes.on_leadership_errors, broker, errors))
+            self.events.put(partial(self.broker_changes.on_roles_answered, broker, response.partition_errors))

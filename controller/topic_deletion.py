@@ -12,15 +12,13 @@ topic's own znode, so the next controller finds it and starts again; every step 
 
 from __future__ import annotations
 
-from strandline.controller.context import ControllerContext
+from strandline.controller.context import ControllerContext, Replica
 from strandline.controller.replica_states import ReplicaState, check_replica_move
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 
 GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID})
 """Answers to a deletion after which that broker has no log of *this* topic (the last: one of another id)."""
-
-Replica = tuple[int, TopicPartition]
 
 
 class DeletionTracker:

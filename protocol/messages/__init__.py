@@ -24,6 +24,7 @@ from strandline.protocol.messages.admin import (
     MetadataRequest,
     MetadataResponse,
     MetadataTopic,
+    RefusedReplica,
 )
 from strandline.protocol.messages.base import (
     Message,
@@ -181,6 +182,7 @@ __all__ = [
     "PartitionProduceResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "RefusedReplica",
     "ReplicaStanding",
     "Request",
     "StopReplicaPartitionState",

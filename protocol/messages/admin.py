@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------
@@ -52,7 +53,16 @@ class MetadataBroker(Message, frozen=True, array_like=True, gc=False):
     rack: str | None = None
 
 
+class RefusedReplica(Message, frozen=True, array_like=True, gc=False):
+    """A replica that its broker, which lives, does not serve, because of its log."""
+
+    broker_id: Int32
+    why: Reason
+
+
 class MetadataPartition(Message, frozen=True, array_like=True, gc=False):
+    """`offline_replicas`: whose broker does not live."""
+
     error_code: Int16
     partition_index: Int32
     leader_id: Int32
@@ -60,6 +70,7 @@ class MetadataPartition(Message, frozen=True, array_like=True, gc=False):
     replica_nodes: list[Int32]
     isr_nodes: list[Int32]
     offline_replicas: list[Int32] = []
+    refused_replicas: list[RefusedReplica] = []
 
 
 class MetadataTopic(Message, frozen=True, array_like=True, gc=False):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from strandline.protocol.api import ApiKey
+from strandline.protocol.messages.admin import RefusedReplica
 from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_EPOCH, Int16, Int32, Int64, TopicId
 
 LEADER_EPOCH_TOPIC_DELETED = -2
@@ -54,8 +56,8 @@ class PartitionError(Message, frozen=True, array_like=True, gc=False):
     topic_name: str
     partition_index: Int32
     error_code: Int16
-    error_message: str | None = None
-    """Why, in words for the operator; brokers of earlier releases send none."""
+    error_message: Reason | None = None
+    """Why, in words for the operator."""
 
 
 class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):
@@ -134,6 +136,7 @@ class UpdateMetadataPartitionState(Message, frozen=True, array_like=True, gc=Fal
     zk_version: Int32
     replicas: list[Int32]
     offline_replicas: list[Int32] = []
+    refused_replicas: list[RefusedReplica] = []
 
 
 class UpdateMetadataTopicState(Message, frozen=True, array_like=True, gc=False):

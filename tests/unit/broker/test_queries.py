@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import msgspec
 import pytest
 from crc32c import crc32c
 from trio.testing import MockClock
@@ -26,6 +27,7 @@ from strandline.protocol.messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderPartitionResponse,
     OffsetForLeaderTopic,
+    RefusedReplica,
     UpdateMetadataPartitionState,
 )
 from strandline.protocol.record_validation import correct_max_timestamp
@@ -124,6 +126,14 @@ async def test_a_leader_that_does_not_live_is_not_named(queries: Queries, autoju
     dead, lives = topic.partitions
     assert (dead.error_code, dead.leader_id, dead.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [2])
     assert (lives.error_code, lives.leader_id, lives.leader_epoch) == (0, 3, 5)
+
+
+async def test_it_is_told_which_replicas_are_refused_and_why(queries: Queries, autojump_clock: MockClock) -> None:
+    refused = [RefusedReplica(3, "its log is of another topic")]
+    queries.site.update_metadata(msgspec.structs.replace(known(0), refused_replicas=refused), known(1))
+    first, second = queries.metadata("t").topics[0].partitions
+    assert (first.refused_replicas, first.offline_replicas) == (refused, [])
+    assert second.refused_replicas == []
 
 
 async def test_an_unknown_topic_is_created_only_when_the_client_allows_it(

@@ -31,6 +31,7 @@ from strandline.controller.planner import (
 from strandline.protocol import znodes
 from strandline.protocol.frame import HEADER_BYTES, PREFIX_BYTES, decode_body
 from strandline.protocol.messages import ControlledShutdownRequest, LeaderAndIsrRequest, Request
+from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.coordination import NodeExists, Znode, ZnodeStat
 from strandline.runtime.network import Address
@@ -105,7 +106,8 @@ def contexts(draw: st.DrawFn) -> ControllerContext:
         except znodes.InvalidZnode:
             continue
     replicas = [(replica, tp) for tp in context.partitions() for replica in context.replicas(tp)]
-    context.offline_replicas = set(draw(st.lists(st.sampled_from(replicas), max_size=2))) if replicas else set()
+    for replica in draw(st.lists(st.sampled_from(replicas), max_size=2)) if replicas else ():
+        context.note_refusal(replica, reason_of(draw(st.text())))
     return context
 
 

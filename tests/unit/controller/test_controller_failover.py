@@ -15,6 +15,7 @@ from strandline.protocol.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     PartitionError,
+    RefusedReplica,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
@@ -304,7 +305,7 @@ async def test_leadership_leaves_a_replica_whose_log_failed(autojump_clock: Mock
 
     def broken(request: Any) -> Any:
         if isinstance(request, LeaderAndIsrRequest):
-            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+            return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR, "its disk failed")])
         return None
 
     cluster.brokers[2].script = broken
@@ -312,7 +313,9 @@ async def test_leadership_leaves_a_replica_whose_log_failed(autojump_clock: Mock
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
     await cluster.settle()
     assert (await cluster.state("t")).isr == [3]
-    assert cluster.brokers[1].metadata[TP].offline_replicas == [2]
+    for broker in cluster.brokers.values():
+        assert broker.metadata[TP].offline_replicas == [2]
+        assert broker.metadata[TP].refused_replicas == [RefusedReplica(2, "its disk failed")]
 
 
 @pytest.mark.parametrize("announced_during_an_election", [False, True])

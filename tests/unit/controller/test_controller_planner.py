@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.context import MAX_REASONS, ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.elections import LogEnd
 from strandline.controller.partition_states import (
     LEGAL_FROM,
@@ -147,7 +147,7 @@ def test_a_leader_from_before_its_brokers_present_life_is_elected_anew() -> None
 
 def test_a_replica_whose_log_failed_is_treated_as_dead() -> None:
     context = context_of((1, 2, 3), led(1, 1, 2))
-    context.offline_replicas = {(1, TP)}
+    context.offline_replicas = {(1, TP): "its disk failed"}
     [change] = plan_partitions(context, [TP]).changes
     assert (change.after.leader, change.after.isr) == (2, (2,))
 
@@ -295,3 +295,15 @@ def test_states_are_derived_from_the_context() -> None:
     assert replica_state(context_of((2,), led(1, 1)), 2, TP) is ReplicaState.ONLINE
     assert replica_state(context_of((2,), led(1, 1)), 9, TP) is ReplicaState.NON_EXISTENT
     assert replica_state(context_of((2,)), 2, TP) is ReplicaState.NEW
+
+
+def test_of_so_many_refused_replicas_the_reasons_are_kept_and_all_of_them_count_as_offline() -> None:
+    context = context_of((1, 2, 3))
+    many = [(1, TopicPartition("t", index)) for index in range(MAX_REASONS + 1)]
+    assert all(context.note_refusal(replica, "its disk failed") for replica in many)
+    assert not any(context.is_online(*replica) for replica in many)
+    assert list(context.offline_replicas.values()) == ["its disk failed"] * MAX_REASONS + [""]
+    assert not any(context.note_refusal(replica, "its disk failed") for replica in many), "no news"
+    assert context.note_refusal(many[0], "another reason") and context.offline_replicas[many[0]] == "another reason"
+    context.remove_broker(1)
+    assert not context.offline_replicas
