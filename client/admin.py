@@ -340,6 +340,8 @@ class _ControllerCall:
         if self._attempts > 1:
             wait_ms = backoff_ms(self._admin.settings, self._attempts - 1, self._admin._environment)
             await trio.sleep_until(min(self._deadline, trio.current_time() + wait_ms / 1000))
+            if trio.current_time() >= self._deadline:
+                self._give_up(self.last_error)
 
     async def before_repeating(self, repeat: bool, what: str) -> None:
         if repeat:

@@ -35,7 +35,7 @@ from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from strandline.protocol.types import NO_OFFSET, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
 
 
@@ -133,6 +133,9 @@ class TrioConsumer(Service):
         while state.position == NO_OFFSET:
             self._raise_error(state)
             if not await self._wait_for_news(deadline) and state.position == NO_OFFSET:
+                known = self._metadata.view.partition(state.topic_partition)
+                if known is None or known.leader == NO_BROKER:
+                    raise self._metadata.view.no_leader(state.topic_partition)
                 raise state.last_error or LeaderNotAvailable(
                     ErrorCode.LEADER_NOT_AVAILABLE, f"the position of {state.topic_partition} could not be looked up"
                 )

@@ -14,11 +14,11 @@ import trio
 
 from strandline.client.breadth import ALL_ASKED, in_parts, of
 from strandline.client.connection import Connection
-from strandline.client.errors import BrokerMisbehaved, ClientError, LeaderNotAvailable, error_for
+from strandline.client.errors import BrokerMisbehaved, ClientError, error_for
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.settings import ClientSettings
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -169,9 +169,7 @@ class OffsetLookup:
         for topic_partition, value in wanted.items():
             partition = self._metadata.view.partition(topic_partition)
             if partition is None or partition.leader == NO_BROKER:
-                results[topic_partition] = LeaderNotAvailable(
-                    ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader as far as this client knows"
-                )
+                results[topic_partition] = self._metadata.view.no_leader(topic_partition)
             else:
                 by_leader.setdefault(partition.leader, {})[topic_partition] = (value, partition.leader_epoch)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 
 import trio
@@ -19,6 +20,7 @@ from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
     InvalidTopic,
+    LeaderNotAvailable,
     NoBrokerReachable,
     UnknownTopic,
     WrongBroker,
@@ -46,10 +48,14 @@ AFTER_NEWS_MS = 10
 STALE_ANSWERS_PER_BROKER = 3
 """After so many urgent questions in a row that brought nothing new another broker is asked."""
 
+MOST_REFUSALS = 3
+"""So many replicas that are refused an error names with their reasons."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition as last heard; `leader` −1: none."""
+    """One partition as last heard; `leader` −1: none. `offline_replicas`: whose brokers do not live.
+    `refused_replicas`: broker, which lives and does not serve its replica → why, and what helps."""
 
     leader: int
     leader_epoch: int
@@ -57,6 +63,7 @@ class PartitionView:
     in_sync_replicas: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
     error_code: int = 0
+    refused_replicas: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +95,21 @@ class ClusterView:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic else None
 
-    def why_no_leader(self, topic_partition: TopicPartition) -> str:
-        """For an error's last cause, as far as brokers have said."""
+    def no_leader(self, topic_partition: TopicPartition) -> LeaderNotAvailable:
+        """Why nobody can be asked, as far as brokers have said."""
         known = self.partition(topic_partition)
         if known is None:
-            return f"no broker has told of partition {topic_partition} yet"
+            text = f"no broker has told of partition {topic_partition} yet"
+            return LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, text)
         text = f"partition {topic_partition} has no leader"
         if known.offline_replicas:
             text += f" (of its replicas {', '.join(map(str, known.replicas))} gone: "
             text += f"{', '.join(map(str, known.offline_replicas))})"
-        return text if self.controller_id != NO_BROKER else f"{text}, and no controller is known that could elect one"
+        if self.controller_id == NO_BROKER:
+            text += ", and no controller is known that could elect one"
+        for broker_id, why in islice(known.refused_replicas.items(), MOST_REFUSALS):
+            text += f"; broker {broker_id} does not serve its replica: {why}"
+        return LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def merged(self, answer: MetadataResponse) -> ClusterView:
         """This view after an answer; topics that were not asked about stay as they are."""
@@ -136,6 +148,7 @@ def _merged_topic(known: TopicView | None, answer: MetadataTopic) -> TopicView:
             tuple(item.isr_nodes),
             tuple(item.offline_replicas),
             item.error_code,
+            MappingProxyType({refused.broker_id: refused.why for refused in item.refused_replicas}),
         )
         for item in answer.partitions
     }

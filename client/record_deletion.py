@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 
 from strandline.client.breadth import ALL_ASKED, in_parts, of
-from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, LeaderNotAvailable, error_for
+from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, error_for
 from strandline.client.lookup import is_retriable
 from strandline.client.metadata import ClusterView
 from strandline.protocol.errors import ErrorCode
@@ -87,7 +87,7 @@ def _leader(view: ClusterView, tp: TopicPartition) -> int | AnsweredError:
         return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}")
     leader = topic.partitions[tp.partition].leader
     if leader == NO_BROKER:
-        return LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader now")
+        return view.no_leader(tp)
     return leader
 
 

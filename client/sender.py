@@ -284,7 +284,7 @@ class Sender:
         return f"not acknowledged within {self._settings.delivery_timeout_ms:g} ms (delivery_timeout_ms)"
 
     def _timeout_error(self, batch: Batch, reason: str) -> DeliveryTimeout:
-        cause = batch.last_error or self._obstacle(batch)
+        cause = self._cause(batch)
         return DeliveryTimeout(
             f"{_records(batch)}: {reason}; last cause: {cause}; {_outcome(batch)}",
             outcome_unknown=batch.maybe_appended,
@@ -305,17 +305,18 @@ class Sender:
         if leaderless:
             others = len(leaderless) - 1
             more = f"; likewise {others} more partition{'' if others == 1 else 's'}" if others else ""
-            return view.why_no_leader(leaderless[0]) + more
+            return f"{view.no_leader(leaderless[0])}{more}"
         batches = [batch for queue in queues for batch in (*queue.in_flight, *queue.ready)]
-        obstacles = (batch.last_error or self._obstacle(batch) for batch in batches)
-        return self._links.last_error() or next(obstacles, "the brokers are slow")
+        return self._links.last_error() or next(map(self._cause, batches), "the brokers are slow")
 
-    def _obstacle(self, batch: Batch) -> Exception | str:
-        """Why a batch was not even sent."""
+    def _cause(self, batch: Batch) -> Exception | str:
+        """What keeps one batch back: that nobody leads its partition by now says more than what an attempt met."""
         view = self._metadata.view
         partition = view.partition(batch.topic_partition)
         if partition is None or partition.leader == NO_BROKER:
-            return self._metadata.last_error or view.why_no_leader(batch.topic_partition)
+            return self._metadata.last_error or view.no_leader(batch.topic_partition)
+        if batch.last_error is not None:
+            return batch.last_error
         if batch.attempts:
             return f"no answer from broker {partition.leader}"
         link = self._links.known(partition.leader)

@@ -43,6 +43,7 @@ COMPACTED_EPOCHS = "test_compacted_epochs.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 REFUSED_LOGS = "test_refused_logs.py"
+REASONS = "test_reasons.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 MUTANTS = [
     Mutant(
@@ -270,6 +271,20 @@ MUTANTS = [
         "        credited = (*state.isr, *state.eligible_leader_replicas)\n",
         "        credited = (*state.isr,)\n",
         ("test_stray_logs.py", "test_it_does_not_begin_anew"),
+    ),
+    Mutant(
+        "a replica that was refused once counts as refused for good",
+        "controller/broker_changes.py",
+        "                if context.offline_replicas.pop(replica, None) is not None:\n",
+        "                if False:\n",
+        (REASONS, "test_a_replica_that_is_well_again"),
+    ),
+    Mutant(
+        "nobody is told anew why a replica is refused",
+        "controller/broker_changes.py",
+        "            if context.note_refusal(replica, why):\n",
+        "            if not context.note_refusal(replica, why):\n",
+        (REASONS, "test_a_refused_follower"),
     ),
     Mutant(
         "a refused log counts as deleted",

@@ -17,6 +17,7 @@ from strandline.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
     MetadataTopic,
+    RefusedReplica,
 )
 from strandline.protocol.types import TopicPartition
 
@@ -52,6 +53,41 @@ def test_a_topic_made_anew_counts_its_epochs_from_the_start() -> None:
 def test_a_deleted_topic_goes_and_passing_trouble_keeps_it() -> None:
     assert leader_after(answer(1, 5), answer(1, 5, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) is None
     assert leader_after(answer(1, 5), answer(1, 5, error=ErrorCode.LEADER_NOT_AVAILABLE)) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("alive", "refused", "controller", "expected"),
+    [
+        ((1, 2), (), 1, "partition t-0 has no leader"),
+        ((1,), (), 1, "partition t-0 has no leader (of its replicas 1, 2 gone: 2)"),
+        ((1, 2), (1,), 1, "partition t-0 has no leader; broker 1 does not serve its replica: its log is damaged"),
+        (
+            (1,),
+            (1,),
+            -1,
+            "partition t-0 has no leader (of its replicas 1, 2 gone: 2), and no controller is known that could elect "
+            "one; broker 1 does not serve its replica: its log is damaged",
+        ),
+    ],
+)
+def test_why_a_partition_has_no_leader(
+    alive: tuple[int, ...], refused: tuple[int, ...], controller: int, expected: str
+) -> None:
+    gone = [number for number in (1, 2) if number not in alive]
+    reasons = [RefusedReplica(number, "its log is damaged") for number in refused]
+    partition = MetadataPartition(ErrorCode.LEADER_NOT_AVAILABLE, 0, -1, 5, [1, 2], [1], gone, reasons)
+    brokers = [MetadataBroker(node, f"b{node}", 1) for node in alive]
+    told = MetadataResponse(brokers, [MetadataTopic(0, "t", [partition], ONE)], controller, "c")
+    error = ClusterView().merged(told).no_leader(T0)
+    assert (str(error), error.code, error.retriable) == (expected, ErrorCode.LEADER_NOT_AVAILABLE, True)
+    assert str(ClusterView().no_leader(T0)) == "no broker has told of partition t-0 yet"
+
+
+def test_only_the_first_refusals_are_named() -> None:
+    reasons = [RefusedReplica(number, "its log is damaged") for number in range(1, 10)]
+    partition = MetadataPartition(0, 0, -1, 5, list(range(1, 10)), [1], [], reasons)
+    view = ClusterView().merged(MetadataResponse([], [MetadataTopic(0, "t", [partition], ONE)], 1, "c"))
+    assert str(view.no_leader(T0)).count("its log is damaged") == 3
 
 
 def test_a_hint_counts_only_if_it_is_newer_and_names_a_known_broker() -> None:
