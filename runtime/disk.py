@@ -177,3 +177,13 @@ def read_file(disk: Disk, path: str, max_bytes: int = 64 * 2**20) -> bytes:
         return file.pread(size, 0)
     finally:
         file.close()
+
+
+def write_whole(file: File, data: Buffer, position: int) -> None:
+    """All of `data`, in as many turns as the disk takes it. Blocking. OSError from the disk."""
+    rest = memoryview(data)
+    while rest:
+        count = file.pwritev([rest], position)
+        if count <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes")
+        rest, position = rest[count:], position + count

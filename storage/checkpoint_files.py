@@ -8,6 +8,12 @@ removes the marker, too.)
 
 The checksums are of what this life read and wrote, never of what it finds at the stop: then a change that happened
 meanwhile would be vouched for.
+
+After a kill of ours no marker tells whether a Kafka had the directory since. The high watermarks do: a Kafka that leads
+or follows writes them every few seconds, and before it closes a log. So `.strandline_watermarks` has the checksums of
+the contents that are ours, in decimal digits: of the one that stands there, and of the one that is about to replace it;
+it is durable before that is. (Where two threads write at once, it may be one behind: then a start after a kill looks
+everything through for nothing.)
 """
 
 from __future__ import annotations
@@ -25,12 +31,14 @@ from strandline.storage.checkpoints import (
     RECOVERY_POINTS,
     Report,
     encode_offsets,
+    write_atomically,
     write_offsets,
 )
 from strandline.storage.damage import DAMAGED_SUFFIX
 
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
-_UNREADABLE = -1
+WATERMARKS_SEAL = ".strandline_watermarks"
+_UNREADABLE = 2**32
 
 
 class CheckpointFiles:
@@ -60,7 +68,15 @@ class CheckpointFiles:
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace one, durably."""
+        coming = crc32c.crc32c(encode_offsets(offsets)) if name == HIGH_WATERMARKS else None
+        if coming is not None and coming != self._written[name]:
+            self.seal_watermarks(coming)
         self._written[name] = write_offsets(self._disk, f"{self._path}/{name}", offsets)
+
+    def seal_watermarks(self, coming: int | None = None) -> None:
+        """Those that stand there are ours, or taken over, and so are those with this checksum. Durable."""
+        ours = [str(crc) for crc in (self._written[HIGH_WATERMARKS], coming) if crc is not None]
+        write_atomically(self._disk, f"{self._path}/{WATERMARKS_SEAL}", " ".join(ours).encode())
 
     def settle(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, int | None]:
         """At the stop: the checksum of each, which says `contents` then, in exactly our words."""
@@ -69,6 +85,19 @@ class CheckpointFiles:
             if (offsets or written is not None) and written != crc32c.crc32c(encode_offsets(offsets)):
                 self.write(name, offsets)
         return {name: self._written.get(name) for name in contents}
+
+
+def are_watermarks_ours(disk: Disk, path: str) -> bool:
+    """Whether those of the directory at `path` are what we wrote or took over last; also where we never did, and where
+    there are none, as a Kafka removes none. Blocking. OSError from the disk."""
+    found = checksum(disk, f"{path}/{HIGH_WATERMARKS}")
+    try:
+        ours = read_file(disk, f"{path}/{WATERMARKS_SEAL}").split()
+    except FileNotFoundError:
+        return True
+    except ValueError:  # absurdly large
+        return False
+    return found is None or str(found).encode() in ours
 
 
 def checksum(disk: Disk, path: str) -> int | None:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import crc32c
 
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.disk import Disk, read_file
+from strandline.runtime.disk import Disk, read_file, write_whole
 from strandline.storage.leader_epochs import EpochEntry
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -74,9 +74,7 @@ def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) ->
     file = disk.open(temporary, create=True)
     try:
         file.truncate(0)  # left over from another life
-        written = 0
-        while written < len(content):
-            written += file.pwritev([memoryview(content)[written:]], written)
+        write_whole(file, content, 0)
         if sync:
             file.fsync()
     except OSError:  # where the disk is full it would be tried again and again

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strandline.runtime.disk import write_whole
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog
 from strandline.storage.segment import LOG_SUFFIX, Segment
@@ -80,9 +81,7 @@ def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None
         target.truncate(0)
         for start in range(position, segment.size_bytes, _CHUNK_BYTES):
             data = source.pread(min(_CHUNK_BYTES, segment.size_bytes - start), start)
-            written = 0
-            while written < len(data):
-                written += target.pwritev([memoryview(data)[written:]], start - position + written)
+            write_whole(target, data, start - position)
         target.fsync()
     finally:
         target.close()

@@ -6,6 +6,7 @@
           .kafka_cleanshutdown, .strandline_cleanshutdown    what an orderly stop leaves for a Kafka and for us: present
                                              until the next start (`orderly_stops`)
           .strandline_segments               which segments there were at our orderly stop (`segment_manifest`)
+          .strandline_watermarks             which high watermarks are ours (`checkpoint_files`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint,
           cleaner-offset-checkpoint          see `checkpoints`; put aside as `.damaged` where they were changed while no
                                              broker ran (`checkpoint_files`)
@@ -24,10 +25,11 @@ kill in between must not hide it, and neither must a stop, which is none in orde
 starts of the broker than ZooKeeper is an old backup, or was away: what it got in the lives that it missed is lost,
 however orderly it was left.
 
-Kafka may have had the folder before us, or between two lives of ours: the markers tell (`orderly_stops`), and its hand
-shows in a log (`unserved`). From then on until it was looked through, a log is foreign: what this broker does not serve
-may be anywhere in it. `strandline.adopted` is missing until every log was looked through or refused; those that were
-refused then stay foreign, by name (`strandline.refused`). A log in the list of our orderly stop was served by us.
+Kafka may have had the folder before us, or between two lives of ours: the markers tell (`orderly_stops`), the high
+watermarks (`checkpoint_files`), and its hand shows in a log (`foreign`). Until it was looked through then, a log is
+foreign: what this broker does not serve may be anywhere in it. `strandline.adopted` is missing until every log was
+looked through or refused; those that were refused then stay foreign, by name (`strandline.refused`). A log in the list
+of our orderly stop was served by us.
 
 A directory whose page cache became *suspect* (`directory_health`) gets a boot id of dashes, written in place: that
 needs no space and no new name. Where even that fails, the other directories name it. The next start then counts as one
@@ -184,17 +186,12 @@ class LogDirectory:
             self._write_meta()
         self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
-        self.may_have_lost_data = not self.was_clean and not same_boot
+        self.may_have_lost_data = not self.last_stop.was_clean and not same_boot
         if "directory.id" not in self._meta or not (self.may_have_lost_data or same_boot):
             self._meta.setdefault("directory.id", new_directory_id)
             if not self.may_have_lost_data:
                 self._meta[BOOT_ID_KEY] = boot_id
             self._write_meta()
-
-    @property
-    def was_clean(self) -> bool:
-        """Whether the stop before this start was an orderly one."""
-        return self.last_stop.was_clean
 
     def set_cluster_id(self, cluster_id: str) -> None:
         """The cluster that this broker belongs to, once ZooKeeper told it. InconsistentMetaProperties."""
@@ -233,6 +230,7 @@ class LogDirectory:
         if len(refused) <= MAX_REFUSED_BYTES:
             adopted |= {ADOPTED_KEY: "1", REFUSED_KEY: refused} if refused else {ADOPTED_KEY: "1"}
         if adopted != self._meta:
+            self._files.seal_watermarks()
             self._meta = adopted
             self._write_meta()
 

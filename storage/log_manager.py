@@ -94,7 +94,7 @@ class LogManager:
     @property
     def was_clean(self) -> bool:
         """Whether every directory was left in order."""
-        return all(directory.was_clean for directory in self._directories)
+        return all(directory.last_stop.was_clean for directory in self._directories)
 
     def get(self, tp: TopicPartition) -> Log | None:
         return self.logs.get(tp)

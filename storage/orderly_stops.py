@@ -14,7 +14,8 @@ checks all. A Kafka takes its marker away when it starts, and leaves ours. So th
     without                   any                        a Kafka stopped in order
     none                      says that both were left   a Kafka was here, and did not stop in order
     none                      says that it is alone      our orderly stop, if checkpoints and segments are as it says
-    none                      none                       no orderly stop
+    none                      none                       no orderly stop; a Kafka was here where the high watermarks
+                                                         are not ours (`checkpoint_files`)
 
 Order: Kafka's is written first and removed last. A crash in between leaves it alone, with our checksum.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, read_file
-from strandline.storage.checkpoint_files import checksum
+from strandline.storage.checkpoint_files import are_watermarks_ours, checksum
 from strandline.storage.checkpoints import Report, write_atomically
 from strandline.storage.removal import is_doomed_folder
 from strandline.storage.segment import LOG_SUFFIX
@@ -73,7 +74,10 @@ def read_last_stop(disk: Disk, path: str, report: Report) -> LastStop:
         return LastStop(True, False, listed or {}, stop.checkpoints, speaks_for_unlisted=listed is None)
     stop = _read(disk, f"{path}/{OUR_MARKER}") if disk.exists(f"{path}/{OUR_MARKER}") else None
     if stop is None:
-        return LastStop()
+        was_here = not are_watermarks_ours(disk, path)
+        if was_here:
+            report("log-dir-used-by-another", path=path)
+        return LastStop(was_kafkas=was_here)
     listed = read_manifest(disk, f"{path}/{MANIFEST}", stop.segments_crc, report)
     if stop.is_for_all or listed is None or _is_changed(disk, path, stop, listed):
         report("log-dir-used-by-another", path=path)

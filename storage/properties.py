@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from strandline.runtime.disk import Disk, read_file
+from strandline.runtime.disk import Disk, read_file, write_whole
 
 MAX_BYTES = 2**20
 
@@ -29,9 +29,7 @@ def dash_out(disk: Disk, path: str, key: str) -> None:
         position, data = len(content), b"\n%s=-\n" % key.encode()
     file = disk.open(path)
     try:
-        while data:
-            written = file.pwritev([data], position)
-            position, data = position + written, data[written:]
+        write_whole(file, data, position)
         file.fsync()
     finally:
         file.close()

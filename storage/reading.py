@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
-from strandline.runtime.disk import Buffer, File, FileRegion
+from strandline.runtime.disk import Buffer, File, FileRegion, write_whole
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.errors import CorruptIndex, CorruptLog
 from strandline.storage.scan import walk_segment
@@ -241,9 +241,4 @@ def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHe
 
 def write_rest(file: File, buffers: Sequence[Buffer], position: int, written: int) -> None:
     """Go on after a short write of `buffers` at `position`. OSError when the disk takes no more."""
-    rest = memoryview(b"".join(buffers))
-    while written < len(rest):
-        count = file.pwritev([rest[written:]], position + written)
-        if count <= 0:
-            raise OSError(5, "the disk took no bytes")
-        written += count
+    write_whole(file, memoryview(b"".join(buffers))[written:], position + written)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from strandline.runtime.disk import write_whole
 from strandline.storage.context import StorageContext
 
 if TYPE_CHECKING:
@@ -29,10 +30,9 @@ def write_again(context: StorageContext, log: Log) -> None:
         try:
             end, position = file.size(), 0
             while position < end:
-                data = memoryview(file.pread(min(CHUNK_BYTES, end - position), position))
-                while data:
-                    count = file.pwritev([data], position)
-                    data, position = data[count:], position + count
+                data = file.pread(min(CHUNK_BYTES, end - position), position)
+                write_whole(file, data, position)
+                position += len(data)
             file.fsync()
             written_bytes += end
         finally:

@@ -10,6 +10,7 @@ or knows an epoch: that is the log's business.
 
 from __future__ import annotations
 
+from strandline.runtime.disk import write_whole
 from strandline.storage import offset_index, time_index
 from strandline.storage.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.errors import CorruptIndex
@@ -175,9 +176,7 @@ class SegmentIndexes:
         try:
             if file.size() > position:
                 file.truncate(position)
-            written = 0
-            while written < len(data):
-                written += file.pwritev([memoryview(data)[written:]], position + written)
+            write_whole(file, data, position)
         finally:
             file.close()
 

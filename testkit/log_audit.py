@@ -184,6 +184,7 @@ def audit_start(
     check_folders(disk, manager)
     assert may_lose or not [path for path in disk.content() if path.endswith(".damaged")]
     assert not manager.was_clean or not {"checkpoint-not-as-written", "epochs-rebuilt"} & {*site.reports.names()}
+    assert "log-dir-used-by-another" not in site.reports.names(), "nobody was there"
     once = _lasting(disk)
     disk.kill()
     manager = site.start()

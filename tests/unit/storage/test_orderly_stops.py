@@ -141,6 +141,11 @@ def nothing(site: StorageSite) -> None:
     """Our broker was killed."""
 
 
+def after_a_checkpoint(site: StorageSite) -> None:
+    site.start().checkpoint_high_watermarks({TP: 60, OTHER: 60})
+    site.disk.kill()
+
+
 def in_order(site: StorageSite) -> None:
     stop(site.start())
     assert markers(site.disk, "/logs") == BOTH
@@ -178,6 +183,8 @@ def gone(site: StorageSite) -> None:
 
 LIVES = {
     "our kill, killed": (nothing, killed),
+    "our kill, killed while it closed the logs": (nothing, checkpointed),
+    "our kill after a checkpoint, killed while it closed the logs": (after_a_checkpoint, checkpointed),
     "our kill, stopped in order": (nothing, stopped),
     "our orderly stop, killed at once": (in_order, gone),
     "our orderly stop, killed": (in_order, killed),
