@@ -36,7 +36,7 @@ def build_fetch(
                 config.replica_fetch_max_bytes,
                 partition.leader_epoch,
                 log.last_epoch,
-                min(log.log_start_offset, log.durable_log_start_offset),
+                partition.durable_log_start_offset,
             )
         )
         asked[partition.topic_partition] = (partition, partition.leader_epoch, offset)

@@ -12,11 +12,12 @@ Its rules, with their numbers in the safety text:
 * One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink
   counts only once ZooKeeper has it.
 * A follower may join once it fetched *in this leader epoch* (10) from an offset at or above the HW, the start of this
-  epoch (KAFKA-7128) and the *quorum offset*, while its broker lives. The quorum offset is where HW would be if the
-  minimum did not hold it: below the minimum HW proves nothing, and who joined by it could be far behind, lead after an
-  orderly stop, and have the only whole log cut. A leader that is alone in sync is its own quorum, so a newcomer has to
-  reach its log's end once. From then on it belongs to the quorum, which stands still until it arrives there: a busy
-  leader is reached at the newcomer's next fetch, however much was appended meanwhile.
+  epoch (KAFKA-7128) and the *quorum offset*, while its broker lives, and once its log begins on its disk where the
+  leader's does: it may lead, and nobody waited for it when records were deleted. The quorum offset is where HW would
+  be if the minimum did not hold it: below the minimum HW proves nothing, and who joined by it could be far behind, lead
+  after an orderly stop, and have the only whole log cut. A leader that is alone in sync is its own quorum, so a
+  newcomer has to reach its log's end once. From then on it belongs to the quorum, which stands still until it arrives
+  there: a busy leader is reached at the newcomer's next fetch, however much was appended meanwhile.
 * A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
   never removed while nothing is written (11).
 """
@@ -237,7 +238,7 @@ class Leadership:
 
     def wants_to_expand(self, progress: FollowerProgress) -> bool:
         """Whether this follower should be proposed for the ISR now (all of rule 10 but the incarnation, which the
-        transaction checks, and whether its broker lives, which the caller knows)."""
+        transaction checks, and whether its broker lives and where its log begins, which the caller looks at)."""
         return (
             self.proposal is None
             and not self.frozen

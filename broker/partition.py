@@ -125,6 +125,7 @@ class Partition:
         if (
             progress.broker_id not in leadership.isr
             and leadership.wants_to_expand(progress)
+            and progress.log_start_offset >= self.durable_log_start_offset
             and self.is_in_sync_candidate(progress.broker_id)
         ):
             self.propose(self, leadership.propose_expand(progress))
@@ -313,6 +314,11 @@ class Partition:
         self._check_invariants()
 
     # --- the head ----------------------------------------------------------------------------------------------
+
+    @property
+    def durable_log_start_offset(self) -> int:
+        """Where the log begins as far as that is on the disk: a checkpoint may still be above one that begins anew."""
+        return min(self.log.log_start_offset, self.log.durable_log_start_offset)
 
     @property
     def low_watermark(self) -> int:

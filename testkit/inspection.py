@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +12,11 @@ from strandline.client.errors import ClientError
 from strandline.client.producer import TrioProducer
 from strandline.protocol.records import Record, decode_records, scan
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.log import Log
+from strandline.storage.log_manager import LogManager
+from strandline.storage.overlay_disk import OverlayDisk
+from strandline.testkit.storage_site import FixedClock, SmallLogConfig
 
 
 def log_bytes(log: Log, end_offset: int, start_offset: int | None = None) -> bytes:
@@ -53,6 +58,25 @@ def assert_same_below(logs: Mapping[int, Log], end_offset: int) -> None:
             f"logs of brokers {first} and {broker_id} differ below {end_offset}: "
             f"{values(logs[first], end_offset)} and {values(logs[broker_id], end_offset)}"
         )
+
+
+def log_starts_on_disk(broker_id: int, data_dir: str) -> dict[TopicPartition, int]:
+    """Where the logs of a dead broker begin: it is loaded as by a start, over a disk that keeps what is below as it is.
+    Blocking."""
+    manager = LogManager(
+        OverlayDisk(PosixDisk()),
+        [data_dir],
+        broker_id=broker_id,
+        topic_config_for=lambda topic: SmallLogConfig(),
+        wall_clock=FixedClock(),
+        random=random.Random(1),
+    )
+    manager.load()
+    try:
+        assert not manager.refused
+        return {tp: log.log_start_offset for tp, log in manager.logs.items()}
+    finally:
+        manager.close(clean=False)
 
 
 @dataclass

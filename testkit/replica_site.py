@@ -334,6 +334,7 @@ class ReplicaSite:
             "epoch": self.partition(tp).leader_epoch,
             "last_epoch": log.epochs.epoch_at(offset - 1) if offset else -1,
             "replica_epoch": 1,
+            "log_start": 0,
         }
         return self.fetch((tp, offset), replica_id=broker_id, **{**defaults, **fields})
 

@@ -11,7 +11,7 @@ from strandline.client.errors import ClientError, OffsetOutOfRange
 from strandline.protocol.record_batch import scan
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all, values
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, cluster_with_topic, numbered
 from strandline.testkit.storage_site import raw
 
 
@@ -124,20 +124,34 @@ async def test_nothing_is_answered_while_one_disk_does_not_have_it(broker: int, 
         assert heads(cluster, 1, 2, 3) == [13] * 3
 
 
-async def test_a_replica_that_was_away_comes_to_the_leaders_log_start_and_keeps_it(autojump_clock) -> None:
-    """It was out of the in-sync set, so nobody waited for it; the whole cluster is killed right after its return."""
-    async with cluster_with_topic([1, 2, 3]) as (cluster, _, _):
+@pytest.mark.parametrize("is_disk_late", [False, True], ids=["its disk is fast", "its disk is late"])
+@pytest.mark.parametrize("alone", [False, True], ids=["all return", "it returns alone"])
+async def test_a_replica_that_was_away_begins_where_the_others_do_once_it_is_in_sync(
+    alone: bool, is_disk_late: bool, autojump_clock
+) -> None:
+    """Nobody waited for it: it was out of the in-sync set. The whole cluster is killed the moment it is back in there,
+    and it may be the one that leads then."""
+    async with cluster_with_topic([1, 2, 3], min_insync_replicas=1) as (cluster, _, _):
         await produce_batches(cluster, 2, 10)
         cluster.crash(3)
         cluster.expire_session(3)
         await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 is out")
         await delete_before(cluster, 13)
+        if is_disk_late:
+            fault = cluster.nodes[3].disk.fail("open", "/data/log-start-offset-checkpoint.*", errno.EMFILE)
         await cluster.start_broker(3)
+        if is_disk_late:
+            await trio.sleep(LAG_TIME_MAX_S)
+            assert cluster.isr(T0) == [1, 2]
+            fault.cancel()
         await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "3 is back")
-        await trio.sleep(1)
         for broker in (1, 2, 3):
             cluster.crash(broker)
-        for broker in (3, 2, 1):
+            cluster.expire_session(broker)
+        await cluster.start_broker(3)
+        if alone:
+            await cluster.until(lambda: cluster.leads(3, T0), "3 leads")
+        for broker in (2, 1):
             await cluster.start_broker(broker)
         await cluster.until(lambda: is_whole(cluster), "every replica is back")
         assert heads(cluster, 1, 2, 3) == [13] * 3

@@ -114,9 +114,16 @@ MUTANTS = [
     Mutant(
         "a follower tells a log start that is not on its disk",
         "broker/follower_fetch.py",
-        "                min(log.log_start_offset, log.durable_log_start_offset),\n",
+        "                partition.durable_log_start_offset,\n",
         "                log.log_start_offset,\n",
         (LOG_HEADS, "test_nothing_is_answered_while_one_disk"),
+    ),
+    Mutant(
+        "who joins may begin lower on its disk than what was answered",
+        "broker/partition.py",
+        "            and progress.log_start_offset >= self.durable_log_start_offset\n",
+        "",
+        (LOG_HEADS, "test_a_replica_that_was_away"),
     ),
     Mutant(
         "a leader answers a deletion that is not on its disk",
