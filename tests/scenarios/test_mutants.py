@@ -45,6 +45,7 @@ OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 REFUSED_LOGS = "test_refused_logs.py"
 REASONS = "test_reasons.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+ORDERLY_STOPS = "test_orderly_stops.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -313,6 +314,13 @@ MUTANTS = [
         "        elr=() if unclean else tuple(member for member in state.whole if member not in isr),\n",
         "        elr=(),\n",
         (ELIGIBLE_LEADERS, "test_who_left_"),
+    ),
+    Mutant(
+        "a controlled shutdown rests on a broker that does not answer",
+        "controller/requests.py",
+        "        return [broker_id for broker_id in others if broker_id not in answered]\n",
+        "        return [broker_id for broker_id in others if broker_id < 0]\n",
+        (ORDERLY_STOPS, "test_who_stops_hands_over"),
     ),
     Mutant(
         "a last member that lost its data is not marked",

@@ -57,6 +57,23 @@ async def test_a_broker_that_hears_nothing_keeps_nobody_from_stopping(autojump_c
         assert cluster.leader(T0) == 2
 
 
+@pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "paused"])
+async def test_who_stops_hands_over_to_one_that_answers(is_dead: bool, autojump_clock) -> None:
+    """The next replica in line is registered, and in sync, until its session ends: nobody would lead until then."""
+    async with cluster_with_topic([2, 3, 1]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 10))
+        cluster.crash(3) if is_dead else cluster.pause(3)
+        await cluster.stop(2)
+        assert 3 in cluster.registered()
+        assert cluster.leader(T0) == 1
+        await cluster.start_broker(2)
+        if is_dead:
+            await cluster.start_broker(3)
+        else:
+            cluster.resume(3)
+        await check_at_the_end(cluster, ledger)
+
+
 @pytest.mark.parametrize("min_insync_replicas", [2, 3])
 async def test_what_a_leader_wrote_while_it_was_alone_is_there_after_it_stopped_in_order(
     min_insync_replicas: int, autojump_clock
