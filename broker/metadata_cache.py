@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
+    UnfinishedDeletion,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
@@ -30,6 +31,7 @@ class MetadataCache:
     def __init__(self) -> None:
         self.brokers: dict[int, UpdateMetadataBroker] = {}
         self.topics: dict[str, TopicMetadata] = {}
+        self.unfinished_deletions: list[UnfinishedDeletion] = []
         self.controller_id = NO_BROKER
         self.version = 0
         """Rises with each update."""
@@ -55,10 +57,11 @@ class MetadataCache:
         raise CannotReachBroker(f"broker {broker_id} has no live listener {listener} that this broker knows of")
 
     def update(self, request: UpdateMetadataRequest) -> None:
-        """Take over what the controller says: live brokers whole, topics as a change set."""
+        """Take over what the controller says: live brokers and deletions whole, topics as a change set."""
         self.version += 1
         self.controller_id = request.controller_id
         self.brokers = {broker.id: broker for broker in request.live_brokers}
+        self.unfinished_deletions = request.unfinished_deletions
         for topic in request.topic_states:
             known = self.topics.get(topic.topic_name)
             if known is None or known.topic_id != topic.topic_id:

@@ -133,7 +133,13 @@ class QueryHandler:
             for endpoint in broker.endpoints
             if endpoint.listener == listener
         ]
-        return MetadataResponse(brokers, [], controller_id=self._metadata.controller_id, cluster_id=self._cluster_id)
+        return MetadataResponse(
+            brokers,
+            [],
+            controller_id=self._metadata.controller_id,
+            cluster_id=self._cluster_id,
+            unfinished_deletions=self._metadata.unfinished_deletions if request.message.topics is None else [],
+        )
 
     def _topic(self, name: str, request: RequestInHand, alive: Container[int]) -> MetadataTopic:
         known = self._metadata.topics.get(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from strandline.protocol.messages import (
     Request,
     StopReplicaPartitionState,
     StopReplicaRequest,
+    UnfinishedDeletion,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -40,21 +41,28 @@ MAX_PARTITIONS_PER_REQUEST = 2000
 T = TypeVar("T")
 
 
+class ClusterWide(NamedTuple):
+    """What every word to a broker says whole: who lives, and which deletions something holds up (topic → what)."""
+
+    live: tuple[LiveBroker, ...]
+    unfinished_deletions: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class Batch:
-    """What one broker is to be told; `live_brokers` is the complete list, None while it need not be said again."""
+    """What one broker is to be told. `is_cluster_wide`: what `ClusterWide` holds is news."""
 
     leader_and_isr: dict[TopicPartition, tuple[TopicId, LeaderAndIsrPartitionState]] = field(default_factory=dict)
     metadata: dict[TopicPartition, tuple[TopicId, UpdateMetadataPartitionState]] = field(default_factory=dict)
     stop: dict[TopicPartition, StopReplicaPartitionState] = field(default_factory=dict)
-    live_brokers: tuple[LiveBroker, ...] | None = None
+    is_cluster_wide: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.leader_and_isr or self.metadata or self.stop or self.live_brokers is not None)
+        return bool(self.leader_and_isr or self.metadata or self.stop or self.is_cluster_wide)
 
     @property
     def tells_metadata(self) -> bool:
-        return bool(self.metadata) or self.live_brokers is not None
+        return bool(self.metadata) or self.is_cluster_wide
 
     def add(self, newer: Batch) -> None:
         """Merge what came later. The last word on a partition holds; that a replica is new is not forgotten."""
@@ -69,8 +77,7 @@ class Batch:
                 self.leader_and_isr.pop(topic_partition, None)
             self.stop[topic_partition] = stop
         self.metadata.update(newer.metadata)
-        if newer.live_brokers is not None:
-            self.live_brokers = newer.live_brokers
+        self.is_cluster_wide = self.is_cluster_wide or newer.is_cluster_wide
 
 
 def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
@@ -98,7 +105,8 @@ class BatchBuilder:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        self.live = tuple(context.brokers[broker_id] for broker_id in sorted(context.brokers))
+        live = tuple(context.brokers[broker_id] for broker_id in sorted(context.brokers))
+        self.cluster_wide = ClusterWide(live, context.unfinished_deletions)
         self.batches: dict[int, Batch] = {}
 
     def _batch(self, broker_id: int) -> Batch:
@@ -132,15 +140,15 @@ class BatchBuilder:
             word = self._metadata_word(topic_partition)
             if word is not None:
                 words[topic_partition] = word
-        for broker in self.live:
+        for broker in self.cluster_wide.live:
             if only in (None, broker.broker_id) and words:
                 self._batch(broker.broker_id).metadata.update(words)
 
     def live_brokers(self, *, only: int | None = None) -> None:
-        """The list of live brokers to every one of them (to broker `only`, if given)."""
-        for broker in self.live:
+        """What is said whole to every live broker (to broker `only`, if given), whether there is more to say or not."""
+        for broker in self.cluster_wide.live:
             if only in (None, broker.broker_id):
-                self._batch(broker.broker_id).live_brokers = self.live
+                self._batch(broker.broker_id).is_cluster_wide = True
 
     def stop(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """StopReplica without deletion: this broker follows no more, it is about to leave."""
@@ -195,17 +203,17 @@ def requests_of(
     controller_id: int,
     controller_epoch: int,
     broker_epoch: int,
-    live: tuple[LiveBroker, ...],
+    cluster_wide: ClusterWide,
     metadata_first: bool,
 ) -> Iterator[Request]:
     """The requests that say what the batch holds, in the order in which they have to go."""
     sender = (controller_id, controller_epoch, broker_epoch)
     if metadata_first:
-        yield from _update_metadata(batch, sender, live)
-        yield from _leader_and_isr(batch, sender, live)
+        yield from _update_metadata(batch, sender, cluster_wide)
+        yield from _leader_and_isr(batch, sender, cluster_wide.live)
     else:
-        yield from _leader_and_isr(batch, sender, live)
-        yield from _update_metadata(batch, sender, live)
+        yield from _leader_and_isr(batch, sender, cluster_wide.live)
+        yield from _update_metadata(batch, sender, cluster_wide)
     for part in _slices(batch.stop):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()))
 
@@ -223,7 +231,7 @@ def _leader_and_isr(batch: Batch, sender: tuple[int, int, int], live: tuple[Live
         )
 
 
-def _update_metadata(batch: Batch, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]) -> Iterator[Request]:
+def _update_metadata(batch: Batch, sender: tuple[int, int, int], cluster_wide: ClusterWide) -> Iterator[Request]:
     if not batch.tells_metadata:
         return
     brokers = [
@@ -232,14 +240,15 @@ def _update_metadata(batch: Batch, sender: tuple[int, int, int], live: tuple[Liv
             [UpdateMetadataEndpoint(e.listener, e.host, e.port, e.security_protocol) for e in b.endpoints],
             b.rack,
         )
-        for b in live
+        for b in cluster_wide.live
     ]
+    unfinished = [UnfinishedDeletion(topic, why) for topic, why in cluster_wide.unfinished_deletions.items()]
     for part in _slices(batch.metadata) if batch.metadata else ({},):
         topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
             topic.partition_states.append(state)
-        yield UpdateMetadataRequest(*sender, topic_states=list(topics.values()), live_brokers=brokers)
+        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished)
 
 
 def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:

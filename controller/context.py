@@ -79,6 +79,7 @@ class ControllerContext:
     """The picture. `brokers` holds every registered broker, also those that are shutting down.
 
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
+    unfinished_deletions: topics of `deleting` that something holds up → what.
     offline_replicas: whose log failed, or was refused, on a live broker → why; "" where that is not kept any more.
     """
 
@@ -89,6 +90,7 @@ class ControllerContext:
     topics: dict[str, Topic] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
+    unfinished_deletions: dict[str, str] = field(default_factory=dict)
     offline_replicas: dict[Replica, str] = field(default_factory=dict)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class Outbox:
         """Queue every broker's batch. Never waits."""
         for broker_id, batch in builder.batches.items():
             if broker_id in self._senders and batch:
-                self._senders[broker_id].put(batch, builder.live)
+                self._senders[broker_id].put(batch, builder.cluster_wide)
 
     async def ask(self, broker_id: int, question: Request) -> Message:
         """One question to one broker. BrokerUnreachable when it is gone."""

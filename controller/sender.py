@@ -18,7 +18,7 @@ import trio
 
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
-from strandline.controller.batches import Batch, requests_of
+from strandline.controller.batches import Batch, ClusterWide, requests_of
 from strandline.controller.context import LiveBroker
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
 from strandline.protocol.messages import Message, Request
@@ -101,7 +101,7 @@ class BrokerSender:
         self._on_told = on_told
         self._log = log.bind(broker=broker.broker_id)
         self._waiting = Batch()
-        self._live: tuple[LiveBroker, ...] = (broker,)
+        self._cluster_wide = ClusterWide((broker,))
         self._questions: list[tuple[Request, trio.MemorySendChannel[Message]]] = []
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
@@ -113,10 +113,10 @@ class BrokerSender:
         self.told = 0
         """Every batch up to this number was answered, or was replaced by one that was."""
 
-    def put(self, batch: Batch, live: tuple[LiveBroker, ...]) -> None:
+    def put(self, batch: Batch, cluster_wide: ClusterWide) -> None:
         """Queue what this broker has to be told. Never waits."""
         self._waiting.add(batch)
-        self._live = live
+        self._cluster_wide = cluster_wide
         self.enqueued += 1
         self._wake.set()
 
@@ -180,7 +180,7 @@ class BrokerSender:
                     controller_id=self._controller_id,
                     controller_epoch=self._controller_epoch,
                     broker_epoch=self.broker.epoch,
-                    live=self._live,
+                    cluster_wide=self._cluster_wide,
                     metadata_first=self._metadata_first,
                 ):
                     await self._exchange(request)

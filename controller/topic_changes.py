@@ -34,6 +34,7 @@ class TopicChanges:
             self._term.log.info("topic is gone", topic=name)
             context.remove_topic(name)
             self.deletion.forget(name)
+        self._tell_unfinished()
         added = await self._term.topic_store.topics([name for name in names if name not in context.topics])
         context.topics.update(added)
         stateless = [tp for tp in context.partitions() if tp not in context.states]
@@ -97,6 +98,17 @@ class TopicChanges:
             self.deletion.forget(name)
             self._term.log.info("topic deleted", topic=name)
             self._term.progress.poke()
+        self._tell_unfinished()
+
+    def _tell_unfinished(self) -> None:
+        """Everybody hears what holds deletions up, where that has changed."""
+        context = self._term.context
+        unfinished = self.deletion.unfinished(context)
+        if unfinished != context.unfinished_deletions:
+            context.unfinished_deletions = unfinished
+            builder = BatchBuilder(context)
+            builder.live_brokers()
+            self._term.outbox.send(builder)
 
     async def on_stopped(self, broker: LiveBroker, request: StopReplicaRequest, response: StopReplicaResponse) -> None:
         if self._term.context.brokers.get(broker.broker_id) != broker:

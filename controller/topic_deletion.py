@@ -12,10 +12,16 @@ topic's own znode, so the next controller finds it and starts again; every step 
 
 from __future__ import annotations
 
+from itertools import islice
+
 from strandline.controller.context import ControllerContext, Replica
 from strandline.controller.replica_states import ReplicaState, check_replica_move
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import TopicPartition
+
+MAX_UNFINISHED = 50
+"""Deletions of which the cluster is told what holds them up: each word to a broker has all of them."""
 
 GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID})
 """Answers to a deletion after which that broker has no log of *this* topic (the last: one of another id)."""
@@ -74,6 +80,11 @@ class DeletionTracker:
                 return f"broker {broker_id} cannot delete {tp}: {self._refusals[broker_id, tp]}"
         return ""
 
+    def unfinished(self, context: ControllerContext) -> dict[str, str]:
+        """Topic → `why_not`, of those that something holds up."""
+        reasons = ((topic, self.why_not(context, topic)) for topic in self._replicas)
+        return dict(islice(((topic, reason_of(why)) for topic, why in reasons if why), MAX_UNFINISHED))
+
     def note_refusal(self, broker_id: int, topic_partition: TopicPartition, why: str) -> bool:
         """Returns whether that is news."""
         is_news = self._refusals.get((broker_id, topic_partition)) != why
@@ -91,7 +102,8 @@ class DeletionTracker:
         return gone
 
     def broker_failed(self, broker_id: int) -> None:
-        """What it had not confirmed has to be asked again when it is back."""
+        """What it had not confirmed has to be asked again when it is back; what it refused, it may not refuse then."""
+        self._refusals = {replica: why for replica, why in self._refusals.items() if replica[0] != broker_id}
         for replicas in self._replicas.values():
             for replica, state in replicas.items():
                 if replica[0] == broker_id and state is ReplicaState.DELETION_STARTED:

@@ -25,6 +25,7 @@ from strandline.protocol.messages.admin import (
     MetadataResponse,
     MetadataTopic,
     RefusedReplica,
+    UnfinishedDeletion,
 )
 from strandline.protocol.messages.base import (
     Message,
@@ -190,6 +191,7 @@ __all__ = [
     "StopReplicaResponse",
     "TopicProduceData",
     "TopicProduceResponse",
+    "UnfinishedDeletion",
     "UpdateMetadataBroker",
     "UpdateMetadataEndpoint",
     "UpdateMetadataPartitionState",

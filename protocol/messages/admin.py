@@ -81,6 +81,13 @@ class MetadataTopic(Message, frozen=True, array_like=True, gc=False):
     is_internal: bool = False
 
 
+class UnfinishedDeletion(Message, frozen=True, array_like=True, gc=False):
+    """A topic that is being deleted, and what holds that up. It is none of the topics any more."""
+
+    topic_name: str
+    why: Reason
+
+
 class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
     brokers: list[MetadataBroker]
     topics: list[MetadataTopic]
@@ -89,6 +96,8 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
     throttle_time_ms: Int32 = 0
     error_message: str | None = None
     """Of an answer that refuses the request as a whole."""
+    unfinished_deletions: list[UnfinishedDeletion] = []
+    """Told to who asks for all topics."""
 
 
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):

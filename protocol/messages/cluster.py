@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from strandline.protocol.api import ApiKey
-from strandline.protocol.messages.admin import RefusedReplica
+from strandline.protocol.messages.admin import RefusedReplica, UnfinishedDeletion
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_EPOCH, Int16, Int32, Int64, TopicId
@@ -150,7 +150,8 @@ class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
-    """What every broker answers Metadata from. `live_brokers` is complete each time, `topic_states` a change set."""
+    """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
+    `topic_states` is a change set."""
 
     API_KEY: ClassVar[ApiKey] = ApiKey.UPDATE_METADATA
     RESPONSE: ClassVar[type[Message]] = UpdateMetadataResponse
@@ -160,6 +161,7 @@ class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     broker_epoch: Int64
     topic_states: list[UpdateMetadataTopicState]
     live_brokers: list[UpdateMetadataBroker]
+    unfinished_deletions: list[UnfinishedDeletion] = []
 
 
 LEADER_DURING_DELETE = -2

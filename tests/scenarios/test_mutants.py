@@ -295,6 +295,13 @@ MUTANTS = [
         (REASONS, "test_a_refused_follower"),
     ),
     Mutant(
+        "nobody is told what holds a deletion up",
+        "controller/topic_changes.py",
+        "        if unfinished != context.unfinished_deletions:\n",
+        "        if False:\n",
+        (REFUSED_LOGS, "test_a_deletion_waits"),
+    ),
+    Mutant(
         "a refused log counts as deleted",
         "broker/role_changes.py",
         "        if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):\n",

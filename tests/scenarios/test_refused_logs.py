@@ -15,6 +15,15 @@ REFUSES = 2
 FOLDER = f"/data/{T0}"
 
 
+def held_up(cluster: MemoryCluster) -> dict[int, str]:
+    """Live broker → what it tells of the topic's deletion."""
+    return {
+        number: "".join(each.why for each in cluster.broker(number).metadata.unfinished_deletions)
+        for number, node in cluster.nodes.items()
+        if node.is_up
+    }
+
+
 async def test_a_deletion_waits_for_a_refused_log_says_so_and_goes_on_when_it_was_moved_away(
     autojump_clock: Any,
 ) -> None:
@@ -47,10 +56,13 @@ async def test_a_deletion_waits_for_a_refused_log_says_so_and_goes_on_when_it_wa
             assert {name: disk.read(f"{FOLDER}/{name}") for name in disk.listdir(FOLDER)} == left
             told = [line for line in cluster.history if "broker cannot delete a replica yet" in line]
             assert len(told) == 1, "once, not at every attempt"
+            assert all(f"{FOLDER} was not loaded" in what for what in held_up(cluster).values())
             await cluster.stop(REFUSES)
+            await cluster.until(lambda: "is not there" in held_up(cluster)[1], "a deletion waits for its broker, too")
             disk.rename(FOLDER, "/data/kept-by-the-operator")
             await cluster.start_broker(REFUSES)
             await cluster.until(lambda: not cluster.zookeeper.tree.children("/brokers/topics"), "the topic is gone")
+            await cluster.until(lambda: not any(held_up(cluster).values()), "nothing is held up any more")
             await admin.create_topic(T0.topic, 1, 2)
         await cluster.until(lambda: len(cluster.isr(T0)) == 2, "made anew on both")
         assert disk.listdir("/data/kept-by-the-operator")

@@ -155,7 +155,12 @@ def test_no_plan_fails_and_all_that_is_planned_can_be_read_again(
         builder.stop(broker_id, partitions)
         for batch in builder.batches.values():
             for request in requests_of(
-                batch, controller_id=1, controller_epoch=9, broker_epoch=1, live=builder.live, metadata_first=True
+                batch,
+                controller_id=1,
+                controller_epoch=9,
+                broker_epoch=1,
+                cluster_wide=builder.cluster_wide,
+                metadata_first=True,
             ):
                 check_that_it_travels(request)
         context.remove_broker(broker_id)

@@ -9,7 +9,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.batches import Batch, BatchBuilder, requests_of
+from strandline.controller.batches import Batch, BatchBuilder, ClusterWide, requests_of
 from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.sender import BrokerSender, BrokerUnreachable, connector
 from strandline.protocol.errors import ErrorCode
@@ -38,6 +38,9 @@ def live_broker(broker_id: int) -> LiveBroker:
     return LiveBroker(broker_id, 100 + broker_id, (endpoint,), Address("host", 9000 + broker_id), f"rack-{broker_id}")
 
 
+LIVE = ClusterWide(tuple(map(live_broker, (1, 2, 3))))
+
+
 def two_replicas(leader_epoch: int = 3) -> ControllerContext:
     context = ControllerContext(epoch=5)
     context.brokers = {b: live_broker(b) for b in (1, 2, 3)}
@@ -53,7 +56,7 @@ def all_of(batch: Batch, metadata_first: bool = False) -> list[Request]:
             controller_id=1,
             controller_epoch=5,
             broker_epoch=102,
-            live=tuple(map(live_broker, (1, 2, 3))),
+            cluster_wide=LIVE,
             metadata_first=metadata_first,
         )
     )
@@ -194,9 +197,6 @@ def batch_of(leader_epoch: int) -> Batch:
     builder = BatchBuilder(two_replicas(leader_epoch))
     builder.leadership([TP])
     return builder.batches[2]
-
-
-LIVE = tuple(map(live_broker, (1, 2, 3)))
 
 
 async def test_a_batch_is_repeated_until_it_is_answered_and_merged_with_what_came_meanwhile(
