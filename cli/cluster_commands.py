@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from strandline.protocol.messages import MetadataResponse
 
 _MEGABYTE = 1_000_000
+MOST_LINES = 10
+"""So many refused replicas, and deletions, `status` shows to people; JSON has all."""
 _ANSWER_TIMEOUT_MS = 5000
 """A member that is up answers within milliseconds; on a busy machine a second was too short to call one silent."""
 
@@ -95,9 +97,10 @@ def up(brokers: int | None, port: int, override_texts: tuple[str, ...], data_dir
 @output_option
 @click.pass_context
 def status(ctx: click.Context, data_dir: Path, output: str) -> None:
-    """Show the embedded cluster: processes, addresses, controller, partitions that lack something.
+    """Show the embedded cluster: processes, addresses, controller, partitions that lack something, and why.
 
-    Exit code 1 unless every process runs and answers and every partition has a leader and its full ISR.
+    Exit code 1 unless every process runs and answers, every partition has a leader and its full ISR, and nothing holds
+    up the deletion of a topic.
     """
     from strandline.cli.cluster import EmbeddedCluster
 
@@ -161,7 +164,7 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         },
         "brokers": brokers,
         "controller_id": witness.controller_id if witness else None,
-        **_counts(witness),
+        **what_witness_says(witness),
     }
     report["healthy"] = (
         witness is not None
@@ -169,12 +172,18 @@ def describe(cluster: EmbeddedCluster) -> dict[str, Any]:
         and all(broker["state"] == "up" for broker in brokers)
         and not report["without_leader"]
         and not report["under_replicated"]
+        and not report["unfinished_deletions"]
     )
     return report
 
 
+def what_witness_says(witness: MetadataResponse | None) -> dict[str, Any]:
+    """Of partitions and topics; None for each where nobody says."""
+    return {**_counts(witness), **_reasons(witness)}
+
+
 def _counts(witness: MetadataResponse | None) -> dict[str, int | None]:
-    """Topics and partitions, and how many lack something; None where nobody says."""
+    """Topics and partitions, and how many lack something."""
     if witness is None:
         return dict.fromkeys(("topics", "partitions", "without_leader", "under_replicated"))
     partitions = [partition for topic in witness.topics for partition in topic.partitions]
@@ -186,9 +195,37 @@ def _counts(witness: MetadataResponse | None) -> dict[str, int | None]:
     }
 
 
+def _reasons(witness: MetadataResponse | None) -> dict[str, list[dict[str, Any]] | None]:
+    """Which live brokers do not serve their replicas of which partitions, and what holds deletions up."""
+    if witness is None:
+        return dict.fromkeys(("refused_replicas", "unfinished_deletions"))
+    return {
+        "refused_replicas": [
+            {"topic": topic.name, "partition": part.partition_index, "broker": refused.broker_id, "why": refused.why}
+            for topic in witness.topics
+            for part in topic.partitions
+            for refused in part.refused_replicas
+        ],
+        "unfinished_deletions": [{"topic": each.topic_name, "why": each.why} for each in witness.unfinished_deletions],
+    }
+
+
 def verdict(report: dict[str, Any]) -> str:
-    """Fine, or what is wrong and what to do: a line about members, a line about partitions."""
+    """Fine, or what is wrong and what to do: a line about members, one about partitions, one for each replica that is
+    refused and each deletion that is held up."""
     lines = [line for line in (_members_amiss(report), _partitions_amiss(report)) if line is not None]
+    lines += _most(
+        [
+            f"broker {each['broker']} does not serve its replica of {each['topic']}-{each['partition']}: {each['why']}"
+            for each in report["refused_replicas"] or ()
+        ]
+    )
+    lines += _most(
+        [
+            f"topic {each['topic']} is being deleted and goes as soon as it can: {each['why']}"
+            for each in report["unfinished_deletions"] or ()
+        ]
+    )
     if not lines:
         return f"healthy: {counted(report['topics'], 'topic')}, {counted(report['partitions'], 'partition')}"
     return "\n".join(lines)
@@ -224,6 +261,12 @@ def _partitions_amiss(report: dict[str, Any]) -> str | None:
         f"{counted(report['without_leader'], 'partition')} without a leader, {report['under_replicated']} "
         f"under-replicated of {report['partitions']}; strandline topics describe shows them"
     )
+
+
+def _most(lines: list[str]) -> list[str]:
+    left_out = len(lines) - MOST_LINES
+    more = [f"and {left_out} more; strandline status --output json shows them"] if left_out > 0 else []
+    return lines[:MOST_LINES] + more
 
 
 def show(report: dict[str, Any]) -> None:

@@ -273,8 +273,9 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> Iterable[str]:
-    """Kafka's lines: tabs, `none` for a missing leader, ids joined by commas. Its last field, `Configs:`, is left out:
-    brokers do not tell a topic's configs, and an empty field would say that there are none."""
+    """Kafka's lines: tabs, `none` for a missing leader, ids joined by commas; and a field of our own, `Refused:`, where
+    a live broker does not serve its replica. Its last field, `Configs:`, is left out: brokers do not tell a topic's
+    configs, and an empty field would say that there are none."""
     if headline:
         replication = max((len(each.replicas) for each in topic.partitions.values()), default=0)
         yield (
@@ -283,10 +284,11 @@ def topic_lines(topic: TopicView, partitions: Partitions, *, headline: bool) -> 
         )
     for number, each in partitions:
         leader = str(each.leader) if each.leader >= 0 else "none"
+        refused = "; ".join(f"broker {broker_id}: {why}" for broker_id, why in each.refused_replicas.items())
         yield (
             f"\tTopic: {topic.name}\tPartition: {number}\tLeader: {leader}"
             f"\tReplicas: {ids(each.replicas)}\tIsr: {ids(each.in_sync_replicas)}"
-        )
+        ) + (f"\tRefused: {refused}" if refused else "")
 
 
 def ids(numbers: Iterable[int]) -> str:
@@ -314,6 +316,9 @@ def show_topic(topic: TopicView, partitions: Partitions, *, headline: bool) -> N
         in_sync = ids(each.in_sync_replicas) if whole else f"[yellow]{ids(each.in_sync_replicas)}[/]"
         table.add_row(str(number), leader, str(each.leader_epoch), ids(each.replicas), in_sync)
     console.print(table)
+    for number, each in partitions:
+        for broker_id, why in each.refused_replicas.items():
+            click.echo(f"partition {number}: broker {broker_id} does not serve its replica: {why}")
 
 
 def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
@@ -327,6 +332,9 @@ def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
                 "leader_epoch": each.leader_epoch,
                 "replicas": list(each.replicas),
                 "isr": list(each.in_sync_replicas),
+                "refused_replicas": [
+                    {"broker": broker_id, "why": why} for broker_id, why in each.refused_replicas.items()
+                ],
             }
             for number, each in partitions
         ],

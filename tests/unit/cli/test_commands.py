@@ -233,6 +233,16 @@ def test_describe_prints_kafkas_lines(shell: Any) -> None:
     assert shell("topics", "describe", "t").out == expected
 
 
+def test_describe_says_which_replicas_are_refused_and_why(shell: Any) -> None:
+    reasons = {3: "/data/t-0 is damaged; mend it", 4: "its disk failed"}
+    shell.cluster.add_topic("t", {0: PartitionView(2, 6, (2, 3, 4), (2,), refused_replicas=reasons)})
+    line = "\tTopic: t\tPartition: 0\tLeader: 2\tReplicas: 2,3,4\tIsr: 2"
+    line += "\tRefused: broker 3: /data/t-0 is damaged; mend it; broker 4: its disk failed\n"
+    assert shell("topics", "--describe", "--topic", "t").out.endswith(line)
+    shown = json.loads(shell("topics", "describe", "t", "--output", "json").out)["topics"][0]["partitions"][0]
+    assert shown["refused_replicas"] == [{"broker": number, "why": why} for number, why in reasons.items()]
+
+
 def test_filters_show_only_partitions_in_trouble(shell: Any) -> None:
     described(shell)
     line = "\tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,3\tIsr: 2\n"

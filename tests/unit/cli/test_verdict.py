@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.cli.cluster_commands import verdict
+import pytest
+
+from strandline.cli.cluster_commands import MOST_LINES, verdict, what_witness_says
+from strandline.protocol.messages import (
+    MetadataBroker,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+    RefusedReplica,
+    UnfinishedDeletion,
+)
 
 
 def report_of(*states: str, zookeeper: str = "up") -> dict[str, Any]:
     brokers = [{"id": number, "state": state, "pid": 100 + number} for number, state in enumerate(states, start=1)]
     counts = {"topics": 1, "partitions": 6, "without_leader": 0, "under_replicated": 0}
-    return {"brokers": brokers, "zookeeper": {"state": zookeeper, "pid": 100}, **counts}
+    reasons: dict[str, Any] = {"refused_replicas": [], "unfinished_deletions": []}
+    return {"brokers": brokers, "zookeeper": {"state": zookeeper, "pid": 100}, **counts, **reasons}
 
 
 def test_a_dead_member_is_started_by_up() -> None:
@@ -42,7 +53,8 @@ def test_partitions_that_lack_something_are_shown_besides_dead_members() -> None
 
 
 def test_when_no_broker_answers_nothing_is_said_of_partitions() -> None:
-    unknown = dict.fromkeys(("topics", "partitions", "without_leader", "under_replicated"))
+    counts = ("topics", "partitions", "without_leader", "under_replicated")
+    unknown = dict.fromkeys((*counts, "refused_replicas", "unfinished_deletions"))
     text = verdict({**report_of("dead"), **unknown})
     assert text.splitlines()[1:] == ["no broker answers: nobody knows how the partitions are"]
 
@@ -53,3 +65,38 @@ def test_one_is_not_counted_as_many() -> None:
     assert verdict({**healthy, "topics": 2, "partitions": 0}) == "healthy: 2 topics, 0 partitions"
     lacking = {**healthy, "healthy": False, "without_leader": 1, "partitions": 6}
     assert verdict(lacking).startswith("1 partition without a leader, 0 under-replicated of 6")
+
+
+def refused(count: int) -> MetadataResponse:
+    """A topic of which broker 2 serves no replica."""
+    partitions = [
+        MetadataPartition(5, index, -1, 1, [2], [2], [], [RefusedReplica(2, f"/data/t-{index} is damaged; mend it")])
+        for index in range(count)
+    ]
+    brokers = [MetadataBroker(1, "localhost", 1), MetadataBroker(2, "localhost", 2)]
+    return MetadataResponse(brokers, [MetadataTopic(0, "t", partitions), MetadataTopic(0, "u", [])], 1, "c")
+
+
+@pytest.mark.parametrize(("count", "shown"), [(1, 1), (MOST_LINES, MOST_LINES), (MOST_LINES + 2, MOST_LINES)])
+def test_each_replica_that_is_refused_is_shown_with_its_reason_up_to_some(count: int, shown: int) -> None:
+    reasons = what_witness_says(refused(count))
+    assert reasons["refused_replicas"] == [
+        {"topic": "t", "partition": index, "broker": 2, "why": f"/data/t-{index} is damaged; mend it"}
+        for index in range(count)
+    ]
+    lines = verdict({**report_of("up", "up"), **reasons}).splitlines()
+    expected = [
+        f"broker 2 does not serve its replica of t-{index}: /data/t-{index} is damaged; mend it"
+        for index in range(shown)
+    ]
+    more = [f"and {count - shown} more; strandline status --output json shows them"] if count > shown else []
+    assert lines[1:] == expected + more
+    assert lines[0].startswith(f"{count} partition")
+
+
+def test_a_deletion_that_is_held_up_is_shown_with_its_reason_and_nothing_is_healthy() -> None:
+    why = "broker 2 cannot delete gone-0: its log is not deleted"
+    witness = MetadataResponse([], [], 1, "c", unfinished_deletions=[UnfinishedDeletion("gone", why)])
+    report = {**report_of("up"), **what_witness_says(witness)}
+    assert report["unfinished_deletions"] == [{"topic": "gone", "why": why}]
+    assert verdict(report) == f"topic gone is being deleted and goes as soon as it can: {why}"
