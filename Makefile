@@ -7,7 +7,7 @@ BROKERS ?= 3
 # Of each soak; where left out, storage gets 20 and the cluster 10.
 MINUTES ?=
 # Of a soak: how many moves an order of blows has, and which seeds are tried.
-BLOWS ?= 4
+BLOWS ?= 6
 SEEDS ?= 0-199
 # The seeds of make soak-takeovers.
 TAKEOVERS ?= 1-20

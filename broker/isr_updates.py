@@ -109,23 +109,27 @@ class IsrUpdates:
     async def _run_writes(self) -> None:
         while True:
             await self._wake.wait()
-            self._wake = trio.Event()
-            wave = [(p, proposal) for p, proposal in self._pending.items() if _is_current(p, proposal)]
-            self._pending = {}
-            if not wave:
-                continue
-            results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
-            unknown = False
-            for (partition, proposal), result in zip(wave, results, strict=True):
-                outcome = await self._outcome(partition, proposal, result)
-                if outcome is not None:
-                    self._finish(partition, proposal, outcome)
-                elif _is_current(partition, proposal):
-                    unknown = True
-                    self._pending.setdefault(partition, proposal)
-            if unknown:
+            if not await self.write_wave():
                 await trio.sleep(RETRY_DELAY_S)
                 self._wake.set()
+
+    async def write_wave(self) -> bool:
+        """Carry what is proposed now. Whether nothing of it has to be repeated."""
+        self._wake = trio.Event()
+        wave = [(p, proposal) for p, proposal in self._pending.items() if _is_current(p, proposal)]
+        self._pending = {}
+        if not wave:
+            return True
+        results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
+        is_known = True
+        for (partition, proposal), result in zip(wave, results, strict=True):
+            outcome = await self._outcome(partition, proposal, result)
+            if outcome is not None:
+                self._finish(partition, proposal, outcome)
+            elif _is_current(partition, proposal):
+                is_known = False
+                self._pending.setdefault(partition, proposal)
+        return is_known
 
     def _transaction(self, partition: Partition, proposal: IsrProposal) -> list[Operation]:
         """Identical at every attempt: it depends on the proposal alone."""
@@ -212,28 +216,34 @@ class IsrUpdates:
         return IsrOutcome(frozen=True)
 
     async def _run_announcements(self) -> None:
-        """Tell the controller which partitions changed, so that all brokers' metadata follow; and whose logs failed."""
         while True:
             await self._announce.wait()
             await trio.sleep(ANNOUNCE_DELAY_S)
-            self._announce = trio.Event()
-            changed = dict.fromkeys(list(self._changed)[:MAX_ANNOUNCED])
-            self._changed = dict.fromkeys(tp for tp in self._changed if tp not in changed)
-            failed, self._logs_failed = self._logs_failed, False
-            if self._changed:
-                self._announce.set()
-            try:
-                if changed:
-                    isr = IsrChangeNotificationZnode(partitions=list(changed))
-                    await self._coordination.create(isr.SEQUENCE_PATH, isr.encode(), sequence=True)
-                if failed:
-                    logs = LogDirEventNotificationZnode(self._broker_id)
-                    await self._coordination.create(logs.SEQUENCE_PATH, logs.encode(), sequence=True)
-            except CoordinationError:
-                self._changed = {**changed, **self._changed}  # a second announcement does no harm
-                self._logs_failed = failed or self._logs_failed
+            if not await self.announce():
                 await trio.sleep(RETRY_DELAY_S)
                 self._announce.set()
+
+    async def announce(self) -> bool:
+        """Tell the controller which partitions changed, so that all brokers' metadata follow; and whose logs failed.
+        Whether ZooKeeper has it."""
+        self._announce = trio.Event()
+        changed = dict.fromkeys(list(self._changed)[:MAX_ANNOUNCED])
+        self._changed = dict.fromkeys(tp for tp in self._changed if tp not in changed)
+        failed, self._logs_failed = self._logs_failed, False
+        if self._changed:
+            self._announce.set()
+        try:
+            if changed:
+                isr = IsrChangeNotificationZnode(partitions=list(changed))
+                await self._coordination.create(isr.SEQUENCE_PATH, isr.encode(), sequence=True)
+            if failed:
+                logs = LogDirEventNotificationZnode(self._broker_id)
+                await self._coordination.create(logs.SEQUENCE_PATH, logs.encode(), sequence=True)
+        except CoordinationError:
+            self._changed = {**changed, **self._changed}  # a second announcement does no harm
+            self._logs_failed = failed or self._logs_failed
+            return False
+        return True
 
 
 def _is_current(partition: Partition, proposal: IsrProposal) -> bool:

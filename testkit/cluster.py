@@ -347,6 +347,10 @@ class MemoryCluster:
             assert trio.current_time() < deadline, f"not within {within_s} s: {what}"
             await trio.sleep(LOOK_INTERVAL_S)
 
+    async def rest(self, seconds: float) -> None:
+        """Let it work for so long."""
+        await trio.sleep(seconds)
+
     # --- clients -------------------------------------------------------------------------------------------------
 
     @property

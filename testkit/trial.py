@@ -38,6 +38,7 @@ REST_S = 0.5
 """Virtual seconds after each move: elections are over, followers have caught up."""
 KILL, STOP, POWER, WIPE, RETURN = "kill", "stop", "power", "wipe", "return"
 TEAR = "tear"
+EXPIRE = "expire"
 KAFKA_KEYS = {"controller_epoch", "leader", "version", "leader_epoch", "isr"}
 """What Kafka writes into the znode of a partition's state."""
 
@@ -124,7 +125,7 @@ class Trial:
         await self._strike(move)
         if self._is_patient and move.kind in (KILL, POWER, TEAR):
             self._expire(move.broker)
-        await trio.sleep(REST_S)
+        await self.cluster.rest(REST_S)
         await self.write()
         self.look()
         await self._hear_who_is_missed()
@@ -284,7 +285,7 @@ class Trial:
     async def _settle(self, condition: Callable[[], bool]) -> None:
         with trio.move_on_after(SETTLED_S):
             while not condition():
-                await trio.sleep(0.05)
+                await self.cluster.rest(0.05)
 
     def _lacking(self) -> dict[int, set[int]]:
         """Offset of each record that must be there and is not everywhere → who has it."""

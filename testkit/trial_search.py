@@ -17,20 +17,25 @@ from functools import partial
 from strandline.testkit.trial import Broken, Move, Trial
 from strandline.testkit.trial_states import fingerprint
 
+FETCHES_ANSWERED_S = 1.0
+
 
 @dataclass
 class Findings:
-    """moves, endings: how many were played. states: fingerprint → how many more moves were tried from there."""
+    """moves, endings: how many were played. states: fingerprint → how many more moves were tried from there. stood:
+    moves, and those with a `|` before the returns of an end → how it stood then, whatever the timing."""
 
     moves: int = 0
     endings: int = 0
     broken: list[str] = field(default_factory=list)
     states: dict[int, int] = field(default_factory=dict)
+    stood: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Findings) -> None:
         self.moves += other.moves
         self.endings += other.endings
         self.broken += other.broken
+        self.stood |= other.stood
         for key, left in other.states.items():
             self.states[key] = max(left, self.states.get(key, -1))
 
@@ -65,6 +70,7 @@ class TrialSearch:
         except Broken as broken:
             found.broken.append(str(broken))
             return found
+        found.stood[str(self._trial)] = await standing(self._trial)
         key = hash(fingerprint(self._trial))
         known = self._known.get(key, -1) if self._merging else -1
         if known >= left:
@@ -79,11 +85,21 @@ class TrialSearch:
 
     async def _end(self, order: Sequence[int]) -> Findings:
         found = Findings(endings=1)
+        before = str(self._trial)
         try:
             await self._trial.end(order, may_stay_offline=self._may_stay_offline)
         except Broken as broken:
             found.broken.append(f"at the end: {broken}")
+            return found
+        returned = ", ".join(str(Move("return", broker)) for broker in order)
+        found.stood[f"{before} | {returned}"] = await standing(self._trial)
         return found
+
+
+async def standing(trial: Trial) -> str:
+    """How it stands once the fetches that wait for news were answered."""
+    await trial.cluster.rest(FETCHES_ANSWERED_S)
+    return fingerprint(trial, with_timing=False)
 
 
 async def _in_a_copy(work: Callable[[], Awaitable[Findings]]) -> Findings:

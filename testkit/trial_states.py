@@ -1,64 +1,71 @@
 """When do two trials stand alike? A fingerprint of everything that what follows can depend on, and of nothing else.
 
-Taken: who runs and who is registered, who is controller, leader, ISR and what else the state znode remembers, which
-losses are remembered where, and all logs with what of them is durable. Left out: how far epochs and offsets have
-counted, and which of the brokers is which: that one stands before another in the assignment decides who is elected of
-two that are equally good, and nothing else. Records that the same replicas have, and have durably, in a row count as
-one.
+Two trials that stand alike behave alike from here on, so a search over moves follows one of them only. What is taken,
+and why what is left out cannot matter:
 
-Two trials that stand alike behave alike from here on, so a search over moves follows one of them only. The search
-relies on that alone; it is an argument, and no proof: short sequences are played without it, too.
+* The state znode, but for how far epochs and versions have counted: these are compared with one another only, and at
+  rest nobody has an older one in hand. Whether the leader was elected before its registration is taken.
+* Who is registered, who runs, who is controller. What a registration said of a loss is not taken: it is read by the
+  controller that hears of it, and at rest it has.
+* Of each machine: was it booted since, is there a marker, what does `meta.properties` remember but for names, and has
+  the folder missed lives of its broker: their number is compared with ZooKeeper's, and with nothing else.
+* Of a leader: ISR, whether it is frozen, and per follower whether it has everything and counts for the quorum. When a
+  follower was there last is not taken: a search rests longer than any lag after each move.
+* All logs, offset by offset: who has which record, which of two records is of the later epoch, who has it durably, who
+  knows it committed, what the checkpoints on the disk vouch for, must it be kept. Then the order of the logs' last
+  epochs, which elects where nobody is known to be whole. Records in a row of which all of that is the same count as
+  one: an offset is only ever compared with these.
+
+Brokers keep their places: who stands before another in the assignment is elected of two that are equally good, so two
+states that are alike but for names need not go on alike. The search relies on this text, which is an argument and no
+proof: short orders are played without it, too.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
-from strandline.protocol.znodes import BrokerIdZnode, PartitionStateZnode
-from strandline.storage.log_directory import META_PROPERTIES
-from strandline.testkit.cluster import LOG_DIR, BrokerNode, MemoryCluster
+from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from strandline.storage.log_directory import INCARNATION_KEY, META_PROPERTIES
+from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.trial import Trial, records_on
 
 COUNTING = {"controller_epoch", "leader_epoch", "version"}
-NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id"}
-"""Keys of `meta.properties` that tell nothing but whose folder it is."""
+NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id", INCARNATION_KEY}
+"""Keys of `meta.properties` that tell nothing but whose folder it is, or are compared with something."""
+BESIDE_MARKERS = {".lock", ".strandline_segments"}
+"""Files that say nothing, or nothing without a marker."""
 KNOWN_PLACES = {"ids", "topics", "incarnations", "seqid"}
 
 
-def fingerprint(trial: Trial) -> str:
+def fingerprint(trial: Trial, *, with_timing: bool = True) -> str:
+    """with_timing: also what depends on how fast things are: who of several was elected controller, and whether a high
+    watermark was checkpointed yet, with the name of the log's folder."""
     cluster, tp = trial.cluster, trial.topic_partition
     brokers = sorted(cluster.nodes)
-    of_each = {
-        broker: repr(
-            (_registration(cluster, broker, tp), _machine(cluster.nodes[broker]), cluster.controller_id == broker)
-        )
-        for broker in brokers
-    }
     state = json.loads(cluster.zookeeper.tree.get(PartitionStateZnode.path(*tp)).data)
-    led = {broker: _leading(cluster, broker, tp) for broker in brokers}
-    columns = _columns(trial, brokers)
-
-    def seen_as(order: Sequence[int]) -> str:
-        place = {broker: index for index, broker in enumerate(order)}
-        return repr(
-            (
-                [of_each[broker] for broker in order],
-                sorted((key, _placed(value, place)) for key, value in state.items() if key not in COUNTING),
-                [_placed(led[broker], place) for broker in order],
-                _collapsed([_column(column, [brokers.index(broker) for broker in order]) for column in columns]),
-            )
+    return repr(
+        (
+            sorted(
+                (key, sorted(of) if isinstance(of, list) else of) for key, of in state.items() if key not in COUNTING
+            ),
+            [broker in cluster.registered() for broker in brokers],
+            _was_elected_before(cluster, state["leader"], tp),
+            with_timing and cluster.controller_id,
+            [_machine(cluster, broker, set() if with_timing else {str(tp)}) for broker in brokers],
+            [_role(cluster, broker, tp) for broker in brokers],
+            _last_epochs(cluster, brokers, tp),
+            [column for column, _ in itertools.groupby(_columns(trial, brokers, with_timing))],
+            list(_elsewhere(cluster)),
         )
-
-    return min(seen_as(order) for order in itertools.permutations(brokers)) + repr(list(_elsewhere(cluster)))
-
-
-def _placed(value: object, place: Mapping[int, int]) -> object:
-    if isinstance(value, list | tuple):
-        return sorted(repr(_placed(each, place)) for each in value)
-    return place.get(value, value) if isinstance(value, int) else value
+    )
 
 
 def _elsewhere(cluster: MemoryCluster) -> Iterator[object]:
@@ -70,77 +77,106 @@ def _elsewhere(cluster: MemoryCluster) -> Iterator[object]:
                 yield name, child, tree.get(f"/brokers/{name}/{child}").data
 
 
-def _registration(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> object:
-    """What a controller concludes from it: is it lossy, is the partition's state older than it."""
-    if broker not in cluster.registered():
-        return None
+def _was_elected_before(cluster: MemoryCluster, leader: int, tp: TopicPartition) -> bool:
+    """Whether the leader became it in an earlier life than the one that is registered."""
+    if leader not in cluster.registered():
+        return False
     tree = cluster.zookeeper.tree
-    znode, state = tree.get(BrokerIdZnode.path(broker)), tree.get(PartitionStateZnode.path(*tp)).stat
-    says = {key: value for key, value in json.loads(znode.data).items() if isinstance(value, bool)}
-    return sorted(says.items()), state.mzxid < znode.stat.czxid
+    return tree.get(PartitionStateZnode.path(*tp)).stat.mzxid < tree.get(BrokerIdZnode.path(leader)).stat.czxid
 
 
-def _machine(node: BrokerNode) -> object:
+def _machine(cluster: MemoryCluster, broker: int, without: set[str]) -> object:
     """Is it up; would it start as one that lost data; what its folder remembers."""
+    node, tree = cluster.nodes[broker], cluster.zookeeper.tree
     if not node.disk.exists(LOG_DIR):
         return node.is_up, None
-    names = [name for name in node.disk.listdir(LOG_DIR) if not name.endswith("-checkpoint")]
-    properties: list[str] = []
-    has_booted = None
+    names = {name for name in node.disk.listdir(LOG_DIR) if not name.endswith("-checkpoint")}
+    is_marked = bool(names & {CLEAN_MARKER, OUR_MARKER})
+    properties: dict[str, str] = {}
     if META_PROPERTIES in names:
         lines = node.disk.read(f"{LOG_DIR}/{META_PROPERTIES}").decode().splitlines()
-        properties = [line for line in lines if line.partition("=")[0] not in NAMES]
-        has_booted = f"strandline.boot.id={node.disk.boot_id()}" not in lines
-    return node.is_up, has_booted, sorted(properties), names
-
-
-def _leading(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> list[object]:
-    """Does it host the partition, with which ISR does it lead it, what is it at."""
-    if not cluster.hosts(broker, tp):
-        return []
-    leadership = cluster.partition(broker, tp).leadership
-    if leadership is None:
-        return [()]
-    return [leadership.isr, f"{leadership.frozen} {leadership.proposal}"]
-
-
-Column = tuple[list[bytes | None], list[bool], list[bool], bool]
-
-
-def _columns(trial: Trial, brokers: Sequence[int]) -> list[Column]:
-    """Offset by offset: the record of each replica, who has it durably, who knows it committed, must it be kept."""
-    cluster, tp = trial.cluster, trial.topic_partition
-    now = [records_on(cluster.nodes[broker].disk, tp) for broker in brokers]
-    durable = []
-    for broker in brokers:
-        twin = cluster.nodes[broker].disk.copy()
-        twin.crash()
-        durable.append(records_on(twin, tp))
-    committed = [cluster.partition(b, tp).high_watermark if cluster.hosts(b, tp) else -1 for b in brokers]
-    return [
-        (
-            [log.get(offset) for log in now],
-            [offset in log for log in durable],
-            [offset < high_watermark for high_watermark in committed],
-            offset in trial.kept,
-        )
-        for offset in sorted(set(itertools.chain(*now)))
-    ]
-
-
-def _column(column: Column, order: Sequence[int]) -> str:
-    """In another order of the replicas; records by whether they are the same."""
-    values, durable, committed, is_kept = column
-    labels: dict[bytes | None, int] = {None: -1}
-    return repr(
-        (
-            [labels.setdefault(values[index], len(labels)) for index in order],
-            [durable[index] for index in order],
-            [committed[index] for index in order],
-            is_kept,
-        )
+        properties = dict(line.split("=", 1) for line in lines)
+    has_booted = properties.get("strandline.boot.id") != node.disk.boot_id()
+    lives = tree.get(BrokerIncarnationZnode.path(broker)).stat.version
+    has_missed = int(properties.get(INCARNATION_KEY, lives)) < lives
+    remembered = sorted(line for line in properties.items() if line[0] not in NAMES)
+    return (
+        node.is_up,
+        has_booted,
+        has_missed,
+        remembered,
+        sorted(names - without - (set() if is_marked else BESIDE_MARKERS)),
     )
 
 
-def _collapsed(columns: Sequence[str]) -> list[str]:
-    return [column for column, _ in itertools.groupby(columns)]
+def _role(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> object:
+    """Does it host the partition, whom does it follow, how far are its own followers."""
+    if not cluster.hosts(broker, tp):
+        return None
+    partition = cluster.partition(broker, tp)
+    leadership = partition.leadership
+    if leadership is None:
+        return partition.leader_id
+    end = partition.log.log_end_offset
+    followers = [
+        (each.broker_id, each.log_end_offset == end, each in leadership.quorum)
+        for each in leadership.followers.values()
+    ]
+    is_settled = leadership.quorum_offset == end
+    return sorted(leadership.isr), leadership.eligible, leadership.frozen, leadership.proposal, is_settled, followers
+
+
+def _last_epochs(cluster: MemoryCluster, brokers: Sequence[int], tp: TopicPartition) -> list[int]:
+    """The rank of each log's last epoch; −1 for one that has none."""
+    epochs = [
+        cluster.partition(broker, tp).log.last_epoch
+        if cluster.hosts(broker, tp)
+        else max(_epochs_on(cluster.nodes[broker].disk, tp).values(), default=-1)
+        for broker in brokers
+    ]
+    ranks = {epoch: rank for rank, epoch in enumerate(sorted({*epochs, -1}), -1)}
+    return [ranks[epoch] for epoch in epochs]
+
+
+def _epochs_on(disk: MemoryDisk, tp: TopicPartition) -> dict[int, int]:
+    """offset → epoch of the batch that begins there."""
+    path = f"{LOG_DIR}/{tp.topic}-{tp.partition}/{0:020}.log"
+    if not disk.exists(path):
+        return {}
+    return {header.base_offset: header.partition_leader_epoch for _, header in scan(memoryview(disk.read(path)))}
+
+
+def _columns(trial: Trial, brokers: Sequence[int], with_timing: bool) -> list[str]:
+    """Offset by offset, see the module."""
+    cluster, tp = trial.cluster, trial.topic_partition
+    disks = [cluster.nodes[broker].disk for broker in brokers]
+    now = [records_on(disk, tp) for disk in disks]
+    epochs = [_epochs_on(disk, tp) for disk in disks]
+    durable = []
+    for disk in disks:
+        twin = disk.copy()
+        twin.crash()
+        durable.append(records_on(twin, tp))
+    committed = [cluster.partition(b, tp).high_watermark if cluster.hosts(b, tp) else -1 for b in brokers]
+    points = [_checkpoint(disk, RECOVERY_POINTS, tp) for disk in disks]
+    marks = [_checkpoint(disk, HIGH_WATERMARKS, tp) if with_timing else 0 for disk in disks]
+    columns = []
+    for offset in sorted(set(itertools.chain(*now))):
+        there = sorted({at[offset] for at in epochs if offset in at})
+        columns.append(
+            repr(
+                (
+                    [there.index(at[offset]) if offset in at else -1 for at in epochs],
+                    [offset in log for log in durable],
+                    [[offset < end for end in ends] for ends in (committed, points, marks)],
+                    offset in trial.kept,
+                )
+            )
+        )
+    return columns
+
+
+def _checkpoint(disk: MemoryDisk, name: str, tp: TopicPartition) -> int:
+    path = f"{LOG_DIR}/{name}"
+    lines = disk.read(path).decode().splitlines()[2:] if disk.exists(path) else []
+    return next((int(line.split()[2]) for line in lines if line.startswith(f"{tp.topic} {tp.partition} ")), 0)

@@ -121,10 +121,12 @@ class ZnodeTree:
             except CoordinationError as error:
                 for undo in reversed(self._undo):
                     undo()
+                self._undo, self._raised = [], []
                 raise TransactionFailed(
                     f"multi of {len(operations)}: operation {index}, {error}", index, error
                 ) from None
-        return Applied(results, self._raised)
+        raised, self._undo, self._raised = self._raised, [], []
+        return Applied(results, raised)
 
     def next_zxid(self) -> int:
         """Of a transaction that touches no znode (a new session)."""
