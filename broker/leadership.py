@@ -19,7 +19,8 @@ Its rules, with their numbers in the safety text:
   newcomer has to reach its log's end once. From then on it belongs to the quorum, which stands still until it arrives
   there: a busy leader is reached at the newcomer's next fetch, however much was appended meanwhile.
 * A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
-  never removed while nothing is written (11).
+  never removed while nothing is written (11). A member that is no replica (an operator or a Kafka wrote it) has nothing
+  and follows nobody: it counts for nothing, and leaves with the next change.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Leadership:
     controller_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    """The committed one, of replicas only."""
     eligible: tuple[int, ...]
     """Who else has everything committed, as ZooKeeper has it."""
     zk_version: int
@@ -120,6 +122,8 @@ class Leadership:
     has shown to clients may lie above it; an epoch that only follows on our own changes nothing of that."""
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposal: IsrProposal | None = None
+    has_strangers: bool = False
+    """ZooKeeper has members of the ISR that are no replicas."""
     frozen: bool = False
     """ZooKeeper holds another leader or epoch: propose nothing, keep the union, wait for LeaderAndIsr."""
     quorum: list[FollowerProgress] = field(default_factory=list)
@@ -150,13 +154,15 @@ class Leadership:
         ISR members get a full lag time before they can be removed; outsiders must catch up in this epoch.
         `predecessor`: this broker's own leadership of the epoch before, if it led.
         """
-        isr_members = tuple(isr)
+        assigned, members = tuple(replicas), tuple(isr)
+        isr_members = tuple(member for member in members if member in assigned)
+        assert broker_id in isr_members, "the leader is always in the ISR"
         leadership = cls(
             broker_id=broker_id,
             leader_epoch=leader_epoch,
             epoch_start_offset=log_end_offset,
             controller_epoch=controller_epoch,
-            replicas=tuple(replicas),
+            replicas=assigned,
             isr=isr_members,
             eligible=tuple(eligible),
             zk_version=zk_version,
@@ -164,6 +170,7 @@ class Leadership:
             min_insync_replicas=min_insync_replicas,
             lag_time_max_s=lag_time_max_s,
             leading_since_offset=predecessor.leading_since_offset if predecessor else log_end_offset,
+            has_strangers=isr_members != members,
         )
         for replica in leadership.replicas:
             if replica != broker_id:
@@ -276,7 +283,7 @@ class Leadership:
             if member != self.broker_id
             and not self.followers[member].is_caught_up(log_end_offset, now, self.lag_time_max_s)
         }
-        if not lagging:
+        if not lagging and not self.has_strangers:
             return None
         isr = tuple(member for member in self.isr if member not in lagging)
         assert self.broker_id in isr, "the leader is always in the ISR"
@@ -301,7 +308,9 @@ class Leadership:
 
     def commit(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int) -> None:
         """ZooKeeper has these at `zk_version`, for this leader and epoch: our write, or one to adopt."""
-        self.isr = tuple(isr)
+        members = tuple(isr)
+        self.isr = tuple(member for member in members if member in self.replicas)
+        self.has_strangers = self.isr != members
         self.eligible = tuple(eligible)
         self.zk_version = zk_version
         self.proposal = None

@@ -77,6 +77,13 @@ MUTANTS = [
         (OF_REPLICATION, "test_r6_"),
     ),
     Mutant(
+        "a member of the ISR that is no replica counts",
+        "broker/leadership.py",
+        "        self.isr = tuple(member for member in members if member in self.replicas)\n",
+        "        self.isr = members\n",
+        ("../unit/broker/test_isr_updates.py", "test_a_member_that_is_no_replica"),
+    ),
+    Mutant(
         "version -1 in the compare-and-set",
         "broker/isr_updates.py",
         "state.encode(), proposal.zk_version)]",

@@ -1,17 +1,19 @@
 """Scripted regressions on whole brokers: fixed schedules of faults that lost data, or the cluster, elsewhere.
 
-R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions.
-Numbers as in the safety text.
+R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions, and
+states that another hand wrote. Numbers as in the safety text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 import trio
 
 from strandline.broker.request_channel import RequestInHand
+from strandline.client import TrioProducer
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import Message
 from strandline.protocol.znodes import CONTROLLER_PATH, BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
@@ -310,6 +312,30 @@ async def test_r12_a_repeated_write_does_not_undo_what_the_controller_wrote_mean
         cluster.network.heal()
         await cluster.until(lambda: not cluster.leads(2, T0), "it learns of its successor")
         await check_at_the_end(cluster, ledger)
+
+
+# --- what another hand writes ----------------------------------------------------------------------------------------
+
+
+async def test_a_member_that_is_no_replica_leaves_the_isr_and_ends_no_broker(autojump_clock) -> None:
+    """The leader meets it when it wants to remove a follower."""
+    async with cluster_with_topic([2, 1, 3], brokers=4) as (cluster, producer, ledger):
+        operator = cluster.zookeeper.client()
+        await operator.start()
+        state = msgspec.structs.replace(cluster.state(T0), isr=[2, 1, 3, 4])
+        await operator.set(STATE_PATH, state.encode(), cluster.state_version(T0))
+        await operator.close()
+        await shrink_while_written_to(cluster, producer, ledger)
+        assert all(node.is_up for node in cluster.nodes.values())
+        cluster.heal(2, 3)
+        await check_at_the_end(cluster, ledger)
+
+
+async def shrink_while_written_to(cluster: MemoryCluster, producer: TrioProducer, ledger: Ledger) -> None:
+    cluster.cut_both(2, 3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ledger.produce, producer, T0, numbered("meanwhile", 3))
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "who cannot fetch and who is no replica are out")
 
 
 # --- R14: the session dies again while registering -------------------------------------------------------------------

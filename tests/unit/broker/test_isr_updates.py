@@ -197,6 +197,16 @@ async def test_another_isr_of_this_leader_and_epoch_is_adopted(cluster: Cluster,
     assert cluster.stored() == ([1], 1), "what stood there was not written over"
 
 
+async def test_a_member_that_is_no_replica_is_adopted_and_removed(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.admin.set(PATH, cluster.encoded((1, 2, 7)), 0)
+    cluster.join()
+    await trio.sleep(0.1)
+    assert (cluster.leadership.isr, cluster.leadership.zk_version) == ((1, 2), 1)
+    cluster.site.partition().check_in_sync(trio.current_time())
+    await trio.sleep(0.1)
+    assert cluster.stored() == ([1, 2], 2)
+
+
 @pytest.mark.parametrize(("leader", "epoch"), [(2, EPOCH + 1), (1, EPOCH + 1), (2, EPOCH)])
 async def test_another_leader_or_epoch_freezes_the_leader(
     leader: int, epoch: int, cluster: Cluster, autojump_clock: MockClock
