@@ -42,7 +42,7 @@ DETAILED_CHANGES = 200
 """Above so many partitions in a request the state-change log gets each at debug level, and their number in one line:
 to write a line takes twice as long as to change a role, and the last partition waits for all of them."""
 
-
+UNREAD = "it may lie in a log directory that could not be read; mend that, then start the broker again"
 UNEXPECTED = "it met an error that nobody expected; the broker's log shows it, a restart may help"
 
 
@@ -212,8 +212,8 @@ class RoleChanges:
         if isinstance(self._logs.refused.get(topic_partition), StrayLog) and not is_credited:
             del self._logs.refused[topic_partition]  # nobody rests on it any more: it may fetch
         if log is None:
-            if self._logs.directories.has_unread and not is_new and topic_partition not in self._logs.refused:
-                raise LogStorageError(str(topic_partition), "it may lie in a log directory that could not be read")
+            if self._may_be_unread(topic_partition) and not is_new and topic_partition not in self._logs.refused:
+                raise LogStorageError(str(topic_partition), UNREAD)
             log = self._logs.create(topic_partition, topic_id, config)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)
@@ -253,7 +253,8 @@ class RoleChanges:
 
     def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
         """What became of it, and why it was not done. A log that is refused is not deleted: nobody knows what it holds,
-        so its topic goes once an operator has moved the folder away."""
+        so its topic goes once an operator has moved the folder away. Neither is one that may lie in a directory that
+        could not be read: it goes at the start that reads that directory."""
         topic_partition = TopicPartition(state.topic_name, state.partition_index)
         partition = self._replicas.partitions.get(topic_partition)
         hosted_id = partition.topic_id if partition else self._topic_id_on_disk(topic_partition)
@@ -270,6 +271,8 @@ class RoleChanges:
         refused = self._logs.refused.get(topic_partition)
         if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):
             return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted, since it was refused: {refused}"
+        if state.delete_partition and refused is None and self._may_be_unread(topic_partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR, f"its log is not deleted: {UNREAD}"
         self._state_change_log.info(
             "stopped replica", partition=str(topic_partition), deleted=state.delete_partition, epoch=state.leader_epoch
         )
@@ -290,6 +293,9 @@ class RoleChanges:
         self._isr_updates.forget(partition)
         self._logs.high_watermarks[partition.topic_partition] = partition.high_watermark
         del self._replicas.partitions[partition.topic_partition]
+
+    def _may_be_unread(self, topic_partition: TopicPartition) -> bool:
+        return self._logs.get(topic_partition) is None and self._logs.directories.has_unread
 
     def _topic_id_on_disk(self, topic_partition: TopicPartition) -> TopicId | None:
         log = self._logs.get(topic_partition)

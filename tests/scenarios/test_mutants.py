@@ -343,6 +343,13 @@ MUTANTS = [
         "*()]",
         (ELIGIBLE_LEADERS, "test_a_loss_"),
     ),
+    Mutant(
+        "a log is deleted, says who could not look for it",
+        "broker/role_changes.py",
+        "        if state.delete_partition and refused is None and self._may_be_unread(topic_partition):\n",
+        "        if False:\n",
+        (REFUSED_LOGS, "test_a_deletion_waits_for_a_log_that_may_lie"),
+    ),
 ]
 
 

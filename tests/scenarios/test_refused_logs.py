@@ -1,7 +1,8 @@
-"""A topic with a log that a broker refuses is not gone before an operator has dealt with that log."""
+"""A topic with a log that a broker refuses, or cannot look for, is not gone before an operator has dealt with that."""
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -66,3 +67,30 @@ async def test_a_deletion_waits_for_a_refused_log_says_so_and_goes_on_when_it_wa
             await admin.create_topic(T0.topic, 1, 2)
         await cluster.until(lambda: len(cluster.isr(T0)) == 2, "made anew on both")
         assert disk.listdir("/data/kept-by-the-operator")
+
+
+async def test_a_deletion_waits_for_a_log_that_may_lie_in_a_directory_that_could_not_be_read(
+    autojump_clock: Any,
+) -> None:
+    config = {"num.partitions": "1", "log.dirs": "/data,/more"}
+    async with MemoryCluster(brokers=2, config=config).running() as cluster, cluster.admin() as admin:
+        disk = cluster.nodes[REFUSES].disk
+        for number in range(4):
+            await admin.create_topic(f"topic{number}", 1, 2)
+        unread, read = (
+            next(name for name in disk.listdir(folder) if name.startswith("topic")) for folder in ("/more", "/data")
+        )
+        await cluster.stop(REFUSES)
+        fault = disk.fail("open", "/more/.lock", errno.EIO)
+        await cluster.start_broker(REFUSES)
+        await admin.delete_topic(read.rpartition("-")[0])
+        with pytest.raises(AnsweredError, match=f"cannot delete {unread}: .* could not be read") as caught:
+            await admin.delete_topic(unread.rpartition("-")[0], timeout_ms=8000)
+        assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+        assert disk.listdir(f"/more/{unread}")
+        fault.cancel()
+        await cluster.stop(REFUSES)
+        await cluster.start_broker(REFUSES)
+        topics = cluster.zookeeper.tree.children
+        await cluster.until(lambda: len(topics("/brokers/topics")) == 2, "the topic is gone")
+        assert unread not in disk.listdir("/more")
