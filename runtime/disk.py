@@ -161,7 +161,8 @@ class Disk(Protocol):
     def space(self, path: str) -> DiskSpace: ...
 
     def lock(self, path: str) -> FileLock:
-        """Take the exclusive lock file at `path` (created if absent). BlockingIOError if somebody else holds it."""
+        """Take the exclusive lock file at `path` (created if absent). BlockingIOError if somebody else holds it, be it
+        a Kafka or somebody in this process."""
 
     def boot_id(self) -> str:
         """Identifies this boot of the machine: an unclean stop within one boot lost nothing that was written."""

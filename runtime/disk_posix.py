@@ -12,6 +12,8 @@ import errno
 import fcntl
 import os
 import stat
+import struct
+import sys
 from collections.abc import Callable, Sequence
 
 from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, SyncFailed
@@ -23,6 +25,8 @@ _FALLOC_FL_KEEP_SIZE = 1
 _NOT_OFFERED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _BLOCK_BYTES = 512
 """What st_blocks counts, on every file system."""
+_RECORD_LOCK = struct.Struct("hhqqi4x")
+"""Linux' struct flock: type, whence, start, length (0: to the end), process."""
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -150,8 +154,19 @@ class PosixFile:
             pass
 
 
+def _lock(descriptor: int) -> None:
+    """Lock the whole file, or BlockingIOError. A Kafka has to notice it, and its lock has to be noticed: Java takes
+    record locks (fcntl), which on Linux know nothing of flock. Those that belong to the open file, and not to the
+    process, are as good, keep two brokers of one process apart, and outlast the closing of another descriptor of the
+    file. Elsewhere flock and record locks exclude each other."""
+    if sys.platform == "linux":
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class PosixLock:
-    """An flock on a lock file: the kernel releases it when the process ends, however that happens."""
+    """A lock on a lock file: the kernel releases it when the process ends, however that happens."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -234,7 +249,7 @@ class PosixDisk:
     def lock(self, path: str) -> PosixLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
