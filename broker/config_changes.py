@@ -2,9 +2,9 @@
 
 Whoever changes one writes it below /config, then announces it by a child of /config/changes that names the entity
 (KIP-226). Level triggered: what an announcement says is only where to look. The ones that stood there before the first
-reading say nothing new; one that cannot be read may mean anything, and after a session was lost some may have come and
-gone: then everything is read again. What could not be read or used is looked at from time to time, since an operator
-may mend it with a tool that announces nothing.
+reading say nothing new; one that cannot be read may mean anything, and after a session was lost, or where their folder
+is another one, some may have come and gone: then everything is read again. What could not be read or used is looked at
+from time to time, since an operator may mend it with a tool that announces nothing.
 
 Other kinds of entities (quotas of clients, users and addresses) are not served by this version: they are named.
 """
@@ -42,6 +42,8 @@ MENDED_CHECK_S = 30.0
 NOT_SERVED = ("clients", "ips", "users")
 EVERYTHING = frozenset({"brokers/*", "topics/*"})
 """Stands for all entities of a kind."""
+NO_FOLDER = -1
+"""Stands for the czxid of a folder that is not there."""
 
 
 class ConfigChanges:
@@ -55,7 +57,8 @@ class ConfigChanges:
         self._coordination = coordination
         self._log = log
         self._seen = -1
-        """Number of the last announcement that was looked at."""
+        """Number of the last announcement that was looked at; ZooKeeper counts per life of their folder."""
+        self._folder_czxid = NO_FOLDER
         self._session_id = 0
         self._wake = trio.Event()
 
@@ -65,6 +68,7 @@ class ConfigChanges:
 
     async def _begin(self) -> BrokerConfig:
         self._session_id = self._coordination.session_id
+        self._folder_czxid = await self._find_folder()  # before what is in it: a later one is noticed as another one
         self._seen = max(map(_number, await self._announcements()), default=-1)
         paths = [f"{CONFIG_PATH}/{kind}" for kind in NOT_SERVED]
         for kind, names in zip(NOT_SERVED, await self._coordination.children_many(paths), strict=True):
@@ -97,6 +101,10 @@ class ConfigChanges:
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
+    async def _find_folder(self) -> int:
+        stat = await self._coordination.exists(CONFIG_CHANGES_PATH)
+        return NO_FOLDER if stat is None else stat.czxid
+
     async def _announcements(self) -> list[str]:
         try:
             return await self._coordination.children(CONFIG_CHANGES_PATH, self._on_change)
@@ -109,7 +117,12 @@ class ConfigChanges:
 
     async def _changed_entities(self) -> frozenset[str]:
         """`<kind>/<name>` of what was announced since the last look."""
-        fresh = [name for name in await self._announcements() if _number(name) > self._seen]
+        names = await self._announcements()
+        folder = await self._find_folder()
+        if folder != self._folder_czxid:
+            self._folder_czxid, self._seen = folder, -1
+            return EVERYTHING
+        fresh = [name for name in names if _number(name) > self._seen]
         found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
         entities: set[str] = set()
         for name, znode in zip(fresh, found, strict=True):

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.config_changes import MENDED_CHECK_S
-from strandline.protocol.znodes import ConfigChangeZnode, ConfigZnode
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
@@ -252,6 +252,30 @@ async def test_a_change_that_was_announced_while_a_session_was_lost_is_not_misse
             cluster.heal_zookeeper(broker)
         await trio.sleep(3 * CHECKS_S)
         assert await kept(cluster) < RECORDS
+
+
+@pytest.mark.parametrize("pauses_s", [(0.0, 0.0), (CHECKS_S, 0.0), (0.0, CHECKS_S), (CHECKS_S, CHECKS_S)])
+async def test_announcements_count_after_their_folder_was_made_anew_and_numbers_begin_at_0(
+    pauses_s: tuple[float, float], autojump_clock: MockClock
+) -> None:
+    """pauses_s: while it is gone, and while it is empty."""
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        for _ in range(3):
+            await put(cluster, "topics/t", overrides({"retention.bytes": "100000"}))
+        await trio.sleep(CHECKS_S)
+        client = cluster.zookeeper.client()
+        await client.start()
+        for name in await client.children(CONFIG_CHANGES_PATH):
+            await client.delete(f"{CONFIG_CHANGES_PATH}/{name}", -1)
+        await client.delete(CONFIG_CHANGES_PATH, -1)
+        await trio.sleep(pauses_s[0])
+        await client.create(CONFIG_CHANGES_PATH, None)
+        await trio.sleep(pauses_s[1])
+        await client.close()
+        await put(cluster, "topics/t", overrides(KEEP_TOPIC))
+        await trio.sleep(CHECKS_S)
+        for broker in cluster.nodes:
+            assert cluster.partition(broker, T0).config.retention_bytes == -1
 
 
 async def test_a_smaller_minimum_lets_the_high_watermark_move(autojump_clock: MockClock) -> None:

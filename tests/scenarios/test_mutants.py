@@ -350,6 +350,13 @@ MUTANTS = [
         "        if False:\n",
         (REFUSED_LOGS, "test_a_deletion_waits_for_a_log_that_may_lie"),
     ),
+    Mutant(
+        "announcements are counted on when their folder is another one",
+        "broker/config_changes.py",
+        "        if folder != self._folder_czxid:\n",
+        "        if False:\n",
+        (CONFIGURATIONS, "test_announcements_count_after"),
+    ),
 ]
 
 
