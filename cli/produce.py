@@ -37,6 +37,9 @@ MAX_PENDING = 20_000
 MAX_BLOCK_MS = 10_000
 """How long a person should wait to learn that the topic or the cluster is not there."""
 
+TELL_AFTER_S = 10.0
+"""How long a person should wait to learn what keeps records back: most of it mends itself, so they are not given up."""
+
 GIVE_UP_S = 0.5
 """How long records that are on their way may take once the command has failed or was interrupted."""
 
@@ -229,6 +232,17 @@ def produce(
         ctx.exit(EXIT_INTERRUPTED)
 
 
+def flush(producer: Producer) -> None:
+    """Wait for all that was sent; where that takes long, say once what it waits for."""
+    from strandline.client.errors import FlushTimedOut
+
+    try:
+        producer.flush(TELL_AFTER_S)
+    except FlushTimedOut as error:
+        click.echo(f"strandline: still trying: {error}", err=True)
+        producer.flush()
+
+
 def close(producer: Producer, *, wait: bool) -> None:
     """End the producer; after a failure what is still on its way is not waited for."""
     if wait:
@@ -280,9 +294,9 @@ def send_all(
         key, value = key_and_value(line, rules)
         tally.sent(producer.send(topic, value, key=key, partition=partition, headers=headers), len(line))
         if wait_for_each:
-            producer.flush()
+            flush(producer)
         tally.reap()
-    producer.flush()
+    flush(producer)
     tally.reap_all()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.client.admin import RecoveredPartition
-from strandline.client.errors import ClientClosed, UnknownTopic
+from strandline.client.errors import ClientClosed, FlushTimedOut, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.types import TopicPartition
@@ -61,6 +61,9 @@ class FakeCluster:
     late: bool = False
     """Futures are settled after the sending."""
     late_futures: list[Any] = field(default_factory=list)
+    kept_back: str = ""
+    """Why no flush that is bounded succeeds."""
+    flushes: list[float | None] = field(default_factory=list)
     when_settled: Callable[[], None] = lambda: None
     polls: int = 0
     recovered: RecoveredPartition | None = None
@@ -135,8 +138,10 @@ class FakeProducer(FakeClient):
     def partitions_for(self, topic: str) -> list[int]:
         return list(range(self.cluster.partitions_count))
 
-    def flush(self) -> None:
-        return None
+    def flush(self, timeout: float | None = None) -> None:
+        self.cluster.flushes.append(timeout)
+        if timeout is not None and self.cluster.kept_back:
+            raise FlushTimedOut(self.cluster.kept_back)
 
     def close(self, timeout: float | None = None) -> None:
         self.cluster.settings["closed_within_s"] = timeout

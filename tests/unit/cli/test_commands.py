@@ -80,6 +80,14 @@ def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_coun
     assert "Traceback" not in ran.err
 
 
+def test_what_keeps_records_back_is_told_once_and_they_are_waited_for(shell: Any, tmp_path: Path) -> None:
+    shell.cluster.kept_back = "1 batches are still under way; last cause: partition t-0 has no leader"
+    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"))
+    told = f"strandline: still trying: {shell.cluster.kept_back}\n"
+    assert (ran.code, ran.err) == (0, f"{told}1 record produced to t in 1 partition (1 byte)\n")
+    assert shell.cluster.flushes == [10, None]
+
+
 @pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
 def test_a_wrong_setting_is_named_as_it_was_typed(key: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli_main.run(["produce", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=abc"]) == 2
