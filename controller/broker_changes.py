@@ -121,7 +121,7 @@ class BrokerChanges:
             return
         again: dict[TopicPartition, ErrorCode] = {}
         broken: list[TopicPartition] = []
-        for answer in answers:
+        for answer in answers if context.offline_replicas else [each for each in answers if each.error_code]:
             tp, code = TopicPartition(answer.topic_name, answer.partition_index), error_code(answer.error_code)
             replica = broker.broker_id, tp
             if code is ErrorCode.NONE:
