@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.admin import CreateTopicsRequest_v3
 from aiokafka.protocol.api import RequestHeader_v1
@@ -31,7 +32,9 @@ from kazoo.exceptions import NoNodeError
 
 from strandline.cli.process import Daemon
 from strandline.cli.zookeeper import EmbeddedZooKeeper
+from strandline.client.errors import DeliveryTimeout, LeaderNotAvailable
 from strandline.client.sync import Consumer
+from strandline.client.sync_producer import Producer
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.loopback import LOOPBACK, free_port
 
@@ -296,6 +299,20 @@ class Ours(Turn):
         tp = TopicPartition(topic, partition)
         with Consumer(self.address) as consumer:
             return consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
+
+
+def assert_refused(ours: Ours, topic: str, why: str) -> None:
+    """The log of the broker's present life says why (a pattern), and so do producers and consumers of partition 0."""
+    words = rf"{topic}-0 {why}"
+    assert re.search(words, ours.log_of_this_life()), f"{topic} is refused without a reason"
+    with Producer(ours.address, acks="all", delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:
+        future = producer.send(topic, b"not for us", partition=0)
+        with pytest.raises(
+            DeliveryTimeout, match=f"has no leader; broker {BROKER_ID} does not serve its replica: .*{words}"
+        ):
+            future.result()
+    with Consumer(ours.address) as consumer, pytest.raises(LeaderNotAvailable, match=words):
+        consumer.end_offsets([TopicPartition(topic, 0)], timeout_ms=2000)
 
 
 class Site:

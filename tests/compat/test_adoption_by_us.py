@@ -12,7 +12,7 @@ import contextlib
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from real_kafka import Kafka, Ours, Site, numbered, wait_until
+from real_kafka import Kafka, Ours, Site, assert_refused, numbered, wait_until
 
 import strandline
 from strandline.client.sync_producer import Producer
@@ -170,11 +170,7 @@ def test_a_partition_with_transactions_is_refused_and_left_as_it_is(new_site, st
 
     site.ours.start()
     assert site.ours.raw("plain") == served["plain"]
-    assert "transactional-0 has a batch of a transaction at offset 20" in site.ours.log()
-    with Producer(site.ours.address, acks="all", delivery_timeout_ms=1000, request_timeout_ms=500) as producer:
-        future = producer.send("transactional", b"not in a transaction", partition=0)
-        with pytest.raises(Exception, match="transactional-0"):
-            future.result()
+    assert_refused(site.ours, "transactional", "has a batch of a transaction at offset 20")
     site.ours.stop()
     assert site.files(".log") == logs
 
@@ -232,7 +228,7 @@ def test_a_transaction_that_was_open_when_kafka_was_killed_is_not_shown_after_a_
 
     site.ours.start()
     assert site.ours.bounds("plain") == (0, 20 + APPENDED_RECORDS)
-    assert "transactional-0 has a batch of a transaction" in site.ours.log_of_this_life()
+    assert_refused(site.ours, "transactional", "has a batch of a transaction")
     site.ours.stop()
 
 
@@ -250,7 +246,7 @@ def test_messages_of_an_old_format_are_refused_and_left_as_they_are(new_site, st
     for _ in range(2):
         site.ours.start()
         assert site.ours.raw("new") == new
-        assert "old-0 has a message of format 1 at offset 0" in site.ours.log_of_this_life()
+        assert_refused(site.ours, "old", "has a message of format 1 at offset 0")
         site.ours.stop()
         assert site.files(".log", topic="old") == logs
 
