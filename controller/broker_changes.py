@@ -51,7 +51,6 @@ class BrokerChanges:
         if lossy:
             # They have taken themselves out of ISRs: nobody else will tell those leaders.
             moved = await self._term.refresh([tp for b in lossy for tp in context.partitions_on(b.broker_id)])
-            self._term.unannounced.update((tp, self._term.unannounced.get(tp, False)) for tp in moved)
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
         changed = dict.fromkeys(moved, False) | await self._term.settle(list(context.partitions()))
@@ -96,8 +95,7 @@ class BrokerChanges:
         if changed:
             builder = BatchBuilder(self._term.context)
             builder.metadata(changed)
-            self._term.outbox.send(builder)
-            self._term.progress.poke()
+            self._term.announce({}, builder)
         await self._term.store.delete_all([f"{Trigger.ISR_CHANGES.value}/{name}" for name in names])
 
     async def on_log_dir_events(self) -> None:
@@ -145,6 +143,8 @@ class BrokerChanges:
         if broken or again:
             await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
         moved = await self._term.refresh(again)
+        if self._term.unannounced:
+            self._term.announce({})
         # One that already knows this epoch needs to hear of it again only if there is something newer.
         repeat = [tp for tp, code in again.items() if tp in moved or code is not ErrorCode.FENCED_LEADER_EPOCH]
         if repeat:

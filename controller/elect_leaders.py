@@ -1,12 +1,14 @@
 """ElectLeaders: an operator ends the wait for replicas that hold what was acknowledged and do not come back.
 
 1 what each replica has is asked, as a recovery does; with `validate_only` that is the answer
-2 the loss is accepted, once, and the recovery that follows elects the longest log of those who live
-3 the answer waits until somebody leads
+2 where still nobody leads, the loss is accepted, once, and the recovery that follows elects the longest log of those
+  who live
+3 the answer waits until somebody leads; one who has everything may have come back meanwhile, and nothing is lost
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.controller.elections import recovery_election
@@ -47,13 +49,16 @@ async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeader
         # 2
 
         async def accept() -> None:
-            term.recovery.accepted.update((tp, None) for tp in wanted if tp in context.states)
+            term.recovery.accepted.update((tp, None) for tp in wanted if _needs_election(term, tp))
             await term.settle_and_announce(list(wanted))
 
         await term.requests.in_turn(accept)
         # 3
         await term.requests.within(request.timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
     for tp in wanted:
+        if not request.validate_only and (returned := _whole_leader(term, tp, standings[tp])):
+            results[tp] = returned
+            continue
         leader, failure = _outcome(term, tp, log_ends, validate_only=request.validate_only)
         code = ErrorCode.NONE if failure is None else ErrorCode.REQUEST_TIMED_OUT
         results[tp] = ElectLeadersPartitionResult(tp.partition, code, failure, leader, standings[tp])
@@ -68,14 +73,33 @@ def _refusal(term: Term, tp: TopicPartition, live: tuple[int, ...]) -> ElectLead
     if tp not in context.states or tp.topic in context.deleting:
         code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp.topic[:300]}:{tp.partition}"
     elif context.has_live_leader(tp):
-        leader = context.states[tp].leader
-        text = f"broker {leader} leads {tp.topic}:{tp.partition}: there is nothing to recover"
-        return ElectLeadersPartitionResult(tp.partition, ErrorCode.ELECTION_NOT_NEEDED, text, leader)
+        return _not_needed(tp, context.states[tp].leader)
     elif not live:
         code, text = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {tp.topic}:{tp.partition} lives"
     else:
         return None
     return ElectLeadersPartitionResult(tp.partition, code, text)
+
+
+def _not_needed(tp: TopicPartition, leader: int) -> ElectLeadersPartitionResult:
+    text = f"broker {leader} leads {tp.topic}:{tp.partition}: there is nothing to recover"
+    return ElectLeadersPartitionResult(tp.partition, ErrorCode.ELECTION_NOT_NEEDED, text, leader)
+
+
+def _needs_election(term: Term, tp: TopicPartition) -> bool:
+    """What is accepted counts until somebody leads: it must not wait for the death of one who leads already."""
+    return tp in term.context.states and not term.context.has_live_leader(tp)
+
+
+def _whole_leader(
+    term: Term, tp: TopicPartition, standings: Sequence[ReplicaStanding]
+) -> ElectLeadersPartitionResult | None:
+    """The answer where one leads by now who had everything."""
+    if tp not in term.context.states or not term.context.has_live_leader(tp):
+        return None
+    leader = term.context.states[tp].leader
+    whole = {standing.broker_id for standing in standings if standing.has_everything}
+    return _not_needed(tp, leader) if leader in whole else None
 
 
 def _standings(term: Term, tp: TopicPartition, log_ends: LogEnds) -> list[ReplicaStanding]:

@@ -4,6 +4,10 @@ The epoch's version is read first, so everything rests on it: whoever was electe
 A `/controller` of this very broker is left over from an earlier session of it (or from an election whose answer was
 lost): it is replaced in the same transaction, so it need not time out first. Nobody else can hold this broker's id
 while this broker is registered under it.
+
+Where `/controller_epoch/strandline` equals `/controller_epoch`, every term since the states were judged last
+(`planning.drop_doubtful_eligibles`) was one of ours. Then the same transaction raises both, so that neither a term that
+ends at once nor a lost answer breaks the chain.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import structlog
 
 from strandline.protocol import znodes
 from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
     Coordination,
     Create,
     Delete,
@@ -32,6 +37,8 @@ class Won(NamedTuple):
 
     epoch: int
     epoch_zk_version: int
+    follows_ours: bool
+    """No controller of another kind was in charge since the states were judged last."""
 
 
 async def try_to_be_elected(
@@ -50,9 +57,11 @@ async def try_to_be_elected(
         operations.append(Delete(znodes.CONTROLLER_PATH))
     mine = znodes.ControllerZnode(broker_id, timestamp_ms).encode()
     operations.append(Create(znodes.CONTROLLER_PATH, mine, ephemeral=True))
-    operations.append(
-        SetData(znodes.CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(epoch + 1).encode(), epoch_zk_version)
-    )
+    raised = znodes.ControllerEpochZnode(epoch + 1).encode()
+    follows_ours = await _our_last_epoch(coordination, log) == epoch
+    if follows_ours:  # it cannot change without the epoch
+        operations.append(SetData(znodes.OUR_CONTROLLER_EPOCH_PATH, raised, MATCH_ANY_VERSION))
+    operations.append(SetData(znodes.CONTROLLER_EPOCH_PATH, raised, epoch_zk_version))
     try:
         results = await coordination.multi(operations)
     except TransactionFailed as error:
@@ -60,7 +69,7 @@ async def try_to_be_elected(
         return None
     stat = results[-1]
     assert isinstance(stat, ZnodeStat)
-    return Won(epoch + 1, stat.version)
+    return Won(epoch + 1, stat.version, follows_ours)
 
 
 async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
@@ -73,6 +82,17 @@ async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
             pass  # another broker of this new cluster was faster
     znode = await coordination.get(path)
     return znodes.ControllerEpochZnode.decode(path, znode.data).epoch, znode.stat.version
+
+
+async def _our_last_epoch(coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> int:
+    """−1 where there was no term of ours."""
+    path = znodes.OUR_CONTROLLER_EPOCH_PATH
+    [znode] = await coordination.get_many([path])
+    try:
+        return -1 if znode is None else znodes.ControllerEpochZnode.decode(path, znode.data).epoch
+    except znodes.InvalidZnode as error:
+        log.error("our last controller epoch cannot be read", error=str(error))
+        return -1
 
 
 async def _holder(coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> int | None:

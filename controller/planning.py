@@ -69,15 +69,12 @@ class Planning:
         ]
 
     async def drop_doubtful_eligibles(self) -> dict[TopicPartition, bool]:
-        """Where a real Kafka was in charge between our last term and this one. A term that ended before it had noted
-        itself looks like that, too, which costs no record: recovery then waits for all replicas."""
+        """After a term of a real Kafka's controller: it leaves the list in what it writes otherwise."""
         term = self._term
-        changed: dict[TopicPartition, bool] = {}
-        if await term.store.our_last_epoch() != term.context.epoch - 1:
 
-            async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-                return plan_doubtful_eligibles(term.context, partitions)
+        async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+            return plan_doubtful_eligibles(term.context, partitions)
 
-            changed = await term.settle(list(term.context.partitions()), planner)
+        changed = await term.settle(list(term.context.partitions()), planner)
         await term.store.note_our_epoch(term.context.epoch)
         return changed

@@ -7,7 +7,8 @@ the topic (`unclean.leader.election.enable`) or by an operator for this once (`a
 1. `begin`: they are asked where their logs end, beside the events: OffsetForLeaderEpoch with the highest epoch there
    is, as `ANY_REPLICA`, so that followers answer, too. A replica without a log has lost all of it: its log is empty.
    One whose log cannot be read may hold most of all, so it counts as one that is not back.
-2. `_elect`: when all have answered, an event elects by (epoch, end offset) and says so loudly.
+2. `_elect`: when all have answered, each in the life that it still lives, an event elects by (epoch, end offset) and
+   says so loudly.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ class Recovery:
         self._said.pop(tp, None)
 
     async def _recover(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        lives = {broker_id: broker.epoch for broker_id, broker in self._term.context.brokers.items()}
         log_ends = await self.ask(asked)
-        self._term.events.put(partial(self._elect, asked, log_ends))
+        self._term.events.put(partial(self._elect, asked, log_ends, lives))
 
     async def ask(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> LogEnds:
         """Where the logs of these replicas end; those that cannot tell, or not in time, are left out."""
@@ -140,8 +142,16 @@ class Recovery:
                     ends[tp] = LogEnd(p.leader_epoch, p.end_offset) if p.end_offset >= 0 else NO_LOG
         return ends
 
-    async def _elect(self, asked: Mapping[TopicPartition, tuple[int, ...]], log_ends: LogEnds) -> None:
+    async def _elect(
+        self, asked: Mapping[TopicPartition, tuple[int, ...]], log_ends: LogEnds, lives: Mapping[int, int]
+    ) -> None:
         context = self._term.context
+        # What a broker said in an earlier life is worth nothing: its log may be gone since. ZooKeeper knows of a new
+        # one before its event is here.
+        living = await self._term.store.broker_epochs(dict.fromkeys(b for ends in log_ends.values() for b in ends))
+        for ends in log_ends.values():
+            for broker_id in [b for b in ends if living.get(b) != lives.get(b)]:
+                del ends[broker_id]
         for tp in asked:
             self._in_hand.pop(tp, None)
         # Things may have moved since the question: only what would still be asked about is decided by the answers.

@@ -122,6 +122,12 @@ class ClusterStore:
                 brokers[broker_id] = broker
         return brokers
 
+    async def broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
+        """Of those that are registered now."""
+        ids = list(broker_ids)
+        found = await self._coordination.get_many([znodes.BrokerIdZnode.path(broker_id) for broker_id in ids])
+        return {broker_id: znode.stat.czxid for broker_id, znode in zip(ids, found, strict=True) if znode is not None}
+
     def _broker(self, broker_id: int, znode: Znode) -> LiveBroker | None:
         try:
             registration = znodes.BrokerIdZnode.decode(znodes.BrokerIdZnode.path(broker_id), znode.data)
@@ -293,18 +299,8 @@ class ClusterStore:
             present |= {f"{folder}/{name}" for name in names or ()}
         return present
 
-    async def our_last_epoch(self) -> int:
-        """Epoch of the latest term of a controller of ours, −1 where there was none."""
-        path = znodes.OUR_CONTROLLER_EPOCH_PATH
-        [znode] = await self._coordination.get_many([path])
-        try:
-            return -1 if znode is None else znodes.ControllerEpochZnode.decode(path, znode.data).epoch
-        except znodes.InvalidZnode as error:
-            self._log.error("our last controller epoch cannot be read", error=str(error))
-            return -1
-
     async def note_our_epoch(self, epoch: int) -> None:
-        """This term has taken over."""
+        """The states are judged: what the next terms find in them is ours, if no other controller comes in between."""
         path, data = znodes.OUR_CONTROLLER_EPOCH_PATH, znodes.ControllerEpochZnode(epoch).encode()
         is_first = await self._coordination.exists(path) is None
         await self.fenced([Create(path, data) if is_first else SetData(path, data, MATCH_ANY_VERSION)])

@@ -76,8 +76,11 @@ class Term:
         self.config = config
         self.random = rng
         self.log = log.bind(controller_epoch=won.epoch)
+        self._follows_ours = won.follows_ours
         self.context = ControllerContext(epoch=won.epoch, epoch_zk_version=won.epoch_zk_version)
-        self.store = ClusterStore(coordination, *won, config.inter_broker_listener_name, self.log)
+        self.store = ClusterStore(
+            coordination, won.epoch, won.epoch_zk_version, config.inter_broker_listener_name, self.log
+        )
         self.topic_store = TopicStore(coordination, self.store, partial(rng.randbytes, 16), self.log)
         self.events = EventQueue()
         self.progress = Progress()
@@ -253,7 +256,7 @@ class Term:
         context.deleting = {name: None for name in doomed if name in context.topics}
         for broker in brokers.values():
             self.outbox.open(broker)
-        settled = await self.planning.drop_doubtful_eligibles()
+        settled = {} if self._follows_ours else await self.planning.drop_doubtful_eligibles()
         # 8. Start the state machines: replicas are online where their broker lives; partitions without a live leader,
         #    and those that never had one, get one.
         settled |= await self.settle(list(context.partitions()))
@@ -354,12 +357,15 @@ class Term:
         report("partition state changed", **fields)
 
     async def refresh(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Read states again; returns the partitions that had moved."""
+        """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
+        (`claims`) raised the epoch: nobody else has told the leader."""
         known = [tp for tp in dict.fromkeys(partitions) if tp in self.context.states]
         moved = []
         for tp, state in (await self.store.states(known)).items():
             if state.zk_version != self.context.states[tp].zk_version:
                 moved.append(tp)
+            if state.leader_epoch != self.context.states[tp].leader_epoch:
+                self.unannounced.setdefault(tp, False)
             self.adopt(tp, state)
         return moved
 

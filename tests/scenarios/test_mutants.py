@@ -46,6 +46,8 @@ REFUSED_LOGS = "test_refused_logs.py"
 REASONS = "test_reasons.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
+LIVES_IN_BETWEEN = "test_lives_in_between.py"
+RECOVER = "test_recover.py"
 MUTANTS = [
     Mutant(
         "truncate to the high watermark",
@@ -356,6 +358,35 @@ MUTANTS = [
         "        if folder != self._folder_czxid:\n",
         "        if False:\n",
         (CONFIGURATIONS, "test_announcements_count_after"),
+    ),
+    Mutant(
+        "a recovery believes what an earlier life said",
+        "controller/recovery.py",
+        "[b for b in ends if living.get(b) != lives.get(b)]",
+        "()",
+        (LIVES_IN_BETWEEN, "test_a_recovery_"),
+    ),
+    Mutant(
+        "a leader is not told of the epoch that a lossy broker wrote",
+        "controller/term.py",
+        "            if state.leader_epoch != self.context.states[tp].leader_epoch:\n"
+        "                self.unannounced.setdefault(tp, False)\n",
+        "",
+        (LIVES_IN_BETWEEN, "test_a_leader_hears_"),
+    ),
+    Mutant(
+        "an election breaks the chain of our terms",
+        "controller/election.py",
+        "    if follows_ours:  # it",
+        "    if False:  # it",
+        (LIVES_IN_BETWEEN, "test_eligible_replicas_"),
+    ),
+    Mutant(
+        "a loss that was accepted waits for the death of whoever leads",
+        "controller/elect_leaders.py",
+        "if _needs_election(term, tp))",
+        "if tp in context.states)",
+        (RECOVER, "test_what_was_accepted_"),
     ),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from strandline.client.errors import AnsweredError
@@ -73,3 +74,40 @@ async def test_a_topic_that_allows_an_unclean_election_from_now_on_waits_no_more
         config = b'{"version":1,"config":{"min.insync.replicas":"2","unclean.leader.election.enable":"true"}}'
         await operator.set("/config/topics/t", config, -1)
         await cluster.until(lambda: cluster.leader(T0) == 3, "broker 3 leads", within_s=60)
+
+
+async def test_what_was_accepted_does_not_outlive_the_return_of_the_one_that_was_missed(
+    autojump_clock: MockClock,
+) -> None:
+    """It comes back while the replicas are still asked: nothing is lost, and its next death is another matter."""
+    async with cluster_with_topic([1, 2, 3], brokers=4, min_insync_replicas=1) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("all have it", 4))
+        for broker in (2, 3):
+            cluster.crash(broker)
+            cluster.expire_session(broker)
+        await cluster.until(lambda: cluster.isr(T0) == [1], "broker 1 is alone")
+        await ledger.produce(producer, T0, numbered("only 1 has it", 4))
+        cluster.crash(1)
+        await cluster.until(lambda: cluster.controller_id == 4, "4 is controller")
+        await cluster.start_broker(2)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.leader(T0) == NO_BROKER, "nobody leads")
+        await trio.sleep(2)
+        cluster.cut_both(4, 2)  # broker 2 does not answer, and lives
+        cluster.cut_both(1, 2)
+        cluster.cut_both(1, 3)  # who follows catches up late
+        async with cluster.admin() as admin, trio.open_nursery() as nursery:
+
+            async def recover() -> None:
+                with pytest.raises(AnsweredError, match="broker 1 leads t:0: there is nothing to recover"):
+                    await admin.recover(T0, accept_loss=True)
+
+            nursery.start_soon(recover)
+            await trio.sleep(2)
+            await cluster.start_broker(1)
+        await ledger.produce(producer, T0, numbered("after", 4))
+        cluster.crash(1)
+        cluster.expire_session(1)
+        cluster.heal(4, 2)
+        await trio.sleep(10)
+        assert cluster.leader(T0) == NO_BROKER
