@@ -13,8 +13,6 @@ by `connection`.
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from uuid import UUID
@@ -36,7 +34,7 @@ from strandline.broker.listeners import Listeners
 from strandline.broker.loading import load_logs
 from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.queries import QueryHandler
-from strandline.broker.registration import BrokerIdTaken, Registration
+from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.request_channel import RequestChannel
 from strandline.broker.role_changes import RoleChanges
@@ -46,15 +44,11 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
 from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, topic_config
-from strandline.runtime.config_values import unusable_folder
-from strandline.runtime.coordination import Coordination, CoordinationError
-from strandline.runtime.descriptors import raise_descriptor_limit
+from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
-from strandline.runtime.logging import BrokerLogs, open_logs
-from strandline.runtime.network import Address, CannotListen
-from strandline.runtime.production import production_coordination, production_environment, tune_garbage_collection
+from strandline.runtime.logging import BrokerLogs
+from strandline.runtime.network import Address
 from strandline.runtime.versions import versions
-from strandline.storage.errors import StorageError
 from strandline.storage.log_manager import LogManager
 
 SHUTDOWN_GRACE_S = 5.0
@@ -331,69 +325,3 @@ class Broker:
         await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4
         nursery.cancel_scope.cancel()
-
-
-# --- the process ------------------------------------------------------------------------------------------------
-
-
-def run_broker(config: BrokerConfig) -> int:
-    """Run one broker with the production seams until SIGTERM or SIGINT; returns the exit code.
-
-    0 after a clean stop, 1 when it could not start or a fault ended it. A second signal ends it at once."""
-    try:
-        logs = open_logs(directory=config.log_folder, broker_id=config.broker_id)
-    except OSError as error:
-        sys.stderr.write(f"strandline broker: {unusable_folder('log.folder', str(config.log_folder), error)}\n")
-        return 1
-    raise_descriptor_limit()
-    try:
-        return trio.run(_run_until_signalled, config, logs)
-    finally:
-        logs.close()
-
-
-async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
-    environment = production_environment()
-    coordination = production_coordination(config, logs.main)
-    broker = Broker(config, environment, coordination, logs)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_signals, broker, nursery.cancel_scope, logs)
-            await broker.run(task_status=_Serving(logs))
-            nursery.cancel_scope.cancel()
-            return 0
-    except* (StorageError, CannotListen, BrokerIdTaken, CoordinationError) as failures:
-        sys.stderr.write(f"strandline broker: {_first(failures)}\n")
-    return 1
-
-
-class _Serving(trio.TaskStatus[dict[str, Address]]):
-    """Told by the broker that it serves."""
-
-    def __init__(self, logs: BrokerLogs) -> None:
-        self._logs = logs
-
-    def started(self, value: dict[str, Address] | None = None) -> None:
-        tune_garbage_collection()
-        self._logs.main.info("serving")
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-async def _watch_signals(broker: Broker, scope: trio.CancelScope, logs: BrokerLogs) -> None:
-    """SIGTERM or SIGINT: controlled shutdown; a second one: stop now, as unclean as it is."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        count = 0
-        async for number in signals:
-            count += 1
-            if count > 1:
-                logs.main.warning("stopping at once", signal=signal.Signals(number).name)
-                scope.cancel()
-                return
-            logs.main.info("shutting down", signal=signal.Signals(number).name)
-            broker.shut_down()

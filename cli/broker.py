@@ -65,6 +65,6 @@ def broker(
         raise click.UsageError(str(error), ctx) from None
     for warning in (*doubts, *config.warnings):
         click.echo(f"strandline broker: warning: {warning}", err=True)
-    from strandline.broker.server import run_broker
+    from strandline.broker.process import run_broker
 
     return run_broker(config)

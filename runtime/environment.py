@@ -1,6 +1,6 @@
 """What a node is given from outside: randomness, disk, network, waiting, computing, wall clock. Never global.
 
-`broker/server.py` builds the production environment, the test kit the simulated one. Monotonic time is
+`broker/process.py` builds the production environment, the test kit the simulated one. Monotonic time is
 `trio.current_time()` everywhere (virtual in tests); the wall clock stamps records and drives retention only.
 """
 

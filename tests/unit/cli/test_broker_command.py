@@ -21,9 +21,9 @@ num.partition=3
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The configurations that brokers were started with; they end at once with code 0."""
     configs: list[Any] = []
-    server = ModuleType("strandline.broker.server")
-    server.run_broker = lambda config: configs.append(config) or 0  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "strandline.broker.server", server)
+    process = ModuleType("strandline.broker.process")
+    process.run_broker = lambda config: configs.append(config) or 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "strandline.broker.process", process)
     return configs
 
 
@@ -119,7 +119,7 @@ def test_the_reference_page_is_printed_and_nothing_is_started(shell: Any, starte
 def test_a_log_folder_that_cannot_be_used_is_told_with_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from strandline.broker.server import run_broker
+    from strandline.broker.process import run_broker
     from strandline.runtime.config import load_broker_config
 
     file = tmp_path / "file"
