@@ -25,7 +25,7 @@ class Planning:
         is named."""
         plan, lossy_topics = await self.plan_for(partitions)
         self._term.recovery.begin(plan.recover, lossy_topics)
-        self._term.recovery.report_waits(plan.waits)
+        self._term.recovery.waits.note(plan.waits)
         return plan.changes
 
     async def plan_for(self, partitions: Sequence[TopicPartition]) -> tuple[Plan, set[str]]:

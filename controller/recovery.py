@@ -23,6 +23,7 @@ from strandline.controller.elections import LogEnd
 from strandline.controller.events import Trigger
 from strandline.controller.planner import PartitionChange, plan_recovery
 from strandline.controller.sender import BrokerUnreachable
+from strandline.controller.waits import SILENT, UNDECIDED, Waits
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
     OffsetForLeaderEpochRequest,
@@ -50,22 +51,22 @@ class Recovery:
     def __init__(self, term: Term) -> None:
         self._term = term
         self._in_hand: dict[TopicPartition, None] = {}
-        self._said: dict[TopicPartition, str] = {}
+        self.waits = Waits(term)
         self.accepted: dict[TopicPartition, None] = {}
 
     def begin(self, partitions: Mapping[TopicPartition, tuple[int, ...]], lossy_topics: set[str]) -> None:
         """Ask about these partitions, unless that is under way. Never waits. lossy_topics: allow an unclean
         election."""
         fresh: dict[TopicPartition, tuple[int, ...]] = {}
+        undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in partitions.items():
             if tp in self._in_hand:
                 continue
             if self._term.config.unclean_recovery_strategy == "none" and not self.accepts_loss(tp, lossy_topics):
-                lossy = ", ".join(map(str, self._term.context.states[tp].lossy))
-                why = f"the in-sync replicas ({lossy}) may have lost data, and unclean.recovery.strategy is none"
-                self._say_once(tp, why)
+                undecided[tp] = self._term.context.states[tp].lossy
             else:
                 fresh[tp] = replicas
+        self.waits.note(undecided, UNDECIDED)
         self._in_hand.update(dict.fromkeys(fresh))
         names = list(fresh)
         for start in range(0, len(names), MAX_PARTITIONS_PER_QUESTION):
@@ -75,28 +76,10 @@ class Recovery:
     def accepts_loss(self, tp: TopicPartition, lossy_topics: set[str]) -> bool:
         return tp in self.accepted or tp.topic in lossy_topics
 
-    def report_waits(self, waits: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """Name who is missed, once for each partition and set of replicas."""
-        for tp, missed in waits.items():
-            state = self._term.context.states.get(tp)
-            whole = state.whole if state is not None else ()
-            brokers = ", ".join(map(str, missed))
-            if whole:
-                why = f"one of the brokers {brokers} must come back: only they have all that was acknowledged"
-            else:
-                why = f"every in-sync replica may have lost data: {brokers} must come back, or their loss be accepted"
-            self._say_once(tp, why)
-
-    def _say_once(self, tp: TopicPartition, why: str) -> None:
-        if self._said.get(tp) != why:
-            self._said[tp] = why
-            remedy = f"strandline recover {tp.topic}:{tp.partition} --accept-loss"
-            self._term.log.error("partition stays offline", partition=str(tp), why=why, remedy=remedy)
-
     def is_led(self, tp: TopicPartition) -> None:
         """Somebody leads it: what was accepted, or said, was of the time before."""
         self.accepted.pop(tp, None)
-        self._said.pop(tp, None)
+        self.waits.is_led(tp)
 
     async def _recover(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         lives = {broker_id: broker.epoch for broker_id, broker in self._term.context.brokers.items()}
@@ -157,14 +140,15 @@ class Recovery:
         # Things may have moved since the question: only what would still be asked about is decided by the answers.
         plan, lossy_topics = await self._term.planning.plan_for(list(asked))
         decided: list[TopicPartition] = []
+        undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in plan.recover.items():
-            silent = [replica for replica in replicas if replica not in log_ends[tp]]
+            silent = tuple(replica for replica in replicas if replica not in log_ends[tp])
             if log_ends[tp] and (not silent or self.accepts_loss(tp, lossy_topics)):
                 decided.append(tp)
             else:
-                brokers = ", ".join(map(str, silent))
-                self._say_once(tp, f"brokers {brokers} live and do not say where their logs end")
-        if len(decided) < len(plan.recover):
+                undecided[tp] = silent
+        self.waits.note(undecided, SILENT)
+        if undecided:
             self._term.later(Trigger.OFFLINE_PARTITIONS)
 
         async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:

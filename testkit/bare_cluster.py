@@ -12,6 +12,7 @@ they write when they stop in order. `tests/scenarios/test_orders_of_blows.py` co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,8 +69,8 @@ class BareLog:
     info = warning = debug
 
     def error(self, event: str, **fields: object) -> None:
-        if event == "partition stays offline":
-            self._history.append(f'"{event}" "partition":"{fields["partition"]}" "why":"{fields["why"]}"')
+        if event == "partitions stay offline":
+            self._history.append(json.dumps({"event": event, "first": fields["first"]}, separators=(",", ":")))
 
     def exception(self, event: str, **fields: object) -> None:
         raise AssertionError(f"{event} {fields}")

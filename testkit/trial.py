@@ -6,9 +6,9 @@ disks, those of dead brokers, too. Its verdicts:
 * An acknowledged record may vanish from the last disk that has it only by the blow itself (power lost, disk replaced):
   such a record is *gone*, nobody can bring it back. Where it vanishes at another time, the brokers have cut it.
 * Whoever leads has every acknowledged record that is not gone, at its offset.
-* A partition that nobody leads has an error line that names every broker that is missed.
+* Of a partition that nobody leads the controller knows which brokers are missed.
 * Once all brokers are back, the partition is led, by whole replicas that are equal; only where the strategy of
-  recovery is `none` may it stay offline, and says so.
+  recovery is `none` may it stay offline, and an error line says so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import trio
 
 from strandline.client import TrioProducer
 from strandline.client.errors import ClientError
+from strandline.controller.waits import GRACE_S
 from strandline.protocol.records import InvalidBatch, decode_records, scan
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import CONTROLLER_PATH, PartitionStateZnode
@@ -69,7 +70,7 @@ def parse_moves(text: str) -> list[Move]:
     return [Move(kind, int(broker)) for kind, broker in (each.split() for each in text.split(",") if each.strip())]
 
 
-_WHO = re.compile(r'"why":"[^"]*\b[0-9]+\b')
+_WHO = re.compile(r"\b(brokers|replicas \()[^\"]*[0-9]+\b")
 
 
 class Broken(AssertionError):
@@ -249,13 +250,20 @@ class Trial:
         if self.is_led():
             self._led_until = len(self.cluster.history)
         elif self._is_patient and len(self.down()) < len(self.cluster.nodes):
-            await self.cluster.until(lambda: self.is_led() or self.is_missed, f"{self}: a word of who is missed")
+            await self.cluster.until(lambda: self.is_led() or self.is_missed, f"{self}: who is missed")
 
     @property
     def is_missed(self) -> bool:
-        """Whether an error line since the partition was led last names brokers that must come back."""
-        said = [line for line in self.cluster.history[self._led_until :] if '"partition stays offline"' in line]
-        return any(f'"partition":"{self.topic_partition}"' in line and _WHO.search(line) for line in said)
+        """Whether the controller knows brokers that must come back."""
+        controller = self.cluster.nodes.get(self.cluster.controller_id)
+        term = None if controller is None else self.cluster.broker(controller.broker_id).controller.term
+        why = None if term is None else term.recovery.waits.why(self.topic_partition)
+        return why is not None and _WHO.search(why) is not None
+
+    def _is_said(self) -> bool:
+        """Whether an error line since the partition was led last names it and whom it waits for."""
+        said = [line for line in self.cluster.history[self._led_until :] if '"partitions stay offline"' in line]
+        return any(f'"{self.topic_partition}":"' in line and _WHO.search(line) for line in said)
 
     def down(self) -> list[int]:
         return [broker for broker, node in self.cluster.nodes.items() if not node.is_up]
@@ -273,6 +281,7 @@ class Trial:
             if not may_stay_offline:
                 raise Broken(f"{self}: all are back and nobody leads: {cluster.state(tp)}")
             await self._hear_who_is_missed()
+            await self.cluster.until(self._is_said, f"{self}: a line that says so", within_s=3 * GRACE_S)
             return
         await self.write()
         await self._settle(lambda: cluster.isr(tp) == everybody and not self._lacking())

@@ -8,6 +8,7 @@ import random
 import pytest
 import trio
 
+from strandline.controller.waits import GRACE_S
 from strandline.storage.log_check import check_directories
 from strandline.storage.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
@@ -36,6 +37,24 @@ async def test_what_a_broker_leaves_in_order_it_finds_as_it_was(autojump_clock) 
                 assert found_on(cluster, broker) == []
                 await cluster.start_broker(broker)
                 await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "the ISR is whole again")
+
+
+async def test_an_ordinary_start_of_all_is_no_alarm_and_who_stays_away_is_named(autojump_clock) -> None:
+    """Until one of the last that stopped is back nobody has everything, and an operator has nothing to do but wait."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 4))
+        for absent in (False, True):
+            for broker in (1, 2, 3):
+                await cluster.stop(broker)
+            cluster.history.clear()
+            await cluster.start_broker(1)
+            await trio.sleep(2 * GRACE_S if absent else GRACE_S / 2)
+            alarms = [line for line in cluster.history if '"partitions stay offline"' in line]
+            assert len(alarms) == absent
+            assert all('"t-0":"one of the brokers 3, 2 must come back' in line for line in alarms)
+            for broker in (2, 3):
+                await cluster.start_broker(broker)
+            await check_at_the_end(cluster, ledger)
 
 
 async def test_when_a_broker_has_stopped_everybody_names_the_new_leader(autojump_clock) -> None:

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.controller.waits import GRACE_S, MAX_PARTITIONS_NAMED
 from strandline.protocol import znodes
 from strandline.protocol.messages import LeaderAndIsrRequest
 from strandline.protocol.types import TopicPartition
@@ -129,3 +130,51 @@ async def test_who_led_last_leads_when_nobody_has_a_log_any_more(autojump_clock:
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
     await cluster.settle()
     assert (await cluster.state("t")).leader == 2
+
+
+# --- who is missed -------------------------------------------------------------------------------------------------
+
+
+def lines(cluster: Any) -> list[Any]:
+    return [entry for entry in cluster.logs.entries if entry["event"] == "partitions stay offline"]
+
+
+async def test_partitions_that_wait_for_long_share_a_line_that_names_a_few_and_all_who_are_missed(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2]] * 40 + [[3]] * 40)
+    waits = controller.term.recovery.waits
+    cluster.kill(2)
+    cluster.kill(3)
+    await cluster.settle()
+    assert waits.why(TP) == "one of the brokers 2 must come back: only they have all that was acknowledged"
+    assert lines(cluster) == []
+    await trio.sleep(3 * GRACE_S)
+    [line] = lines(cluster)
+    assert (line["log_level"], line["count"], line["brokers"]) == ("error", 80, [2, 3])
+    assert list(line["first"]) == [f"t-{number}" for number in range(MAX_PARTITIONS_NAMED)]
+    assert line["first"]["t-0"] == waits.why(TP)
+    await cluster.brokers[3].start()
+    await cluster.settle()
+    assert waits.why(TopicPartition("t", 79)) is None
+    cluster.kill(3)
+    await trio.sleep(3 * GRACE_S)
+    assert [(line["count"], line["brokers"]) for line in lines(cluster)[1:]] == [(40, [3])]
+
+
+async def test_nothing_is_said_of_who_came_back_in_time_nor_after_the_term(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2], [3]])
+    cluster.kill(2)
+    await trio.sleep(GRACE_S / 2)
+    await cluster.brokers[2].start()
+    cluster.kill(3)
+    await trio.sleep(GRACE_S)
+    cluster.kill(1)
+    await trio.sleep(3 * GRACE_S)
+    assert lines(cluster) == []
