@@ -114,6 +114,7 @@ class FolderEntry(NamedTuple):
     """Last modification, wall clock."""
     reserved_bytes: int = 0
     """What the file system keeps for it behind its end, more or less: it counts whole blocks, and some of its own."""
+    is_link: bool = False
 
 
 class FileLock(Protocol):

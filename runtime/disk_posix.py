@@ -214,7 +214,8 @@ class PosixDisk:
                 is_dir = stat.S_ISDIR(said.st_mode)
                 reserved_bytes = 0 if is_dir else max(0, said.st_blocks * _BLOCK_BYTES - said.st_size)
                 mtime_ms = said.st_mtime_ns // 1_000_000
-                found.append(FolderEntry(entry.name, is_dir, said.st_size, mtime_ms, reserved_bytes))
+                is_link = stat.S_ISLNK(said.st_mode)
+                found.append(FolderEntry(entry.name, is_dir, said.st_size, mtime_ms, reserved_bytes, is_link))
         return sorted(found)
 
     def makedirs(self, path: str) -> None:

@@ -189,6 +189,18 @@ class DuplicateLog(LogStorageError):
         self.log = log
 
 
+class NotALog(LogStorageError):
+    """Something has the name of a log and is none that may be opened."""
+
+    def __init__(self, path: str, what: str) -> None:
+        Exception.__init__(
+            self,
+            f"{path} is {what}, so it was left alone; put the folder of the log itself there, or move away what is "
+            "there, and restart the broker",
+        )
+        self.log = path
+
+
 class StrayLog(LogStorageError):
     """A log whose topic id is not its topic's was put aside: of a deleted topic, or its `partition.metadata` is
     damaged."""

@@ -184,7 +184,7 @@ def check_directories(
 
 
 def _has_logs(disk: Disk, path: str) -> bool:
-    return any(entry.is_dir and partition_of_folder(entry.name) for entry in disk.scandir(path))
+    return any((entry.is_dir or entry.is_link) and partition_of_folder(entry.name) for entry in disk.scandir(path))
 
 
 def _broker_id(disk: Disk, path: str) -> int:

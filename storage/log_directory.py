@@ -66,7 +66,7 @@ from strandline.storage.orderly_stops import (
 )
 from strandline.storage.properties import dash_out, parse_properties
 from strandline.storage.recovery import KnownState
-from strandline.storage.removal import is_doomed_folder, is_temporary, partition_of_folder
+from strandline.storage.removal import is_temporary
 from strandline.storage.segment_manifest import MANIFEST, encode_marker, list_logs, write_manifest
 
 if TYPE_CHECKING:
@@ -297,22 +297,6 @@ class LogDirectory:
         if posixpath.dirname(path) != self.path or tp.partition < 0:
             raise UnsafePath(f"{str(tp)!r} would not be a folder of {self.path}; choose another topic name")
         return path
-
-    def log_folders(self) -> tuple[list[TopicPartition], list[str]]:
-        """The partitions that have a folder here, and the paths of folders that wait for their removal."""
-        partitions: list[TopicPartition] = []
-        doomed: list[str] = []
-        for name in self._disk.listdir(self.path):
-            path = f"{self.path}/{name}"
-            if not self._disk.is_dir(path):
-                continue
-            if is_doomed_folder(name):
-                doomed.append(path)
-            elif (tp := partition_of_folder(name)) is not None:
-                partitions.append(tp)
-            else:  # lost+found, a backup by hand, a stray log: not ours, so left alone
-                self._report("log-dir-unknown-folder", path=path)
-        return partitions, doomed
 
     def write_recovery_points(self, logs: Iterable[Log]) -> None:
         """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on."""

@@ -12,19 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from strandline.protocol.topic_name import check_topic_name
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
-from strandline.storage.checkpoints import (
-    PARTITION_METADATA,
-    WarningLog,
-    encode_topic_id,
-    no_report,
-    write_partition_metadata,
-)
+from strandline.storage.checkpoints import WarningLog, encode_topic_id, no_report
 from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import DuplicateLog, InconsistentTopicId, LogExists, LogStorageError, StrayLog
 from strandline.storage.flush import flush_quietly
+from strandline.storage.found_folders import FoundFolders, find_folders
 from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
@@ -112,23 +107,26 @@ class LogManager:
     def begin_load(self) -> list[DirectoryLoading]:
         """Open the directories and find the logs in them. Blocking. Raises as `load`."""
         self._directories.open(lambda: encode_topic_id(self._random.randbytes(16)))
-        found: dict[LogDirectory, list[TopicPartition]] = {}
+        found: dict[LogDirectory, FoundFolders] = {}
         for directory in self._directories.online():
             try:
-                partitions, doomed = directory.log_folders()
+                found[directory] = find_folders(self._disk, directory.path, self._report)
             except OSError as error:
                 self._directories.cannot_be_read(directory, error)
                 continue
-            for path in doomed:  # an earlier life had begun to delete them
+            for path in found[directory].doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
-            found[directory] = partitions
-        for tp, owners in owners_of(found).items():
+        for tp, owners in owners_of({each: folders.partitions for each, folders in found.items()}).items():
             self._directory_of[tp] = owners[0]
             if len(owners) > 1:  # a disk came back that could not be read when the partition was created anew elsewhere
                 self._refuse(tp, DuplicateLog(str(tp), [owner.path for owner in owners]), owners)
+            elif (why := found[owners[0]].not_logs.get(tp)) is not None:
+                self._refuse(tp, why, owners)
         loadings = [
-            DirectoryLoading(each.path, [self._loading(each, tp) for tp in partitions if tp not in self.refused])
-            for each, partitions in found.items()
+            DirectoryLoading(
+                each.path, [self._loading(each, tp) for tp in folders.partitions if tp not in self.refused]
+            )
+            for each, folders in found.items()
         ]
         self._directories.each_online(META_FAILED, lambda each: note_missing(each, self._directory_of, self._report))
         return loadings
@@ -210,18 +208,14 @@ class LogManager:
         )
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
-        folder = directory.folder_of(tp)
         try:
             delay_ms = self._topic_config_for(tp.topic).file_delete_delay_ms
             self._folders.make_way(directory, tp, delay_ms, was_begun=tp in self._begun)
             self._begun[tp] = directory
             self._forget_former_life(tp)
-            self._disk.makedirs(folder)
-            if topic_id != NO_TOPIC_ID:
-                write_partition_metadata(self._disk, f"{folder}/{PARTITION_METADATA}", topic_id)
             log = load_log(
                 self._contexts[directory.path],
-                folder,
+                self._folders.make(directory, tp, topic_id),
                 tp,
                 config if config is not None else self._topic_config_for(tp.topic),
                 KnownState(),
@@ -251,9 +245,8 @@ class LogManager:
             return
         if log.topic_id is not None:
             raise InconsistentTopicId(str(tp), log.topic_id, topic_id)
-        path = f"{self._directory_of[tp].folder_of(tp)}/{PARTITION_METADATA}"
         try:
-            write_partition_metadata(self._disk, path, topic_id)
+            self._folders.write_topic_id(self._directory_of[tp], tp, topic_id)
         except OSError as error:
             raise log.fail("writing partition.metadata failed", error) from error
         log.topic_id = topic_id

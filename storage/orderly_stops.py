@@ -6,8 +6,8 @@
 ```
 Kafka's name is used only where every folder is vouched for: where each is a log that was recovered and stopped in
 order, or waits for its removal. A log that was refused, a move that a Kafka had begun (`-future`), a folder that was
-put aside (`-stray`) or that nobody knows has not been recovered by us: then only our own file is left, and a Kafka
-checks all. A Kafka takes its marker away when it starts, and leaves ours. So the next start of ours finds
+put aside (`-stray`), a link, or one that nobody knows has not been recovered by us: then only our own file is left,
+and a Kafka checks all. A Kafka takes its marker away when it starts, and leaves ours. So the next start of ours finds
 
     .kafka_cleanshutdown      .strandline_cleanshutdown
     with our checksum         any                        nobody was here since our orderly stop
@@ -104,8 +104,8 @@ def unvouched_folders(disk: Disk, path: str, vouched: Collection[TopicPartition]
     """The folders of the directory for which nobody can speak. vouched: the logs that were recovered and stopped in
     order. Blocking. OSError from the disk."""
     known = {str(tp) for tp in vouched}
-    names = [name for name in disk.listdir(path) if name not in known and not is_doomed_folder(name)]
-    return [name for name in names if disk.is_dir(f"{path}/{name}")]
+    found = [entry for entry in disk.scandir(path) if entry.is_dir or entry.is_link]  # a Kafka follows links
+    return [entry.name for entry in found if entry.is_link or not (entry.name in known or is_doomed_folder(entry.name))]
 
 
 def _read(disk: Disk, path: str) -> OrderlyStop | None:

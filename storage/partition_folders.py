@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.disk import Disk
-from strandline.storage.checkpoints import Report, encode_topic_id
-from strandline.storage.errors import LogStorageError, StrayLog
+from strandline.storage.checkpoints import PARTITION_METADATA, Report, encode_topic_id, write_partition_metadata
+from strandline.storage.errors import LogStorageError, NotALog, StrayLog
+from strandline.storage.found_folders import NO_FOLDER
 from strandline.storage.health import LogHealth
 from strandline.storage.log import Log
 from strandline.storage.log_directories import META_FAILED
@@ -65,14 +66,28 @@ class PartitionFolders:
 
     def make_way(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int, *, was_begun: bool) -> None:
         """A log is to be created where a folder may stand that is none of ours any more: its records must not become
-        the new topic's. was_begun: an attempt to create it left the folder, so there is nothing in it."""
+        the new topic's. was_begun: an attempt to create it left the folder, so there is nothing in it. NotALog."""
         folder = directory.folder_of(tp)
-        if not self._disk.is_dir(folder):
+        if not self._disk.exists(folder):
             return
+        if not self._disk.is_dir(folder):
+            raise NotALog(folder, NO_FOLDER)
         if was_begun:
             self.doom(directory, tp, delay_ms)
         else:  # somebody put it there
             self._report("log-stray", log=folder, kept_in=self.keep(directory, tp))
+
+    def make(self, directory: LogDirectory, tp: TopicPartition, topic_id: TopicId) -> str:
+        """The folder of a new log; returns its path. OSError from the disk."""
+        folder = directory.folder_of(tp)
+        self._disk.makedirs(folder)
+        if topic_id != NO_TOPIC_ID:
+            self.write_topic_id(directory, tp, topic_id)
+        return folder
+
+    def write_topic_id(self, directory: LogDirectory, tp: TopicPartition, topic_id: TopicId) -> None:
+        """OSError from the disk."""
+        write_partition_metadata(self._disk, f"{directory.folder_of(tp)}/{PARTITION_METADATA}", topic_id)
 
     def failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:
         """Outside any log the disk failed: the error to raise."""

@@ -1,0 +1,122 @@
+"""What has the name of a log and is none: nothing of it is opened, and no log takes its place."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.errors import LogStorageError, NotALog
+from strandline.storage.log_check import REFUSE, check_directories
+from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.testkit.storage_site import TP, offsets
+
+OTHER_ID = bytes(range(1, 17))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> DamageSite:
+    site = DamageSite.on_real_files(f"{tmp_path}/logs")
+    site.stop(site.build(flushed=True), "clean")
+    return site
+
+
+def move_and_link(site: DamageSite) -> None:
+    """As an operator does who wants a log on another disk."""
+    os.rename(site.folder, f"{site.root}-far")
+    os.symlink(f"{site.root}-far", site.folder)
+
+
+def link_to_another_log(site: DamageSite) -> None:
+    os.rename(site.folder, f"{site.root}-far")
+    os.symlink(f"{site.root}/{OTHER}", site.folder)
+
+
+def link_to_nothing(site: DamageSite) -> None:
+    os.rename(site.folder, f"{site.root}-far")
+    os.symlink(f"{site.root}/nowhere", site.folder)
+
+
+LINKS: list[Callable[[DamageSite], None]] = [move_and_link, link_to_another_log, link_to_nothing]
+
+
+def files(site: DamageSite) -> dict[Path, bytes]:
+    """Of both logs, wherever they are."""
+    logs = [*Path(f"{site.root}-far").glob("*"), *Path(f"{site.root}/{OTHER}").glob("*")]
+    return {path: path.read_bytes() for path in logs}
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_in_the_place_of_a_log_is_refused_and_nothing_behind_it_changes(
+    site: DamageSite, link: Callable[[DamageSite], None], how: str
+) -> None:
+    if how == "kill":
+        site.start()
+        site.disk.kill()
+    link(site)
+    before = files(site)
+    for _ in range(2):
+        manager = site.start()
+        assert isinstance(manager.refused[TP], NotALog) and f"{site.folder} is no folder" in str(manager.refused[TP])
+        assert offsets(manager.logs[OTHER]) == list(range(OTHER_RECORDS)) and not manager.directories.offline_paths
+        for topic_id in (OTHER_ID, bytes(16)):
+            with pytest.raises(NotALog):
+                manager.create(TP, topic_id)
+        assert files(site) == before
+        manager.mark_loss_handled()
+        manager.close(clean=True)
+        assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}") and os.path.exists(f"{site.root}/{OUR_MARKER}")
+    os.unlink(site.folder)
+    os.rename(f"{site.root}-far", site.folder)
+    assert TP in site.start().logs
+
+
+def test_log_check_tells_of_a_link(site: DamageSite) -> None:
+    move_and_link(site)
+    found = check_directories(site.disk, site.dirs, site.config, site.clock, random.Random(1))
+    assert [(each.severity, "is no folder" in each.what) for each in found if each.event == "log-refused"] == [
+        (REFUSE, True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["backup", "t-1.0123456789abcdef0123456789abcdef-future", "t-1.x-delete"])
+def test_nobody_speaks_for_what_is_behind_a_link_of_any_name(site: DamageSite, name: str) -> None:
+    os.symlink(f"{site.root}/{OTHER}", f"{site.root}/{name}")
+    manager = site.start()
+    assert [fields["path"] for fields in site.reports.of("log-dir-unknown-folder")] == [f"{site.root}/{name}"]
+    manager.close(clean=True)
+    assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}")
+
+
+def test_a_link_and_a_file_that_came_since_the_start_are_in_the_way_of_a_log_only(site: DamageSite) -> None:
+    manager = site.start()
+    os.symlink(f"{site.root}/{OTHER}", f"{site.root}/t-1")
+    site.disk.write(f"{site.root}/t-2", b"mine")
+    for partition in (1, 2):
+        with pytest.raises(LogStorageError, match=r"is no folder.* move away what is there"):
+            manager.create(TopicPartition("t", partition), OTHER_ID)
+    assert not manager.directories.offline_paths
+    manager.create(TopicPartition("t", 3), OTHER_ID)
+    assert Path(f"{site.root}/t-2").read_bytes() == b"mine"
+
+
+def test_the_metadata_log_of_a_kraft_controller_is_left_alone() -> None:
+    site = DamageSite()
+    site.stop(site.build(), "clean")
+    metadata = TopicPartition("__cluster_metadata", 0)
+    site.disk.makedirs(f"{site.root}/{metadata}")
+    for name in ("00000000000000000000.log", "quorum-state", "00000000000000000003-0000000001.checkpoint"):
+        site.disk.write(f"{site.root}/{metadata}/{name}", b"kafka's")
+    manager = site.start()
+    assert "the metadata log of a KRaft controller" in str(manager.refused[metadata])
+    with pytest.raises(NotALog):
+        manager.create(metadata, OTHER_ID)
+    manager.close(clean=True)
+    assert not site.disk.exists(f"{site.root}/{CLEAN_MARKER}")
+    assert len(site.disk.listdir(f"{site.root}/{metadata}")) == 3
