@@ -221,7 +221,8 @@ def _remove_leftovers(context: StorageContext, folder: str) -> None:
     names = disk.listdir(folder)
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
     # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
-    first_unfinished = min((name for name in names if name.endswith(".cleaned")), default="~")[:20]
+    cleaned = (name for name in names if name.endswith(".cleaned") and _LEFTOVER.fullmatch(name))
+    first_unfinished = min(cleaned, default="~")[:20]
     swaps = {name: parts for name in names if (parts := _SEGMENT_FILE.fullmatch(name)) and parts[3]}
     unfinished = [name for name in swaps if name[:20] >= first_unfinished]
     ends = {

@@ -311,15 +311,19 @@ def test_a_finished_swap_replaces_the_segments_it_was_made_from(site: StorageSit
     assert raw(log) == expected
 
 
-def test_a_finished_swap_is_not_thrown_away_for_a_later_one_that_is_not(site: StorageSite) -> None:
+@pytest.mark.parametrize("name", [None, "x.cleaned", "0-note.cleaned", f"{0:020d}.backup.cleaned", f"{0:020d}.cleaned"])
+def test_a_finished_swap_is_not_thrown_away_for_a_later_one_that_is_not_or_for_somebodys_file(
+    site: StorageSite, name: str | None
+) -> None:
     log = site.log()
     fill(log, 40)
     expected = raw(log)
     first, second = [f"{FOLDER}/{segment.base_offset:020d}.log" for segment in log.segments][:2]
+    site.disk.write(f"{first}.deleted", site.disk.read(first))
     site.disk.rename(first, f"{first}.swap")
-    for path in (second, f"{FOLDER}/x"):
-        site.disk.write(f"{path}.cleaned", b"anything")
+    site.disk.write(f"{FOLDER}/{name}" if name else f"{second}.cleaned", b"anything")
     assert raw(site.reload()) == expected
+    assert name is None or site.disk.read(f"{FOLDER}/{name}") == b"anything"
 
 
 # --- power failure ----------------------------------------------------------------------------------------------------
