@@ -169,17 +169,19 @@ class BareCluster:
 
     # --- time passes ---------------------------------------------------------------------------------------------
 
-    async def rest(self, seconds: float) -> None:
-        """Until nothing moves any more; who lags is noticed, what was put off is tried again."""
-        await self._settle()
+    async def rest(self, seconds: float) -> bool:
+        """Until nothing moves any more; who lags is noticed, what was put off is tried again. Whether anything
+        moved."""
+        has_moved = await self._settle()
         for _ in range(2):
             await trio.sleep(max(seconds, LONG_S))
             for broker in self._alive():
                 broker.check_isrs()
             is_due = [term.look_again() for term in self._terms()]
-            await self._settle()
+            has_moved |= await self._settle()
             if not any(is_due):
-                return
+                break
+        return has_moved
 
     async def until(self, condition: Callable[[], bool], what: str, *, within_s: float = 30.0) -> None:
         for _ in range(4):
@@ -204,10 +206,11 @@ class BareCluster:
         await self._settle()
         return results[0]
 
-    async def _settle(self) -> None:
-        for _ in range(MAX_STEPS):
+    async def _settle(self) -> bool:
+        """Whether anything moved."""
+        for count in range(MAX_STEPS):
             if not await self._step():
-                return
+                return count > 0
         raise AssertionError("the cluster does not come to rest")
 
     async def _step(self) -> bool:
@@ -333,7 +336,8 @@ class BareProducer:
             if call.error_code == 0:
                 assert isinstance(call.response, ProduceResponse)
                 return BareDelivery(call.response.responses[0].partition_responses[0].base_offset)
-            await self._cluster.rest(LONG_S)
+            if not await self._cluster.rest(LONG_S):
+                break
         raise ClientError("nobody acknowledges it")
 
 

@@ -6,7 +6,8 @@ disks, those of dead brokers, too. Its verdicts:
 * An acknowledged record may vanish from the last disk that has it only by the blow itself (power lost, disk replaced):
   such a record is *gone*, nobody can bring it back. Where it vanishes at another time, the brokers have cut it.
 * Whoever leads has every acknowledged record that is not gone, at its offset.
-* Of a partition that nobody leads the controller knows which brokers are missed.
+* Of a partition that nobody leads the controller knows which brokers are missed. It is led where a broker runs that was
+  in sync when the last record was acknowledged, and that has lost nothing since.
 * Once all brokers are back, the partition is led, by whole replicas that are equal; only where the strategy of
   recovery is `none` may it stay offline, and an error line says so.
 """
@@ -38,8 +39,7 @@ SETTLED_S = 15.0
 REST_S = 0.5
 """Virtual seconds after each move: elections are over, followers have caught up."""
 KILL, STOP, POWER, WIPE, RETURN = "kill", "stop", "power", "wipe", "return"
-TEAR = "tear"
-EXPIRE = "expire"
+TEAR, RESTORE, EXPIRE = "tear", "restore", "expire"
 KAFKA_KEYS = {"controller_epoch", "leader", "version", "leader_epoch", "isr"}
 """What Kafka writes into the znode of a partition's state."""
 
@@ -106,6 +106,8 @@ class Trial:
         self._written = 0
         self._led_until = 0
         self._backups: dict[int, MemoryDisk] = {}
+        self.untouched = set(cluster.nodes)
+        """Who was in sync when the last record was acknowledged, and whose disk has lost nothing since."""
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,8 @@ class Trial:
         if move.kind == STOP:
             await cluster.stop(broker)
         before = self._copies()
+        if move.kind in (POWER, TEAR, WIPE, RESTORE):
+            self.untouched.discard(broker)
         match move.kind:
             case "kill":
                 cluster.crash(broker)
@@ -161,6 +165,7 @@ class Trial:
                 await self._operate(lambda client: client.delete(CONTROLLER_PATH))
             case "forget":
                 await self._operate(self._forget)
+                self.untouched.clear()  # nobody knows any more
         if move.kind != RETURN:
             after = self._copies()
             self.gone |= {offset for offset in self.acked if before[offset] and not after[offset]}
@@ -209,6 +214,7 @@ class Trial:
             raise Broken(f"{self}: offset {offset} was given out twice")
         self.acked[offset] = value
         self.gone.discard(offset)
+        self.untouched = set(self.cluster.isr(self.topic_partition))
 
     def is_led(self) -> bool:
         leader = self.cluster.leader(self.topic_partition)
@@ -251,6 +257,15 @@ class Trial:
             self._led_until = len(self.cluster.history)
         elif self._is_patient and len(self.down()) < len(self.cluster.nodes):
             await self.cluster.until(lambda: self.is_led() or self.is_missed, f"{self}: who is missed")
+            self._look_for_who_could_lead()
+
+    def _look_for_who_could_lead(self) -> None:
+        """Broken where nobody leads although somebody could who has everything."""
+        able = sorted(self.untouched - set(self.down()))
+        if able and not self.is_led():
+            raise Broken(
+                f"{self}: brokers {able} have everything, and nobody leads: {self.cluster.state(self.topic_partition)}"
+            )
 
     @property
     def is_missed(self) -> bool:
@@ -281,6 +296,7 @@ class Trial:
             if not may_stay_offline:
                 raise Broken(f"{self}: all are back and nobody leads: {cluster.state(tp)}")
             await self._hear_who_is_missed()
+            self._look_for_who_could_lead()
             await self.cluster.until(self._is_said, f"{self}: a line that says so", within_s=3 * GRACE_S)
             return
         await self.write()

@@ -15,6 +15,7 @@ and why what is left out cannot matter:
   knows it committed, what the checkpoints on the disk vouch for, must it be kept. Then the order of the logs' last
   epochs, which elects where nobody is known to be whole. Records in a row of which all of that is the same count as
   one: an offset is only ever compared with these.
+* What the referee remembers: who has lost nothing since the last record was acknowledged.
 
 Brokers keep their places: who stands before another in the assignment is elected of two that are equally good, so two
 states that are alike but for names need not go on alike. The search relies on this text, which is an argument and no
@@ -35,7 +36,7 @@ from strandline.storage.log_directory import INCARNATION_KEY, META_PROPERTIES
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.trial import Trial, records_on
+from strandline.testkit.trial import Trial
 
 COUNTING = {"controller_epoch", "leader_epoch", "version"}
 NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id", INCARNATION_KEY}
@@ -63,6 +64,7 @@ def fingerprint(trial: Trial, *, with_timing: bool = True) -> str:
             [_role(cluster, broker, tp) for broker in brokers],
             _last_epochs(cluster, brokers, tp),
             [column for column, _ in itertools.groupby(_columns(trial, brokers, with_timing))],
+            sorted(trial.untouched),
             list(_elsewhere(cluster)),
         )
     )
@@ -139,7 +141,7 @@ def _last_epochs(cluster: MemoryCluster, brokers: Sequence[int], tp: TopicPartit
 
 
 def _epochs_on(disk: MemoryDisk, tp: TopicPartition) -> dict[int, int]:
-    """offset → epoch of the batch that begins there."""
+    """offset → epoch of the batch that begins there: a trial writes batches of one record."""
     path = f"{LOG_DIR}/{tp.topic}-{tp.partition}/{0:020}.log"
     if not disk.exists(path):
         return {}
@@ -150,18 +152,17 @@ def _columns(trial: Trial, brokers: Sequence[int], with_timing: bool) -> list[st
     """Offset by offset, see the module."""
     cluster, tp = trial.cluster, trial.topic_partition
     disks = [cluster.nodes[broker].disk for broker in brokers]
-    now = [records_on(disk, tp) for disk in disks]
     epochs = [_epochs_on(disk, tp) for disk in disks]
     durable = []
     for disk in disks:
         twin = disk.copy()
         twin.crash()
-        durable.append(records_on(twin, tp))
+        durable.append(_epochs_on(twin, tp))
     committed = [cluster.partition(b, tp).high_watermark if cluster.hosts(b, tp) else -1 for b in brokers]
     points = [_checkpoint(disk, RECOVERY_POINTS, tp) for disk in disks]
     marks = [_checkpoint(disk, HIGH_WATERMARKS, tp) if with_timing else 0 for disk in disks]
     columns = []
-    for offset in sorted(set(itertools.chain(*now))):
+    for offset in sorted(set(itertools.chain(*epochs))):
         there = sorted({at[offset] for at in epochs if offset in at})
         columns.append(
             repr(
