@@ -48,6 +48,7 @@ from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
+MAX_PARTITIONS_NAMED = 10
 REMOVALS_PER_STEP = 5
 """Replicas deleted between two checkpoints: removing a log renames its folder and writes to a disk."""
 
@@ -184,22 +185,30 @@ class ControlHandlers:
         Tried `controlled.shutdown.max.retries` times more; then it goes all the same, and the controller notices.
         """
         attempts = self._config.controlled_shutdown_max_retries + 1
+        remaining = ""
         for attempt in range(attempts):
-            remaining: object
+            if attempt:
+                await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)
             message = ControlledShutdownRequest(self._replicas.broker_id, self._registration.broker_epoch)
             try:
                 response = cast(ControlledShutdownResponse, await self.ask_controller(message))
                 if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                     self._log.info("controlled shutdown done")
                     return
-                remaining = (
-                    ErrorCode(response.error_code).name if response.error_code else response.remaining_partitions
-                )
+                remaining = _remaining(response)
             except (ClientError, RemoteProtocolError) as error:
                 remaining = str(error)
             self._log.warning("controlled shutdown incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
-            if attempt + 1 < attempts:
-                await trio.sleep(min(self._config.controlled_shutdown_retry_backoff_ms, 1000) / 1000)
+        self._log.warning("stops without handing everything over", remaining=remaining)
+
+
+def _remaining(response: ControlledShutdownResponse) -> str:
+    """What is left to do, for the log."""
+    if response.error_code != ErrorCode.NONE:
+        return ErrorCode(response.error_code).name
+    partitions = [f"{topic}-{index}" for topic, index in response.remaining_partitions]
+    more = ", …" if len(partitions) > MAX_PARTITIONS_NAMED else ""
+    return f"leads {len(partitions)} partitions: {', '.join(partitions[:MAX_PARTITIONS_NAMED])}{more}"
 
 
 def _steps(states: Sequence[StopReplicaPartitionState]) -> Iterator[list[StopReplicaPartitionState]]:

@@ -222,14 +222,13 @@ def _may_lead(context: ControllerContext, topic_partition: TopicPartition, repli
     return context.may_lead(replica, topic_partition)
 
 
-def still_led(context: ControllerContext, leaving: int, silent: Collection[int] = ()) -> list[TopicPartition]:
-    """Partitions that a stopping broker still leads and that may move yet: where no other replica lives, answers and
-    stays, there is nowhere to go, and nothing to wait for."""
+def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
+    """Partitions that a stopping broker still leads and that may move yet: where no other replica lives and stays,
+    there is nowhere to go, and nothing to wait for. One that is silent now may answer the next time."""
     return [
         tp
         for tp in context.leads(leaving)
-        if tp.topic not in context.deleting
-        and any(context.may_lead(r, tp) for r in context.replicas(tp) if r not in silent)
+        if tp.topic not in context.deleting and any(context.may_lead(r, tp) for r in context.replicas(tp))
     ]
 
 

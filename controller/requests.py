@@ -187,7 +187,7 @@ class ControllerRequests:
             # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.
             builder.stop(leaving, [tp for tp in followed if leaving not in context.states[tp].isr])
             term.outbox.send(builder)
-            remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving, silent)]
+            remaining = [(tp.topic, tp.partition) for tp in still_led(context, leaving)]
             return ControlledShutdownResponse(ErrorCode.NONE, remaining), term.outbox.mark()
 
         response, mark = await self.in_turn(work)

@@ -93,6 +93,26 @@ async def test_who_stops_hands_over_to_one_that_answers(is_dead: bool, autojump_
         await check_at_the_end(cluster, ledger)
 
 
+@pytest.mark.parametrize("is_short", [True, False], ids=["for a moment", "for good"])
+async def test_where_the_only_successor_is_silent_the_stop_tries_again_and_says_how_it_ended(
+    is_short: bool, autojump_clock
+) -> None:
+    async with cluster_with_topic([3, 2], min_insync_replicas=1) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 4))
+        cluster.cut_both(1, 2)  # from the controller
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stop, 3)
+            await trio.sleep(1.3)
+            if is_short:
+                cluster.heal(1, 2)
+        assert any("controlled shutdown done" in line for line in cluster.history) == is_short
+        assert any("stops without handing everything over" in line for line in cluster.history) != is_short
+        assert any("controlled shutdown of broker 3" in line for line in cluster.history) == is_short
+        cluster.heal(1, 2)
+        await cluster.start_broker(3)
+        await check_at_the_end(cluster, ledger, [2, 3])
+
+
 @pytest.mark.parametrize("min_insync_replicas", [2, 3])
 async def test_what_a_leader_wrote_while_it_was_alone_is_there_after_it_stopped_in_order(
     min_insync_replicas: int, autojump_clock

@@ -380,6 +380,8 @@ async def test_leaving_gives_up_after_its_retries(broker: Broker, autojump_clock
     broker.plane.shutdown_answers = [ControlledShutdownResponse(0, [(T0.topic, T0.partition)])] * 9
     await broker.control.leave_cluster()
     assert len(broker.plane.asked) == 1 + broker.site.config.controlled_shutdown_max_retries
+    assert "controlled shutdown done" not in broker.site.event_names()
+    assert broker.site.event_names()[-1] == "stops without handing everything over"
 
 
 async def test_leaving_gives_up_when_no_controller_can_be_reached(broker: Broker, autojump_clock: MockClock) -> None:

@@ -260,7 +260,6 @@ def test_a_controlled_shutdown_rests_on_nobody_who_does_not_answer() -> None:
     assert planned(led(3, 2, 3), 3) == []
     assert planned(led(2, 2, 3), 3) == []
     assert planned(led(2, 1, 2, 3), 3) == [(1, (1, 3))]
-    assert still_led(context_of((1, 2), led(2, 1, 2), replicas=(1, 2), shutting_down=(2,)), 2, [1]) == []
 
 
 # --- transition tables ---------------------------------------------------------------------------------------------
