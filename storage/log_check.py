@@ -57,7 +57,7 @@ _TEXTS = {
     "log-truncated": "would be cut at offset {offset} (byte {position}), dropping {dropped_bytes} bytes: {why}",
     "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be dropped: {why}",
     "log-segment-shorter": "has {size_bytes} bytes, {listed_bytes} when the broker stopped" + _FETCHED_AGAIN,
-    "log-missing": "stood here when the broker stopped and is gone" + _FETCHED_AGAIN,
+    "log-missing": "the list of the orderly stop or a checkpoint names it, and it is gone" + _FETCHED_AGAIN,
     "log-bounds-unknown": "a checkpoint is damaged or missing: nobody knows how far {logs} logs went" + _FETCHED_AGAIN,
     "log-refused": "would not be loaded: {why}",
     "log-dir-offline": "no log of it would be served: {why}",

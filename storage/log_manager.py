@@ -24,7 +24,7 @@ from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
 from strandline.storage.log_directory import LogDirectory
-from strandline.storage.losses import note_losses, note_missing
+from strandline.storage.losses import named_without_folder, note_losses, note_missing
 from strandline.storage.partition_folders import PartitionFolders
 from strandline.storage.recovery import KnownState, load_log
 from strandline.storage.removal import Doomed, Removals, remove
@@ -128,7 +128,9 @@ class LogManager:
             )
             for each, folders in found.items()
         ]
-        self._directories.each_online(META_FAILED, lambda each: note_missing(each, self._directory_of, self._report))
+        self._directories.each_online(
+            META_FAILED, partial(note_missing, self._directory_of, self.removals, self._report)
+        )
         return loadings
 
     def _refuse(self, tp: TopicPartition, why: LogStorageError, owners: Iterable[LogDirectory]) -> None:
@@ -171,10 +173,11 @@ class LogManager:
     def _end_load(self, directory: LogDirectory) -> None:
         logs = self._logs_in(directory)
         note_losses(directory, logs, self._report)
-        shorter = (log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
-        if not directory.bounds_known or any(shorter):  # what is appended next must not be vouched for by the old ones
+        shorter = any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
+        outdated = not directory.bounds_known or bool(named_without_folder(directory, self._directory_of))
+        if outdated or shorter:  # what is appended next must not be vouched for by the old ones
             self._write_log_checkpoints(directory)
-        if not directory.bounds_known:
+        if outdated:
             directory.write_high_watermarks({(tp := log.topic_partition): self.high_watermarks[tp] for log in logs})
         directory.write_compacted_offsets(logs)
         directory.note_loaded()
@@ -201,11 +204,8 @@ class LogManager:
         if tp in self.refused:
             raise self.refused[tp]
         check_topic_name(tp.topic)
-        directory = (
-            self._begun.get(tp)
-            or self._directory_of.get(tp)
-            or self._directories.least_used(self._directory_of.values())
-        )
+        known = self._begun.get(tp) or self._directory_of.get(tp)
+        directory = known or self._directories.least_used(self._directory_of.values())
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
         try:

@@ -1,7 +1,9 @@
 """What a start concludes about data that this broker may have lost, beside the cuts that loading makes (`damage`).
 
 Each is noted durably before a checkpoint is written again, because then nothing else tells of it:
-* a log that stood in the list of the orderly stop (`segment_manifest`) and whose folder is gone;
+* a log that stood in the list of the orderly stop (`segment_manifest`), or in the recovery points or high watermarks,
+  and whose folder is gone. One that was deleted stands there, too, until they are written again, which its deletion
+  asks for; its folder still waits for its removal then;
 * a log that ends below what the checkpoints vouch for;
 * a directory with logs whose recovery points or high watermarks are damaged or missing. Every life writes both before
   it makes its first log, so a missing file is no sign of a young folder. Nobody knows how far the logs went then; only
@@ -16,17 +18,25 @@ from typing import TYPE_CHECKING
 from strandline.protocol.types import TopicPartition
 from strandline.storage.checkpoints import Report
 from strandline.storage.log_directory import LogDirectory
+from strandline.storage.removal import Removals
 
 if TYPE_CHECKING:
     from strandline.storage.log import Log
 
 
-def note_missing(directory: LogDirectory, found: Container[TopicPartition], report: Report) -> None:
-    """found: the logs of all directories. Blocking. OSError from the disk."""
-    for tp in directory.last_stop.listed:
-        if tp not in found:
+def note_missing(found: Container[TopicPartition], removals: Removals, report: Report, directory: LogDirectory) -> None:
+    """found: the logs of all directories; removals: what an earlier life had begun to delete. Blocking. OSError from
+    the disk."""
+    for tp in named_without_folder(directory, found):
+        if tp in directory.last_stop.listed or not removals.holds_folder_of(tp, directory.path):
             directory.note_loss()
             report("log-missing", log=f"{directory.path}/{tp}")
+
+
+def named_without_folder(directory: LogDirectory, found: Container[TopicPartition]) -> list[TopicPartition]:
+    """Of which logs the directory tells although none of the `found` is one."""
+    named = {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}
+    return [tp for tp in named if tp not in found]
 
 
 def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) -> None:

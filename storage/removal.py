@@ -78,6 +78,11 @@ class Removals:
         """One that has its name already: an earlier life put it aside."""
         self._doomed.append(Doomed(path, True, delay_ms))
 
+    def holds_folder_of(self, tp: TopicPartition, directory: str) -> bool:
+        """Whether a folder that was this partition's, in the log directory at this path, waits here."""
+        folders = (doomed.path.rpartition("/") for doomed in self._doomed if doomed.is_folder)
+        return any(name == _doomed_name(tp, name) for path, _, name in folders if path == directory)
+
     def due(self, now_ms: int) -> list[Doomed]:
         """What has waited long enough, taken off the list; `remove` it. now_ms: of any clock that does not go back."""
         ripe: list[Doomed] = []
@@ -135,6 +140,11 @@ def is_temporary(name: str) -> bool:
 def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
     """What a log's folder is called until it is removed: `<topic>-<partition>.<unique>-delete`."""
     return _folder_name(tp, unique_hex, DELETE_SUFFIX)
+
+
+def _doomed_name(tp: TopicPartition, like: str) -> str:
+    """The same with the unique part of that name."""
+    return delete_folder_name(tp, like.removesuffix(DELETE_SUFFIX).rpartition(".")[2])
 
 
 def stray_folder_name(tp: TopicPartition, unique_hex: str) -> str:

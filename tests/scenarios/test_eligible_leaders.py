@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+import trio
 
-from strandline.testkit.scenario import T0
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 from strandline.testkit.trial import parse_moves, trial
 
 LOSSES = {
@@ -124,6 +126,33 @@ CASES = [
         may_wait=True,
     ),
 ]
+
+
+async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(autojump_clock) -> None:
+    async with cluster_with_topic([3, 1, 2]) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("m", 10))
+        await trio.sleep(70)  # until the checkpoints name it
+        await leave_alone(cluster, 3)
+        cluster.crash(3)
+        cluster.expire_session(3)
+        disk = cluster.nodes[3].disk
+        for path in [path for path in disk.content() if path.startswith("/data/t-0/")]:
+            disk.unlink(path)
+        disk.rmdir("/data/t-0")
+        for broker_id in (3, 1, 2):
+            await cluster.start_broker(broker_id)
+            await trio.sleep(3)
+        await check_at_the_end(cluster, ledger)
+
+
+async def leave_alone(cluster: MemoryCluster, leader: int) -> None:
+    """The others die, so that this one is alone in the ISR."""
+    others = [broker_id for broker_id in cluster.nodes if broker_id != leader]
+    for broker_id in others:
+        cluster.crash(broker_id)
+    for broker_id in others:
+        cluster.expire_session(broker_id)
+    await cluster.until(lambda: cluster.isr(T0) == [leader], "it is alone")
 
 
 @pytest.mark.parametrize("strategy", ["balanced", "none"])

@@ -339,6 +339,13 @@ MUTANTS = [
         (ORDERLY_STOPS, "test_who_stops_hands_over"),
     ),
     Mutant(
+        "checkpoints that name a log which is gone tell of no loss",
+        "storage/losses.py",
+        "    named = {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}\n",
+        "    named = {**directory.last_stop.listed}\n",
+        (ELIGIBLE_LEADERS, "test_a_log_whose_folder"),
+    ),
+    Mutant(
         "a last member that lost its data is not marked",
         "broker/claims.py",
         "*(() if others else (broker_id,))]",

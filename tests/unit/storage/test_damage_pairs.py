@@ -170,8 +170,9 @@ def test_bytes_behind_the_listed_end_are_kept_aside_and_no_loss() -> None:
         assert site.disk.read(f"{site.folder}/{kept}") == b"torn" * 20
 
 
-def test_a_log_whose_folder_is_gone_after_a_clean_stop_is_a_loss() -> None:
-    site, _ = built("clean")
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_a_log_whose_folder_is_gone_is_a_loss(how: str) -> None:
+    site, _ = built(how)
     for name in site.names():
         site.disk.unlink(f"{site.folder}/{name}")
     site.disk.rmdir(site.folder)

@@ -303,6 +303,23 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(site: StorageSite) ->
     assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
 
 
+@pytest.mark.parametrize("topic", ["t", "x" * 249])
+def test_a_deletion_before_checkpoints_are_written_and_a_kill_lose_nothing(site: StorageSite, topic: str) -> None:
+    """The folder that waits for its removal tells why the log is not there; then the checkpoints do not name it."""
+    manager, tp = site.start(), TopicPartition(topic, 0)
+    manager.mark_loss_handled()
+    manager.create(tp, TOPIC_ID)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_high_watermarks(dict.fromkeys(manager.logs, 0))
+    manager.delete(tp)
+    site.disk.kill()
+    manager = site.start()
+    assert not manager.may_have_lost_data
+    manager.remove(manager.removals.due(0))
+    site.disk.kill()
+    assert not site.start().may_have_lost_data
+
+
 def test_the_longest_name_can_be_deleted(site: StorageSite) -> None:
     manager = site.start()
     tp = TopicPartition("n" * 249, 2**31 - 1)

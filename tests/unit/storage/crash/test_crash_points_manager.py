@@ -101,11 +101,13 @@ def test_a_creation(broker: Any, logs: LogManager) -> None:
 
 
 def test_a_deletion_and_the_removal_of_its_files(broker: Any, logs: LogManager) -> None:
-    """The whole log or none of it; what is left of it is known to be removed."""
+    """The whole log or none of it; what is left of it is known to be removed, and nothing counts as lost."""
 
     def operate() -> None:
         logs.delete(TP)
         remove(broker.site.disk, logs.removals.due(0))
+        logs.checkpoint_recovery_points()
+        logs.checkpoint_high_watermarks({OTHER: 2})
         remove(broker.site.disk, logs.removals.due(10**9))
 
     def model(states: States) -> None:
