@@ -158,11 +158,15 @@ def _lock(descriptor: int) -> None:
     """Lock the whole file, or BlockingIOError. A Kafka has to notice it, and its lock has to be noticed: Java takes
     record locks (fcntl), which on Linux know nothing of flock. Those that belong to the open file, and not to the
     process, are as good, keep two brokers of one process apart, and outlast the closing of another descriptor of the
-    file. Elsewhere flock and record locks exclude each other."""
+    file. Elsewhere flock and record locks exclude each other; a sandbox that plays Linux may offer flock only."""
     if sys.platform == "linux":
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            return
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED:
+                raise
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class PosixLock:

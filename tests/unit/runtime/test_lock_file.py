@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,3 +68,18 @@ def test_a_start_and_a_check_do_not_get_the_lock_that_a_kafka_holds(
     for disk in (PosixDisk(), OverlayDisk(PosixDisk())):
         with pytest.raises(BlockingIOError):
             disk.lock(str(lock_file))
+
+
+def test_where_the_kernel_has_flock_only_that_keeps_others_out(
+    lock_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_offered(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", not_offered)
+    path = str(lock_file)
+    held = PosixDisk().lock(path)
+    with pytest.raises(BlockingIOError):
+        PosixDisk().lock(path)
+    held.release()
+    PosixDisk().lock(path).release()
