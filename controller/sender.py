@@ -102,7 +102,7 @@ class BrokerSender:
         self._log = log.bind(broker=broker.broker_id)
         self._waiting = Batch()
         self._cluster_wide = ClusterWide((broker,))
-        self._questions: list[tuple[Request, trio.MemorySendChannel[Message]]] = []
+        self._questions: dict[trio.MemorySendChannel[Message], Request] = {}
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
         self._channel: BrokerChannel | None = None
@@ -121,9 +121,10 @@ class BrokerSender:
         self._wake.set()
 
     async def ask(self, question: Request) -> Message:
-        """Put one question between the batches and wait for its answer. BrokerUnreachable when the broker is gone."""
+        """Put one question between the batches and wait for its answer. BrokerUnreachable when the broker is gone.
+        Who waits no longer (a time limit is the caller's) takes its question back."""
         answer, result = trio.open_memory_channel[Message](1)
-        self._questions.append((question, answer))
+        self._questions[answer] = question
         self._wake.set()
         if self.closed:
             answer.close()
@@ -131,13 +132,15 @@ class BrokerSender:
             return await result.receive()
         except trio.EndOfChannel:
             raise BrokerUnreachable(f"broker {self.broker.broker_id} is gone") from None
+        finally:
+            self._questions.pop(answer, None)
 
     def close(self) -> None:
         """End the task; whatever is queued is dropped. Idempotent, never waits."""
         self.closed = True
         self._scope.cancel()
         self._on_told()
-        for _, answer in self._questions:
+        for answer in self._questions:
             answer.close()
         self._questions.clear()
 
@@ -148,8 +151,7 @@ class BrokerSender:
                 while True:
                     await self._wake.wait()
                     self._wake = trio.Event()
-                    await self._until_done(self._tell)
-                    await self._until_done(self._answer_questions)
+                    await self._until_done(self._work)
         finally:
             self.close()
             self._hang_up()
@@ -167,6 +169,11 @@ class BrokerSender:
                 report = self._log.warning if failures == 1 else self._log.debug
                 report("broker does not answer, trying again", failures=failures, error=str(error) or "timed out")
                 await trio.sleep(RETRY_BACKOFF_SECONDS)
+
+    async def _work(self) -> None:
+        """Orders first, also before a question is asked again."""
+        await self._tell()
+        await self._answer_questions()
 
     async def _tell(self) -> None:
         """Send all that waits; what was not answered waits again, below what came meanwhile."""
@@ -219,11 +226,17 @@ class BrokerSender:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _answer_questions(self) -> None:
+        """One that fails goes behind the others."""
         while self._questions:
-            question, answer = self._questions[0]
-            response = await self._roundtrip(question)
-            self._questions.pop(0)
-            answer.send_nowait(response)
+            answer, question = next(iter(self._questions.items()))
+            try:
+                response = await self._roundtrip(question)
+            except (BrokerUnreachable, trio.TooSlowError):
+                if self._questions.pop(answer, None) is not None:
+                    self._questions[answer] = question
+                raise
+            if self._questions.pop(answer, None) is not None:
+                answer.send_nowait(response)
 
     def _hang_up(self) -> None:
         if self._channel is not None:

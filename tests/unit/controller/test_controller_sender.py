@@ -295,6 +295,39 @@ async def test_a_question_is_answered_or_fails_with_the_broker(autojump_clock: M
             await sender.ask(question)
 
 
+async def test_a_question_that_is_refused_holds_up_nothing_and_goes_with_who_asked(autojump_clock: MockClock) -> None:
+    peer, refused = Peer(), OffsetForLeaderEpochRequest([], replica_id=7)
+    sender = peer.sender()
+    answer, asked = peer.request, 0
+
+    async def refuse(message: Request) -> Message:
+        nonlocal asked
+        if message == refused:
+            asked += 1
+            raise BrokerUnreachable("that request closes the connection")
+        return await answer(message)
+
+    peer.request = refuse  # type: ignore[method-assign]
+
+    async def ask_in_vain() -> None:
+        with trio.move_on_after(5):
+            await sender.ask(refused)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        nursery.start_soon(ask_in_vain)
+        await trio.sleep(1)
+        sender.put(batch_of(3), LIVE)
+        with trio.fail_after(3):
+            assert await sender.ask(OffsetForLeaderEpochRequest([])) == OffsetForLeaderEpochResponse([])
+        assert sender.told == sender.enqueued
+        await trio.sleep(10)
+        before = asked
+        await trio.sleep(10)
+        assert asked == before > 1
+        nursery.cancel_scope.cancel()
+
+
 async def close_soon(sender: BrokerSender) -> None:
     await trio.sleep(1)
     sender.close()
