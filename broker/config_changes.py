@@ -11,7 +11,7 @@ Other kinds of entities (quotas of clients, users and addresses) are not served 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,9 +22,10 @@ from strandline.broker.breadth import PARTITIONS_PER_STEP
 from strandline.broker.dynamic_config import ENTITY_TYPE, DynamicConfig
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.broker.topic_configs import TopicConfigs
-from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, InvalidZnode
-from strandline.runtime.config import BrokerConfig
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
+from strandline.runtime.config import BrokerConfig, TopicConfig, read_topic_config
 from strandline.runtime.config_dynamic import while_running
+from strandline.runtime.config_standing import read_overrides
 from strandline.runtime.coordination import (
     ConnectionLost,
     Coordination,
@@ -75,6 +76,13 @@ class ConfigChanges:
             self._tell_not_served(kind, names or ())
         self._dynamic.config = await self._dynamic.read()
         return self._dynamic.config
+
+    async def of_topics(self, names: Collection[str]) -> dict[str, TopicConfig]:
+        """To load their logs by. Waits until ZooKeeper answers."""
+        paths = [ConfigZnode.path(name) for name in names]
+        found = await self._until_answered(lambda: read_overrides(self._coordination, paths))
+        config = self._dynamic.config
+        return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
     async def run(
         self, topics: TopicConfigs, replicas: ReplicaManager, take_over: Callable[[BrokerConfig], None]

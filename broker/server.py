@@ -50,6 +50,7 @@ from strandline.runtime.logging import BrokerLogs
 from strandline.runtime.network import Address
 from strandline.runtime.versions import versions
 from strandline.storage.log_manager import LogManager
+from strandline.storage.partition_folders import topics_in
 
 SHUTDOWN_GRACE_S = 5.0
 """What connections get at shutdown to receive the answers that are due."""
@@ -83,9 +84,9 @@ class Broker:
     async def run(self, *, task_status: trio.TaskStatus[dict[str, Address]] = trio.TASK_STATUS_IGNORED) -> None:
         """Start, serve, stop.
 
-        1 load the logs (recovers what an unclean stop left); 2 join ZooKeeper, which has a word in the configuration;
-        3 build and start the data plane; 4 bind, register, elect: from here on others know of this broker;
-        5 serve until asked to stop; 6 leave.
+        1 ask ZooKeeper, which has a word in the configurations of the broker and its topics; 2 load the logs by these
+        (recovers what an unclean stop left), join the cluster; 3 build and start the data plane; 4 bind, register,
+        elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
 
         Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported. A start
         that ends before 3 has changed no log: one that an orderly stop left whole is left so again.
@@ -98,21 +99,34 @@ class Broker:
             self._log.info("stopped before it served")
 
     async def _run(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
-        # 1
-        self.log_manager = LogManager(
-            self.environment.disk,
-            self.config.log_dirs,
-            broker_id=self.broker_id,
-            topic_config_for=lambda _: topic_config(self.config, {}),
-            wall_clock=self.environment.wall_clock,
-            random=self.environment.random("storage"),
-            log=self._log,
-        )
-        await load_logs(self.log_manager, self.environment, self.config.num_recovery_threads_per_data_dir, self._log)
+        try:
+            # 1
+            await self.coordination.start()
+            self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
+            self.config = await self.config_changes.begin()
+            environment = self.environment
+            topics = await environment.blocking.run(topics_in, environment.disk, self.config.log_dirs)
+            configs = await self.config_changes.of_topics(topics)
+            # 2
+            self.log_manager = LogManager(
+                environment.disk,
+                self.config.log_dirs,
+                broker_id=self.broker_id,
+                topic_config_for=lambda topic: configs.get(topic) or topic_config(self.config, {}),
+                wall_clock=environment.wall_clock,
+                random=environment.random("storage"),
+                log=self._log,
+            )
+            await load_logs(self.log_manager, environment, self.config.num_recovery_threads_per_data_dir, self._log)
+            await self._run_with_logs(task_status)
+        finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(SHUTDOWN_GRACE_S):
+                await self.coordination.close()
+
+    async def _run_with_logs(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
+        """They are loaded: what is left of the steps."""
         clean = self.log_manager.was_clean and not self.log_manager.may_have_lost_data
         try:
-            # 2
-            await self.coordination.start()
             self.registration = Registration(
                 self.broker_id, self.log_manager.directory_id, self.coordination, self._log
             )
@@ -121,8 +135,6 @@ class Broker:
                 partial(self.environment.blocking.run, self.log_manager.directories.begin_life),
             )
             await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
-            self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
-            self.config = await self.config_changes.begin()
             # 3
             clean = False
             self._build(cluster_id)
@@ -144,8 +156,6 @@ class Broker:
         finally:
             with trio.CancelScope(shield=True):
                 await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
-                with trio.move_on_after(SHUTDOWN_GRACE_S):
-                    await self.coordination.close()
 
     # --- 3: the data plane -------------------------------------------------------------------------------------
 

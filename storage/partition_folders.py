@@ -7,6 +7,7 @@ last copy. So its folder becomes `<topic>-<partition>.<unique>-stray`, which no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
@@ -18,7 +19,7 @@ from strandline.storage.health import LogHealth
 from strandline.storage.log import Log
 from strandline.storage.log_directories import META_FAILED
 from strandline.storage.log_directory import LogDirectory
-from strandline.storage.removal import Removals, delete_folder_name, stray_folder_name
+from strandline.storage.removal import Removals, delete_folder_name, partition_of_folder, stray_folder_name
 
 if TYPE_CHECKING:
     import random
@@ -95,3 +96,15 @@ class PartitionFolders:
 
     def _unique(self) -> str:
         return self._random.randbytes(16).hex()
+
+
+def topics_in(disk: Disk, paths: Sequence[str]) -> list[str]:
+    """Topics whose logs lie in these log directories, which need not be open. Blocking. Of one that cannot be read none
+    are known."""
+    topics: set[str] = set()
+    for path in paths:
+        try:
+            topics |= {tp.topic for tp in map(partition_of_folder, disk.listdir(path)) if tp is not None}
+        except OSError:  # opening it tells
+            continue
+    return sorted(topics)

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from strandline.broker.config_changes import MENDED_CHECK_S
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
-from strandline.runtime.coordination import NoNode, SetData
+from strandline.runtime.coordination import Delete, NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
 from strandline.testkit.scenario import T0, cluster_with_topic, numbered
@@ -67,6 +67,12 @@ async def restart_all(cluster: MemoryCluster, *, crash: bool) -> None:
     for broker in cluster.nodes:
         await cluster.start_broker(broker)
     await cluster.until(lambda: all(cluster.hosts(broker, T0) for broker in cluster.nodes), "hosted again")
+
+
+def znodes_below(cluster: MemoryCluster, path: str) -> list[str]:
+    """Parents first."""
+    children = cluster.zookeeper.tree.children(path)
+    return [path, *(found for name in children for found in znodes_below(cluster, f"{path}/{name}"))]
 
 
 async def kept(cluster: MemoryCluster) -> int:
@@ -167,6 +173,29 @@ async def test_what_somebody_asks_to_delete_is_deleted_all_the_same(autojump_clo
             assert await admin.delete_records({T0: 50}) == {T0: 50}
         await trio.sleep(CHECKS_S)
         assert await kept(cluster) == RECORDS - 50
+
+
+async def test_a_log_is_loaded_by_its_topics_configuration_though_nobody_hosts_it(autojump_clock: MockClock) -> None:
+    """An index longer than `segment.index.bytes` keeps a Kafka from starting."""
+    limits = {"segment.index.bytes": "240", "index.interval.bytes": "1000000"}
+    properties = {"auto.create.topics.enable": "false", "min.insync.replicas": "1"}
+    async with cluster_with_topic([2], properties=properties, configs=limits) as (cluster, producer, ledger):
+        for number in range(50):  # batches
+            await ledger.produce(producer, T0, [b"%5000d" % number])
+        for broker in cluster.nodes:
+            cluster.crash(broker)
+            cluster.expire_session(broker)
+        topic = f"/brokers/topics/{T0.topic}"
+        for path in reversed(znodes_below(cluster, topic)):
+            cluster.zookeeper.tree.apply_one(Delete(path, -1), 0)
+        await cluster.start_broker(2)
+        assert T0 in cluster.broker(2).log_manager.logs and not cluster.hosts(2, T0)
+        await cluster.stop(2)
+        disk = cluster.nodes[2].disk
+        assert disk.exists("/data/.kafka_cleanshutdown")
+        assert all(
+            len(disk.read(f"/data/{T0}/{name}")) <= 240 for name in disk.listdir(f"/data/{T0}") if "index" in name
+        )
 
 
 # --- of brokers ------------------------------------------------------------------------------------------------------

@@ -395,6 +395,13 @@ MUTANTS = [
         "if tp in context.states)",
         (RECOVER, "test_what_was_accepted_"),
     ),
+    Mutant(
+        "logs are loaded by the broker's limits",
+        "broker/server.py",
+        "configs.get(topic) or ",
+        "",
+        (CONFIGURATIONS, "test_a_log_is_loaded_by"),
+    ),
 ]
 
 

@@ -99,7 +99,7 @@ async def test_who_is_told_to_stop_at_the_last_moment_of_its_start_does_not_say_
 
 async def test_a_start_can_be_given_up_at_any_moment(autojump_clock) -> None:
     async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
-        for moment_ms in range(1, 60, 3):  # at 0 the new life may not have begun: the stop would be the old one's
+        for moment_ms in range(1, 80, 4):  # at 0 the new life may not have begun: the stop would be the old one's
             await cluster.stop(3)
             await ledger.produce(producer, T0, numbered(f"at-{moment_ms}", 2))
             async with trio.open_nursery() as nursery:
