@@ -41,6 +41,7 @@ _SEVERITIES = {
     "log-shortened": LOSE,
     "log-segment-shorter": LOSE,
     "log-missing": LOSE,
+    "log-dir-missing": LOSE,
     "log-bounds-unknown": LOSE,
     "log-truncated": REPAIR,
     "log-segment-dropped": REPAIR,
@@ -58,6 +59,8 @@ _TEXTS = {
     "log-segment-dropped": "segment {base_offset} ({dropped_bytes} bytes) would be dropped: {why}",
     "log-segment-shorter": "has {size_bytes} bytes, {listed_bytes} when the broker stopped" + _FETCHED_AGAIN,
     "log-missing": "the list of the orderly stop or a checkpoint names it, and it is gone" + _FETCHED_AGAIN,
+    "log-dir-missing": "the broker had other directories, too: those of the ids {directory_ids} are gone"
+    + _FETCHED_AGAIN,
     "log-bounds-unknown": "a checkpoint is damaged or missing: nobody knows how far {logs} logs went" + _FETCHED_AGAIN,
     "log-refused": "would not be loaded: {why}",
     "log-dir-offline": "no log of it would be served: {why}",

@@ -3,6 +3,11 @@
 Rules: a directory whose disk fails, or cannot be read at the start, is offline; the others serve on. The broker ends
 when none is left. What is wrong without any disk being at fault (another broker's folder, a lock that is held) keeps
 the broker from starting: serving without it would hide the mistake.
+
+Each directory names all that the broker has, by their ids (`strandline.directories`), so one that left `log.dirs` or
+came back empty is missed: what lay there is lost. Their list is made anew once the broker has drawn the consequences;
+then a directory that is new replaces none. One that cannot be opened has no id, and may be one that is missed:
+`has_unread` stands for it.
 """
 
 from __future__ import annotations
@@ -29,6 +34,10 @@ class LogDirectories:
         """paths: absolute. LogDirUnusable for a list that cannot be."""
         self.has_unread = False
         """One could not be read when the broker started: whatever log is not known may lie in there."""
+        self._opened: list[str] = []
+        self._missed: list[str] = []
+        """Ids of directories that are not there, or cannot be opened."""
+        self._unopened = 0
         self._disk = disk
         self._report = report
         self._all = [LogDirectory(disk, _checked(path), broker_id, report) for path in paths]
@@ -57,25 +66,32 @@ class LogDirectories:
     @property
     def may_have_lost_data(self) -> bool:
         """A suffix that this broker acknowledged may be gone: no clean marker and another boot of the machine, a
-        directory that is new or was replaced, or one whose disk did not take what it was given. SIGKILL within one boot
-        loses nothing."""
-        return any(directory.may_have_lost_data for directory in self._all)
+        directory that was replaced or left the list, or one whose disk did not take what it was given. SIGKILL within
+        one boot loses nothing."""
+        return self._is_one_gone or any(directory.may_have_lost_data for directory in self._all)
+
+    @property
+    def _is_one_gone(self) -> bool:
+        return len(self._missed) > self._unopened
 
     @property
     def is_loss_open(self) -> bool:
         """Data may be lost, and `mark_loss_handled` was not called: a stop must not look like an orderly one."""
-        return any(each.may_have_lost_data and not each.is_loss_handled for each in self.online())
+        lossy = (each for each in self.online() if each.may_have_lost_data or self._is_one_gone)
+        return not all(each.is_loss_handled for each in lossy)
 
     def begin_life(self, past_lives: int) -> bool:
         """Note that one more life of this broker begins, in each directory, and return `may_have_lost_data`: one that
         missed any of the `past_lives` was replaced by an older state of it. Blocking."""
-        self.each_online(META_FAILED, lambda directory: directory.begin_life(past_lives))
+        known = sorted({*self._opened, *self._missed})
+        self.each_online(META_FAILED, lambda directory: directory.begin_life(past_lives, known))
         return self.may_have_lost_data
 
     def mark_loss_handled(self) -> None:
         """Call it once ZooKeeper credits this broker with nothing that it may have lost, where `may_have_lost_data`:
         only then is the boot recorded, so that no end of this life before makes the loss forgotten. Blocking."""
-        self.each_online(META_FAILED, LogDirectory.mark_loss_handled)
+        known = sorted({*self._opened, *(self._missed if self._unopened else ())})
+        self.each_online(META_FAILED, lambda directory: directory.mark_loss_handled(known))
 
     def check(self) -> None:
         """NoLogDirLeft when all are offline."""
@@ -98,10 +114,22 @@ class LogDirectories:
                 unusable.append(error)
         if len(unusable) == len(self._all):
             raise unusable[0]
+        self._look_for_missing(len(unusable))
         suspects = {directory_id for directory in self._all for directory_id in directory.suspects}
         for directory in self.online():
             if directory.directory_id in suspects:
                 directory.distrust()
+
+    def _look_for_missing(self, unopened: int) -> None:
+        online = self.online()
+        named = {directory_id for directory in online for directory_id in directory.siblings}
+        self._opened = [directory.directory_id for directory in online]
+        self._missed = sorted(named.difference(each.directory_id for each in online if not each.is_new))
+        self._unopened = unopened
+        if self._is_one_gone:
+            self._report("log-dir-missing", path=online[0].path, directory_ids=self._missed)
+        if named and not self._missed:
+            self.each_online(META_FAILED, lambda each: each.count_as_added() if each.is_new else None)
 
     def cannot_be_read(self, directory: LogDirectory, error: OSError) -> None:
         """While its logs were loaded. Raises `error` where only descriptors are lacking."""

@@ -16,7 +16,8 @@
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
 (22 characters), and our own `strandline.boot.id`, `strandline.adopted`, `strandline.refused`,
-`strandline.suspect.directories` and `strandline.incarnation` (in which start of the broker it was last used). Kafka
+`strandline.suspect.directories`, `strandline.incarnation` (in which start of the broker it was last used) and
+`strandline.directories` (the ids of all that the broker has, see `log_directories`). Kafka
 leaves the file as it is unless one of its own keys changes; then ours go. We keep what we do not know.
 
 Rules: the markers are removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
@@ -81,6 +82,7 @@ MAX_REFUSED_BYTES = 2**18
 """Of their names; more of them, and the whole directory stays foreign."""
 SUSPECTS_KEY = "strandline.suspect.directories"
 INCARNATION_KEY = "strandline.incarnation"
+DIRECTORIES_KEY = "strandline.directories"
 
 
 class LogDirectory:
@@ -92,6 +94,8 @@ class LogDirectory:
         self.last_stop = LastStop()
         """The one before this start."""
         self.may_have_lost_data = False
+        self.is_new = False
+        """It was no log directory before this start."""
         self.was_suspect = False
         """An earlier life could not make durable what it had written."""
         self.is_marked_suspect = False
@@ -171,7 +175,9 @@ class LogDirectory:
         boot_id = self._disk.boot_id()
         if not self._disk.exists(path):
             self._meta = {"version": "0", "broker.id": str(self._broker_id), "directory.id": new_directory_id}
-            self.may_have_lost_data = True  # an empty or replaced folder: what this broker acknowledged before is gone
+            self.may_have_lost_data = self.is_new = (
+                True  # an empty or replaced folder: what this broker acknowledged before is gone
+            )
             self._write_meta()
             return
         try:
@@ -201,25 +207,37 @@ class LogDirectory:
             self._meta["cluster.id"] = cluster_id
             self._write_meta()
 
-    def begin_life(self, past_lives: int) -> None:
-        """Note that the broker was started once more than `past_lives` times. One that missed a life lost what it got
-        then. Blocking."""
+    @property
+    def siblings(self) -> list[str]:
+        """Ids of all directories that the broker had when it last noted them here."""
+        return [name for name in self._meta.get(DIRECTORIES_KEY, "").split(",") if name]
+
+    def count_as_added(self) -> None:
+        """This new one replaces none: nothing is lost with it. Blocking. OSError from the disk."""
+        self._meta[BOOT_ID_KEY] = self._disk.boot_id()
+        self._write_meta()
+        self.may_have_lost_data = False
+
+    def begin_life(self, past_lives: int, siblings: Sequence[str]) -> None:
+        """Note that the broker was started once more than `past_lives` times, with these directories. One that missed a
+        life lost what it got then. Blocking."""
         known = self._meta.get(INCARNATION_KEY, "")
         is_outdated = known.isdecimal() and int(known) < past_lives
         self._meta[INCARNATION_KEY] = str(past_lives + 1)
+        self._meta[DIRECTORIES_KEY] = ",".join(siblings)
         if is_outdated:
             self._report("log-dir-outdated", path=self.path, last_used_in_start=int(known), starts=past_lives)
             self._meta.pop(BOOT_ID_KEY, None)
         self._write_meta()
         self.may_have_lost_data = self.may_have_lost_data or is_outdated
 
-    def mark_loss_handled(self) -> None:
-        """The broker has renounced what it might betray: from now on this boot counts."""
+    def mark_loss_handled(self, siblings: Sequence[str]) -> None:
+        """The broker has renounced what it might betray: from now on this boot counts, and these directories."""
         if self._is_lossy_next:
             return
         self.is_loss_handled = True
-        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects:
-            self._meta[BOOT_ID_KEY] = self._disk.boot_id()
+        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects or self.siblings != siblings:
+            self._meta |= {BOOT_ID_KEY: self._disk.boot_id(), DIRECTORIES_KEY: ",".join(siblings)}
             self._meta.pop(SUSPECTS_KEY, None)
             self._write_meta()
 

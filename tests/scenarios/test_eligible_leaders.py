@@ -145,6 +145,26 @@ async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(autojump_clock)
         await check_at_the_end(cluster, ledger)
 
 
+@pytest.mark.parametrize("is_orderly", [True, False])
+async def test_a_directory_that_left_the_list_is_a_loss(is_orderly: bool, autojump_clock) -> None:
+    async with cluster_with_topic([3, 1, 2], properties={"log.dirs": "/data,/more"}) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("m", 10))
+        await leave_alone(cluster, 3)
+        holds = cluster.partition(3, T0).log.segments.folder.rpartition("/")[0]
+        if is_orderly:
+            await cluster.stop(3)
+        else:
+            cluster.crash(3)
+            cluster.expire_session(3)
+        cluster._config["log.dirs"] = "/more" if holds == "/data" else "/data"
+        await cluster.start_broker(3)
+        await trio.sleep(5)
+        cluster._config["log.dirs"] = "/data,/more"
+        for broker_id in (1, 2):
+            await cluster.start_broker(broker_id)
+        await check_at_the_end(cluster, ledger)
+
+
 async def leave_alone(cluster: MemoryCluster, leader: int) -> None:
     """The others die, so that this one is alone in the ISR."""
     others = [broker_id for broker_id in cluster.nodes if broker_id != leader]

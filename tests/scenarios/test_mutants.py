@@ -346,6 +346,13 @@ MUTANTS = [
         (ELIGIBLE_LEADERS, "test_a_log_whose_folder"),
     ),
     Mutant(
+        "a log directory that is gone is not missed",
+        "storage/log_directories.py",
+        "        return len(self._missed) > self._unopened\n",
+        "        return False\n",
+        (ELIGIBLE_LEADERS, "test_a_directory_that_left"),
+    ),
+    Mutant(
         "a last member that lost its data is not marked",
         "broker/claims.py",
         "*(() if others else (broker_id,))]",

@@ -383,6 +383,72 @@ def test_without_any_descriptor_a_log_answers_an_error_and_serves_again_once_the
     assert offsets(log) == list(range(120))
 
 
+# --- directories that come and go -------------------------------------------------------------------------------------
+
+
+def replace_second(site: StorageSite) -> None:
+    """Its disk is another one, or not mounted."""
+    for path in [path for path in site.disk.content() if path.startswith("/more/") and not site.disk.is_dir(path)]:
+        site.disk.unlink(path)
+
+
+def rename_second(site: StorageSite) -> None:
+    site.disk.rename("/more", "/other")
+    site.dirs = ("/logs", "/other")
+
+
+CHANGES: dict[str, tuple[Callable[[StorageSite], None], bool]] = {
+    "nothing": (lambda site: None, False),
+    "another order": (lambda site: setattr(site, "dirs", TWO[::-1]), False),
+    "another path": (rename_second, False),
+    "one more": (lambda site: setattr(site, "dirs", (*TWO, "/third")), False),
+    "one less": (lambda site: setattr(site, "dirs", TWO[:1]), True),
+    "one less and a new one": (lambda site: setattr(site, "dirs", ("/logs", "/third")), True),
+    "an empty one in its place": (replace_second, True),
+}
+
+
+@pytest.mark.parametrize("is_orderly", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_directory_that_is_not_there_any_more_is_a_loss(change: str, is_orderly: bool, site: StorageSite) -> None:
+    def start(past_lives: int) -> LogManager:
+        site.disk.kill()
+        manager = site.start()
+        manager.directories.begin_life(past_lives)
+        return manager
+
+    change_it, is_loss = CHANGES[change]
+    start(0).mark_loss_handled()
+    manager = start(1)
+    assert not manager.may_have_lost_data
+    if is_orderly:
+        manager.close(clean=True)
+    site.disk.kill()
+    change_it(site)
+    assert site.start().may_have_lost_data is is_loss
+    for past_lives in (2, 3):  # a kill does not make it forgotten
+        manager = start(past_lives)
+        assert (manager.may_have_lost_data, manager.directories.is_loss_open) == (is_loss, is_loss)
+    manager.mark_loss_handled()
+    assert not manager.directories.is_loss_open
+    assert not start(4).may_have_lost_data
+
+
+def test_a_directory_that_cannot_be_opened_may_be_the_one_that_is_missed(site: StorageSite) -> None:
+    manager, _, _ = serving(site)
+    manager.directories.begin_life(0)
+    site.disk.kill()
+    fault = site.disk.fail("open", "/more/.lock", errno.EIO)
+    manager = site.start()
+    manager.directories.begin_life(1)
+    assert manager.directories.has_unread and not manager.may_have_lost_data
+    manager.mark_loss_handled()
+    fault.cancel()
+    site.disk.kill()
+    site.dirs = TWO[:1]
+    assert site.start().may_have_lost_data, "it is still named"
+
+
 # --- lives that a directory missed ------------------------------------------------------------------------------------
 
 
