@@ -1,7 +1,8 @@
-"""`strandline recover`: end the wait of a partition for replicas that do not come back.
+"""`strandline recover`: end the wait of partitions for replicas that do not come back.
 
 strandline recover clicks:0                   what each replica has, who would lead, what could be lost
 strandline recover clicks:0 --accept-loss     let the longest log of those who live lead, now
+strandline recover clicks views               every partition of these topics that nobody leads
 """
 
 from __future__ import annotations
@@ -21,44 +22,74 @@ from strandline.cli.options import (
 from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
+    from strandline import Admin
     from strandline.client.admin import RecoveredPartition
+    from strandline.client.errors import AnsweredError
     from strandline.protocol.messages import ReplicaStanding
+    from strandline.protocol.types import TopicPartition
 
 JSON_VERSION = 1
 TIMEOUT_MS = 30_000
 
 
-@click.command(epilog="Examples: strandline recover clicks:0; strandline recover clicks:0 --accept-loss")
+@click.command(epilog="Examples: strandline recover clicks; strandline recover clicks:0 clicks:1 --accept-loss")
 @bootstrap_option
-@click.argument("partition", metavar="TOPIC:PARTITION")
+@click.argument("targets", nargs=-1, required=True, metavar="TOPIC[:PARTITION]…")
 @click.option("--accept-loss", is_flag=True, help="Lead by the longest log of those who live, without the others.")
 @output_option
 @settings_option
 @click.pass_context
 def recover(
-    ctx: click.Context, bootstrap: str | None, partition: str, accept_loss: bool, output: str, settings: tuple[str, ...]
+    ctx: click.Context,
+    bootstrap: str | None,
+    targets: tuple[str, ...],
+    accept_loss: bool,
+    output: str,
+    settings: tuple[str, ...],
 ) -> int:
-    """Have a partition led although replicas are missing that may hold acknowledged records."""
-    from strandline.protocol.types import TopicPartition
+    """Have partitions led although replicas are missing that may hold acknowledged records. Of a TOPIC: all that nobody
+    leads."""
+    from strandline.client.errors import AnsweredError
+    from strandline.protocol.errors import ErrorCode
 
-    topic, index = topic_and_partition(partition)
-    if index is None:
-        raise click.UsageError("name one partition, for example clicks:0", ctx)
+    named = [topic_and_partition(text) for text in targets]
     session = session_of(ctx)
     limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
+    rows: list[dict[str, object]] = []
+    failures = 0
     with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
-        found = admin.recover(TopicPartition(topic, index), accept_loss=accept_loss)
+        for tp in dict.fromkeys(tp for topic, index in named for tp in _partitions(admin, topic, index)):
+            name = f"{tp.topic}:{tp.partition}"
+            try:
+                found = admin.recover(tp, accept_loss=accept_loss)
+            except AnsweredError as error:
+                is_led = error.code == ErrorCode.ELECTION_NOT_NEEDED  # perhaps by an answer of ours that was lost
+                failures += not is_led
+                rows.append(_refusal_as_json(tp, error))
+                if output != "json":
+                    click.echo(str(error) if is_led else f"strandline: {error}", err=not is_led)
+            else:
+                rows.append(_as_json(found, accept_loss))
+                if output != "json":
+                    _show(found, name, accept_loss)
     if output == "json":
-        click.echo(json.dumps(_as_json(found, accept_loss), indent=2))
-    else:
-        _show(found, partition, accept_loss)
-    return 0
+        click.echo(json.dumps({"_command": "recover", "_version": JSON_VERSION, "partitions": rows}, indent=2))
+    elif not rows:
+        click.echo(f"Every partition of {', '.join(targets)} is led: there is nothing to recover.")
+    return 1 if failures else 0
+
+
+def _partitions(admin: Admin, topic: str, index: int | None) -> list[TopicPartition]:
+    from strandline.protocol.types import TopicPartition
+
+    if index is not None:
+        return [TopicPartition(topic, index)]
+    partitions = admin.describe_topics([topic])[topic].partitions
+    return [TopicPartition(topic, number) for number in sorted(partitions) if partitions[number].leader < 0]
 
 
 def _as_json(found: RecoveredPartition, accept_loss: bool) -> dict[str, object]:
     return {
-        "_command": "recover",
-        "_version": JSON_VERSION,
         "topic": found.partition.topic,
         "partition": found.partition.partition,
         "recovered": accept_loss,
@@ -73,6 +104,20 @@ def _as_json(found: RecoveredPartition, accept_loss: bool) -> dict[str, object]:
             }
             for replica in found.replicas
         ],
+        "error": None,
+        "message": "",
+    }
+
+
+def _refusal_as_json(tp: TopicPartition, error: AnsweredError) -> dict[str, object]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "recovered": False,
+        "leader": None,
+        "replicas": [],
+        "error": error.code.name,
+        "message": str(error),
     }
 
 

@@ -66,7 +66,7 @@ class FakeCluster:
     flushes: list[float | None] = field(default_factory=list)
     when_settled: Callable[[], None] = lambda: None
     polls: int = 0
-    recovered: RecoveredPartition | None = None
+    recovered: dict[TopicPartition, RecoveredPartition | Exception] = field(default_factory=dict)
     interrupt_at_poll: int | None = None
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
@@ -208,9 +208,11 @@ class FakeAdmin(FakeClient):
             raise unknown(name)
 
     def recover(self, partition: TopicPartition, *, accept_loss: bool) -> RecoveredPartition:
-        self.cluster.settings["recovered"] = (partition, accept_loss)
-        assert self.cluster.recovered is not None
-        return self.cluster.recovered
+        self.cluster.settings.setdefault("recovered", []).append((partition, accept_loss))
+        found = self.cluster.recovered[partition]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
         results: dict[TopicPartition, Any] = {}
