@@ -64,7 +64,10 @@ class Waits:
         text = self._texts[tp]
         if text == ABSENT and not (state is not None and state.whole):
             text = ABSENT_OR_LOSSY
-        return text.format(brokers=", ".join(map(str, self._brokers[tp])))
+        refusals = {broker: self._term.context.offline_replicas.get((broker, tp)) for broker in self._brokers[tp]}
+        return text.format(brokers=", ".join(map(str, self._brokers[tp]))) + "".join(
+            f"; broker {broker} does not serve its replica: {why}" for broker, why in refusals.items() if why
+        )
 
     def _look_later(self) -> None:
         self._due = dict(self._since)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +105,8 @@ async def test_producer_and_consumer_of_a_partition_without_a_leader_learn_why(
         await fill(producer, ledger)
         await restart_with(cluster, 2, refuse)
         await cluster.until(everybody_tells(cluster, [2]), "every broker knows")
+        waits = cluster.broker(cluster.controller_id).controller.term.recovery.waits
+        assert "broker 2 does not serve its replica: " in waits.why(T0)
         async with cluster.producer(linger_ms=0, delivery_timeout_ms=3000, request_timeout_ms=1000) as client:
             delivery = await client.send(T0.topic, b"x", partition=0)
             with pytest.raises(DeliveryTimeout, match=words) as failed:
@@ -133,6 +137,18 @@ async def test_a_refused_follower_is_told_of_and_the_partition_goes_on(autojump_
             view = (await admin.describe_topics([T0.topic]))[T0.topic].partitions[0]
         assert view.leader == 1 and view.offline_replicas == ()
         assert list(view.refused_replicas) == [3]
+
+
+async def test_a_disk_that_failed_is_a_reason_too(autojump_clock: Any) -> None:
+    async with cluster_with_topic(properties=SMALL) as (cluster, producer, ledger):
+        await fill(producer, ledger)
+        cluster.nodes[1].disk.fail("pwritev", f"*/{T0}/*", errno.EIO)
+        for record in numbered("after", 10):
+            await ledger.produce(producer, T0, [record])
+        await cluster.until(everybody_tells(cluster, [1]), "every broker knows")
+        assert cluster.leader(T0) in (2, 3)
+        for told in refusals(cluster).values():
+            assert re.search(r"is offline: .*; free or replace the disk, then restart the broker", told[1])
 
 
 async def test_a_reason_goes_with_the_broker_the_refusal_and_the_topic_and_a_new_controller_learns_it(
