@@ -26,8 +26,8 @@ class BrokerChanges:
     def __init__(self, term: Term) -> None:
         self._term = term
         self._retold: dict[TopicPartition, None] = {}
-        """Partitions of which a replica went with its broker, was refused or is well again, and whose metadata does not
-        say so yet."""
+        """Partitions whose ISR changed, or of which a replica went with its broker, was refused or is well again, and
+        whose metadata does not say so yet."""
         self._brokers_changed = False
 
     async def on_brokers(self) -> None:
@@ -88,14 +88,13 @@ class BrokerChanges:
         await self._term.settle_and_announce(list(returned))
 
     async def on_isr_changes(self) -> None:
-        """Leaders changed ISRs in ZooKeeper: read them again, tell everybody, remove the notifications."""
+        """Leaders changed ISRs in ZooKeeper: read them again, take out who died before this was heard, tell everybody,
+        remove the notifications."""
         names = await self._term.store.children(Trigger.ISR_CHANGES.value, self._term.watch(Trigger.ISR_CHANGES))
         named = await self._term.store.isr_changes(names)
         changed = await self._term.refresh(self._term.context.partitions() if named is None else named)
-        if changed:
-            builder = BatchBuilder(self._term.context)
-            builder.metadata(changed)
-            self._term.announce({}, builder)
+        self._retold.update(dict.fromkeys(changed))
+        await self._settle_and_retell()
         await self._term.store.delete_all([f"{Trigger.ISR_CHANGES.value}/{name}" for name in names])
 
     async def on_log_dir_events(self) -> None:
@@ -134,12 +133,7 @@ class BrokerChanges:
             broken.append(tp)
             if context.note_refusal(replica, why):
                 self._retold[tp] = None
-        if broken or self._retold:
-            changed = await self._term.settle(list(dict.fromkeys([*broken, *self._retold])))
-            builder = BatchBuilder(context)
-            builder.metadata(self._retold)
-            self._term.announce(changed, builder)
-            self._retold = {}
+        await self._settle_and_retell(broken)
         if broken or again:
             await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
         moved = await self._term.refresh(again)
@@ -149,6 +143,17 @@ class BrokerChanges:
         repeat = [tp for tp, code in again.items() if tp in moved or code is not ErrorCode.FENCED_LEADER_EPOCH]
         if repeat:
             self._term.later(partial(self._tell_again, broker, repeat))
+
+    async def _settle_and_retell(self, partitions: Sequence[TopicPartition] = ()) -> None:
+        """Plan these and what is to be told anew, and tell it; also what an event had left that broke off here."""
+        concerned = dict.fromkeys([*partitions, *self._retold])
+        if not concerned:
+            return
+        changed = await self._term.settle(list(concerned))
+        builder = BatchBuilder(self._term.context)
+        builder.metadata(self._retold)
+        self._term.announce(changed, builder)
+        self._retold = {}
 
     async def _tell_again(self, broker: LiveBroker, partitions: Sequence[TopicPartition]) -> None:
         if self._term.context.brokers.get(broker.broker_id) == broker:

@@ -29,6 +29,20 @@ async def test_a_leader_dies_and_comes_back(preferred: int, autojump_clock) -> N
         await check_at_the_end(cluster, ledger)
 
 
+async def test_who_dies_before_the_controller_hears_that_it_joined_leaves_at_once(autojump_clock) -> None:
+    """Nothing is written meanwhile, so to its leader it does not lag; the next write would wait for it."""
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 5))
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "it is missed")
+        await cluster.start_broker(3)
+        await cluster.until(lambda: cluster.isr(T0) == ALL, "it joins")
+        cluster.crash(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "it is missed again")
+
+
 async def test_nobody_waits_for_a_disk_before_it_leads(autojump_clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the first of the controller's requests, and not the last, which is sent when the others were answered."""
     monkeypatch.setattr(batches, "MAX_PARTITIONS_PER_REQUEST", 2)

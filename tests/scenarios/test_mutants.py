@@ -304,6 +304,13 @@ MUTANTS = [
         (REASONS, "test_a_refused_follower"),
     ),
     Mutant(
+        "who died before the controller heard that it joined stays in the ISR",
+        "controller/broker_changes.py",
+        "        changed = await self._term.settle(list(concerned))\n",
+        "        changed = await self._term.settle(list(partitions))\n",
+        ("test_fail_over.py", "test_who_dies_before_the_controller"),
+    ),
+    Mutant(
         "nobody is told what holds a deletion up",
         "controller/topic_changes.py",
         "        if unfinished != context.unfinished_deletions:\n",
