@@ -34,7 +34,7 @@ from strandline.storage.checkpoints import (
     write_atomically,
     write_offsets,
 )
-from strandline.storage.damage import DAMAGED_SUFFIX
+from strandline.storage.damage import name_for_damaged
 
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 WATERMARKS_SEAL = ".strandline_watermarks"
@@ -60,7 +60,7 @@ class CheckpointFiles:
                 continue
             report("checkpoint-not-as-written", path=path, is_missing=found is None)
             if found is not None:
-                self._disk.rename(path, path + DAMAGED_SUFFIX)
+                self._disk.rename(path, name_for_damaged(self._disk, path))
                 self._written[name] = None
                 is_changed = True
         if is_changed:

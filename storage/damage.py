@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from strandline.runtime.disk import write_whole
+from strandline.runtime.disk import Disk, write_whole
+from strandline.storage.checkpoints import remove_temporary
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog
 from strandline.storage.segment import LOG_SUFFIX, Segment
@@ -74,15 +76,24 @@ def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut)
     segment.size_bytes = position
 
 
+def name_for_damaged(disk: Disk, path: str) -> str:
+    """What to keep the file at `path`, or a part of it, as: with a number where something was kept before. OSError."""
+    names = (f"{path}{again}{DAMAGED_SUFFIX}" for again in chain([""], (f"-{number}" for number in count(2))))
+    return next(name for name in names if not disk.exists(name))
+
+
 def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None:
     source = segment.log.get()
-    target = context.disk.open(f"{segment.path}{LOG_SUFFIX}.{position}{DAMAGED_SUFFIX}", create=True)
+    path = name_for_damaged(context.disk, f"{segment.path}{LOG_SUFFIX}.{position}")
+    target = context.disk.open(path, exclusive=True)
     try:
-        target.truncate(0)
         for start in range(position, segment.size_bytes, _CHUNK_BYTES):
             data = source.pread(min(_CHUNK_BYTES, segment.size_bytes - start), start)
             write_whole(target, data, start - position)
         target.fsync()
+    except OSError:  # where the disk is full each start would leave another part
+        remove_temporary(context.disk, path)
+        raise
     finally:
         target.close()
 
@@ -102,7 +113,8 @@ def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut
             is_loss=cut.is_loss,
         )
         if cut.keeps and segment.size_bytes:
-            context.disk.rename(segment.path + LOG_SUFFIX, segment.path + LOG_SUFFIX + DAMAGED_SUFFIX)
+            path = segment.path + LOG_SUFFIX
+            context.disk.rename(path, name_for_damaged(context.disk, path))
         segment.delete(stale=not cut.keeps)
 
 

@@ -119,6 +119,15 @@ def test_a_changed_byte_is_noticed_and_hides_no_record(name: str) -> None:
             assert site.disk.read(f"{site.root}/{name}.damaged") == wrong
 
 
+def test_a_checkpoint_that_was_put_aside_stays_when_the_next_one_is() -> None:
+    site, _ = stopped()
+    for number, suffix in enumerate(("", "-2", "-3")):
+        site.disk.write(f"{site.root}/{HIGH_WATERMARKS}", b"%d" % number)
+        site.start().close(clean=True)
+        assert site.disk.read(f"{site.root}/{HIGH_WATERMARKS}{suffix}.damaged") == b"%d" % number
+    assert site.disk.read(f"{site.root}/{HIGH_WATERMARKS}.damaged") == b"0"
+
+
 @pytest.mark.parametrize("name", [LOG_START_OFFSETS, COMPACTED_OFFSETS])
 def test_a_checkpoint_that_nobody_wrote_is_not_believed(name: str) -> None:
     site = DamageSite()

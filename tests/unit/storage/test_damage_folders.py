@@ -16,7 +16,7 @@ from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import DamagedLog, DuplicateLog, InconsistentMetaProperties
 from strandline.storage.log_check import REFUSE, check_directories
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
-from strandline.testkit.storage_site import TOPIC_ID, TP, offsets, records
+from strandline.testkit.storage_site import TOPIC_ID, TP, fill, offsets, records
 
 
 def remove(number: int) -> Callable[[DamageSite], None]:
@@ -123,6 +123,26 @@ def test_a_power_failure_may_leave_a_hole_and_what_stands_behind_it_is_kept_asid
     assert offsets(manager.logs[TP]) == list(range(bases[2]))
     assert site.names(".damaged") == [f"{base:020d}.log.damaged" for base in bases[3:]]
     assert offsets(site.restart().logs[TP]) == list(range(bases[2]))
+
+
+def test_what_was_kept_aside_stays_when_as_much_is_lost_again() -> None:
+    site = DamageSite()
+    manager = site.build()
+    kept: dict[str, bytes] = {}
+    for epoch in (4, 5, 6):
+        manager.checkpoint_high_watermarks({TP: manager.logs[TP].log_end_offset})
+        site.stop(manager, "power")
+        torn = bytearray(site.disk.read(site.path(1)))
+        torn[-1] ^= 1
+        site.disk.write(site.path(1), bytes(torn))
+        size_bytes = sum(len(site.disk.read(f"{site.folder}/{name}")) for name in site.names(".log"))
+        manager = site.start()
+        earlier, kept = kept, {name: site.disk.read(f"{site.folder}/{name}") for name in site.names(".damaged")}
+        assert earlier.items() < kept.items()
+        left_bytes = sum(len(site.disk.read(f"{site.folder}/{name}")) for name in site.names(".log"))
+        assert sum(map(len, kept.values())) - sum(map(len, earlier.values())) == size_bytes - left_bytes
+        fill(manager.logs[TP], 45, epoch=epoch, count=2)
+    assert site.names(".log-3.damaged")
 
 
 @pytest.mark.parametrize("how", ["clean", "kill", "power"])
