@@ -127,5 +127,8 @@ def _outcome(term: Term, tp: TopicPartition, log_ends: LogEnds, *, validate_only
         return (NO_BROKER if leader is None else leader), None
     if state is not None and context.has_live_leader(tp):
         return state.leader, None
-    text = f"nobody leads {tp.topic}:{tp.partition} yet; the loss is accepted, and the controller goes on"
+    text = (
+        f"nobody leads {tp.topic}:{tp.partition} yet; this controller goes on with the loss accepted: say it again if "
+        "another broker becomes controller before somebody leads"
+    )
     return NO_BROKER, text

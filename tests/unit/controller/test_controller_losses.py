@@ -10,7 +10,8 @@ from trio.testing import MockClock
 
 from strandline.controller.waits import GRACE_S, MAX_PARTITIONS_NAMED
 from strandline.protocol import znodes
-from strandline.protocol.messages import LeaderAndIsrRequest
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import UNCLEAN, ElectLeadersRequest, ElectLeadersTopic, LeaderAndIsrRequest
 from strandline.protocol.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -130,6 +131,27 @@ async def test_who_led_last_leads_when_nobody_has_a_log_any_more(autojump_clock:
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
     await cluster.settle()
     assert (await cluster.state("t")).leader == 2
+
+
+async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_another_controller(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await lose_power(cluster)
+    controller = cluster.controllers[1]
+    cluster.kill(2)
+    await cluster.settle()
+    cluster.brokers[3].gate = trio.Event()  # it lives and says nothing
+    topics = [ElectLeadersTopic("t", [0])]
+    answer = await controller.elect_leaders(ElectLeadersRequest(UNCLEAN, topics, 1000, False))
+    [result] = answer.replica_election_results[0].partition_results
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "say it again if another broker becomes controller" in result.error_message
+    assert list(controller.term.recovery.accepted) == [TP]
+    cluster.kill(1)
+    cluster.brokers[3].gate.set()
+    await cluster.controller_on(3)
+    await cluster.settle()
+    assert (await cluster.state("t")).leader == -1
 
 
 # --- who is missed -------------------------------------------------------------------------------------------------
