@@ -34,6 +34,7 @@ from strandline.runtime.coordination import (
 )
 
 RETRY_DELAY_S = 0.2
+ATTEMPTS_PER_LINE = 50
 
 
 async def renounce_claims(
@@ -51,6 +52,7 @@ async def renounce_claims(
     ]
     renounced: dict[str, None] = {}
     unreadable: dict[str, None] = {}
+    attempts = 0
     while paths:
         lives = await _lives(coordination, topics)  # before the states: one that is made anew in between has another id
         writes: dict[str, list[Operation]] = {}
@@ -67,6 +69,10 @@ async def renounce_claims(
         paths = [path for path, result in zip(writes, results, strict=True) if isinstance(result, CoordinationError)]
         renounced.update((path, None) for path in writes if path not in paths)
         if paths:
+            if attempts % ATTEMPTS_PER_LINE == 0:
+                why = next(str(result) for result in results if isinstance(result, CoordinationError))
+                log.warning("states moved while isrs were left, again", partitions=len(paths), first=paths[0], why=why)
+            attempts += 1
             await trio.sleep(RETRY_DELAY_S)
     if renounced:
         log.warning("left isrs after possible data loss", partitions=len(renounced))
@@ -88,7 +94,8 @@ async def _lives(coordination: Coordination, topics: Sequence[str]) -> dict[str,
 
 
 def renounced_state(path: str, znode: Znode, broker_id: int) -> PartitionStateZnode | None:
-    """The state without the claim of this broker; None where it has none. InvalidZnode."""
+    """The state without the claim of this broker; None where it has none. InvalidZnode, also where that would take a
+    leader epoch and none is left: nobody could read it again."""
     state = PartitionStateZnode.decode(path, znode.data)
     elr = [member for member in state.elr if member != broker_id]
     if broker_id not in state.isr:
@@ -96,6 +103,8 @@ def renounced_state(path: str, znode: Znode, broker_id: int) -> PartitionStateZn
     others = [member for member in state.isr if member != broker_id]
     if not others and broker_id in state.lossy and state.leader != broker_id:
         return None
+    if state.leader_epoch >= PartitionStateZnode.LAST_EPOCH:
+        raise InvalidZnode(path, f"no leader epoch is left after {state.leader_epoch}")
     leads = state.leader == broker_id
     return msgspec.structs.replace(
         state,

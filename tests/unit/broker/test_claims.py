@@ -47,6 +47,19 @@ def test_what_broker_1_takes_back(before: PartitionStateZnode, after: PartitionS
     assert renounced_state(PATH, znode(before.encode()), 1) == after
 
 
+@pytest.mark.parametrize(("epoch", "is_room"), [(0, True), (-1, True), (1, False)])
+def test_no_epoch_is_written_that_leaves_room_for_no_other(epoch: int, is_room: bool) -> None:
+    last = PartitionStateZnode.LAST_EPOCH
+    before = znode(state(1, [1, 2], last - 1 + epoch).encode())
+    if is_room:
+        after = renounced_state(PATH, before, 1)
+        assert after is not None and after.leader_epoch <= last
+        PartitionStateZnode.decode(PATH, after.encode())
+    else:
+        with pytest.raises(InvalidZnode, match="no leader epoch is left"):
+            renounced_state(PATH, before, 1)
+
+
 def test_a_state_that_cannot_be_understood_is_an_error_and_not_nothing() -> None:
     with pytest.raises(InvalidZnode):
         renounced_state(PATH, znode(b"{"), 1)
