@@ -28,6 +28,7 @@ from strandline.protocol.messages import (
     OffsetForLeaderPartitionResponse,
     OffsetForLeaderTopic,
     RefusedReplica,
+    UnfinishedDeletion,
     UpdateMetadataPartitionState,
 )
 from strandline.protocol.record_validation import correct_max_timestamp
@@ -134,6 +135,17 @@ async def test_it_is_told_which_replicas_are_refused_and_why(queries: Queries, a
     first, second = queries.metadata("t").topics[0].partitions
     assert (first.refused_replicas, first.offline_replicas) == (refused, [])
     assert second.refused_replicas == []
+
+
+async def test_what_holds_deletions_up_is_told_to_who_asks_for_all_topics(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    held_up = [UnfinishedDeletion("gone", "broker 2 is not there")]
+    queries.site.replicas.metadata.unfinished_deletions = held_up
+    assert queries.metadata().unfinished_deletions == held_up
+    assert queries.metadata("t").unfinished_deletions == []
+    queries.site.update_metadata(known())
+    assert queries.metadata().unfinished_deletions == [], "whole each time"
 
 
 async def test_an_unknown_topic_is_created_only_when_the_client_allows_it(

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from strandline.controller.context import ControllerContext, Topic
 from strandline.controller.replica_states import ReplicaState
 from strandline.controller.topic_admin import DEFAULT_FACTOR, configured_replicas
-from strandline.controller.topic_deletion import DeletionTracker
+from strandline.controller.topic_deletion import MAX_UNFINISHED, DeletionTracker
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -492,3 +492,23 @@ def test_the_steps_of_a_deletion_are_kept_by_replica() -> None:
     assert tracker.finished() == ["t"]
     tracker.forget("t")
     assert tracker.state(1, TP) is ReplicaState.NON_EXISTENT
+
+
+def test_what_holds_deletions_up_is_kept_for_so_many_and_goes_with_the_broker_that_refused() -> None:
+    context, tracker = doomed_context(), DeletionTracker()
+    context.topics = {f"t{n}": Topic(f"t{n}", b"i" * 16, {0: (1,)}) for n in range(MAX_UNFINISHED + 5)}
+    for name in context.topics:
+        tracker.begin(context, name)
+    tracker.start_next(context)
+    assert tracker.unfinished(context) == {}
+    for name in context.topics:
+        tp = TopicPartition(name, 0)
+        tracker.answered(1, tp, ErrorCode.KAFKA_STORAGE_ERROR)
+        tracker.note_refusal(1, tp, "its log\nis damaged")
+    unfinished = tracker.unfinished(context)
+    assert len(unfinished) == MAX_UNFINISHED
+    assert unfinished["t0"] == "broker 1 cannot delete t0-0: its log is damaged"
+    tracker.broker_failed(1)
+    assert tracker.unfinished(context) == {}, "it may not refuse in its next life"
+    del context.brokers[1]
+    assert tracker.unfinished(context)["t0"] == "broker 1, which has a replica of t0-0, is not there"
