@@ -125,6 +125,13 @@ class LeaderEpochCache:
             self._entries[:after] = [EpochEntry(self._entries[after - 1].epoch, offset)]
             self._changed()
 
+    def forget_above(self, epoch: int) -> None:
+        """No batch of the log carries more."""
+        keep = bisect_right(self._entries, epoch, key=_epoch_of)
+        if keep < len(self._entries):
+            del self._entries[keep:]
+            self._changed()
+
     def clear(self) -> None:
         if self._entries:
             self._entries.clear()

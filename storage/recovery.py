@@ -60,7 +60,7 @@ from strandline.storage.scan import CheckedPrefix, ScannedSegment, ScanTask, che
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
-from strandline.storage.stored_epochs import read_stored, true_epochs
+from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.tail import activate
 from strandline.storage.time_index import TimeIndex
 
@@ -340,6 +340,7 @@ def _take_scans(
     """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
     noted = epochs.starts(segments[0].base_offset)
     epochs.truncate_to(segments[first].base_offset)
+    disbelieve(epochs, segments[:first], scanned)
     cut = Cut(folder, segments[first].base_offset, known.protected_below, known.on_loss)
     previous: ScannedSegment | None = None
     for place, (segment, found) in enumerate(zip(segments[first:], scanned, strict=True), first):

@@ -16,6 +16,7 @@ A log without epochs has an empty file or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import crc32c
@@ -24,7 +25,11 @@ from strandline.runtime.disk import read_file
 from strandline.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs, write_atomically
 from strandline.storage.context import StorageContext
 from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
+from strandline.storage.errors import CorruptLog
 from strandline.storage.leader_epochs import LeaderEpochCache
+from strandline.storage.reading import headers_from
+from strandline.storage.scan import ScannedSegment
+from strandline.storage.segment import Segment
 from strandline.storage.segment_list import SegmentList
 
 _NO_EPOCHS = encode_epochs(())
@@ -52,6 +57,24 @@ def read_stored(context: StorageContext, folder: str, expected_crc: int | None) 
     if encode_epochs(cache.entries) != content:
         cache.version += 1  # the next flush writes what was understood of it
     return StoredEpochs(cache, None if expected_crc is None else True)
+
+
+def disbelieve(cache: LeaderEpochCache, before: Sequence[Segment], scanned: Sequence[ScannedSegment]) -> None:
+    """Forget epochs below the segments that were scanned which are later than the first one there, unless a batch
+    carries them: a digit of the file may be wrong, and those segments would be cut off for it. before: the segments
+    below. Blocking. OSError from the disk."""
+    first_epoch = next((epoch for found in scanned for epoch, *_ in found.epochs), cache.latest_epoch)
+    if cache.latest_epoch <= first_epoch:
+        return
+    for segment in reversed(before):
+        try:
+            carried = [header.partition_leader_epoch for _, header in headers_from(segment, 0)]
+        except CorruptLog:
+            return
+        if carried:
+            cache.forget_above(carried[-1])
+            return
+    cache.forget_above(first_epoch)
 
 
 def true_epochs(

@@ -274,6 +274,7 @@ def test_a_wrong_epoch_file_gives_the_same_answers_as_before(
         site.disk.write(path, content)
     log = site.reload()
     assert epochs(log) == expected
+    assert log.log_end_offset == 80, "no batch is cut for what a file says"
 
 
 # --- leftovers --------------------------------------------------------------------------------------------------------
