@@ -125,7 +125,7 @@ class Broker:
 
     async def _run_with_logs(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
         """They are loaded: what is left of the steps."""
-        clean = self.log_manager.was_clean and not self.log_manager.may_have_lost_data
+        clean = self.log_manager.was_clean
         try:
             self.registration = Registration(
                 self.broker_id, self.log_manager.directory_id, self.coordination, self._log
@@ -152,8 +152,9 @@ class Broker:
             await self.environment.blocking.run(
                 self.log_manager.checkpoint_high_watermarks, self.replicas.high_watermarks()
             )
-            clean = not self.log_manager.directories.is_loss_open
+            clean = True
         finally:
+            clean = clean and not self.log_manager.directories.is_loss_open
             with trio.CancelScope(shield=True):
                 await self.environment.blocking.run(partial(self.log_manager.close, clean=clean))
 

@@ -17,6 +17,24 @@ SOON_S = 5.0
 """Far below what a start waits for ZooKeeper."""
 
 
+async def start_and_stop(cluster: MemoryCluster, broker_id: int, moment_ms: int) -> bool:
+    """It is told to stop so long after its start began. Whether it served by then."""
+    served = False
+
+    async def start() -> None:
+        nonlocal served
+        with suppress(RuntimeError):
+            await cluster.start_broker(broker_id)
+            served = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        await trio.sleep(moment_ms / 1000)
+        with trio.fail_after(SOON_S):
+            await cluster.stop(broker_id)
+    return served
+
+
 async def start_in_vain(cluster: MemoryCluster, broker_id: int) -> None:
     with pytest.raises(RuntimeError, match="started"):  # trio's: it ended without having reported
         await cluster.start_broker(broker_id)
@@ -102,19 +120,32 @@ async def test_a_start_can_be_given_up_at_any_moment(autojump_clock) -> None:
         for moment_ms in range(1, 80, 4):  # at 0 the new life may not have begun: the stop would be the old one's
             await cluster.stop(3)
             await ledger.produce(producer, T0, numbered(f"at-{moment_ms}", 2))
-            async with trio.open_nursery() as nursery:
-
-                async def start() -> None:
-                    with suppress(RuntimeError):
-                        await cluster.start_broker(3)
-
-                nursery.start_soon(start)
-                await trio.sleep(moment_ms / 1000)
-                with trio.fail_after(SOON_S):
-                    await cluster.stop(3)
+            await start_and_stop(cluster, 3, moment_ms)
             assert 3 not in cluster.registered()
             await cluster.start_broker(3)
             await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "in sync again")
         given_up = sum("stopped before it served" in line for line in cluster.history)
         assert 5 < given_up < 20, "some before, some after the end of the start"
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_a_start_given_up_on_an_old_backup_does_not_make_it_a_new_one(autojump_clock) -> None:
+    """It was stopped in order when the backup was made, and notes its starts: the next one must not go by either."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        given_up = 0
+        for moment_ms in range(1, 90, 4):
+            await cluster.stop(3)
+            backup = cluster.nodes[3].disk.copy()
+            await cluster.start_broker(3)
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "in sync again")
+            await ledger.produce(producer, T0, numbered(f"at-{moment_ms}", 2))
+            await cluster.stop(3)
+            cluster.replace_disk(3, backup)
+            served = await start_and_stop(cluster, 3, moment_ms)
+            await cluster.start_broker(3)
+            if not served:
+                given_up += 1
+                assert cluster.broker(3).log_manager.may_have_lost_data, moment_ms
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "in sync again")
+        assert 5 < given_up < 22
         await check_at_the_end(cluster, ledger)
