@@ -82,9 +82,9 @@ class LogDirectories:
 
     def begin_life(self, past_lives: int) -> bool:
         """Note that one more life of this broker begins, in each directory, and return `may_have_lost_data`: one that
-        missed any of the `past_lives` was replaced by an older state of it. Blocking."""
+        missed any of the `past_lives` was replaced by an older state of it. Blocking. NoLogDirLeft."""
         known = sorted({*self._opened, *self._missed})
-        self.each_online(META_FAILED, lambda directory: directory.begin_life(past_lives, known))
+        self.each_at_start(META_FAILED, lambda directory: directory.begin_life(past_lives, known))
         return self.may_have_lost_data
 
     def mark_loss_handled(self) -> None:
@@ -157,18 +157,25 @@ class LogDirectories:
         self.has_unread = bool(self.offline_paths)
         self.check()
 
-    def each_online(self, what: str, act: Callable[[LogDirectory], None], only: str | None = None) -> None:
-        """Do it for each (only: for the one at this path). A directory whose disk fails meanwhile is offline; the
-        others go on. Blocking."""
+    def each_online(
+        self, what: str, act: Callable[[LogDirectory], None], only: str | None = None, *, at_start: bool = False
+    ) -> None:
+        """Do it for each (only: for the one at this path). A directory whose disk fails meanwhile is offline (at_start:
+        one that is full, too); the others go on. Blocking."""
         for directory in self.online():
             if only not in (None, directory.path):
                 continue
             try:
                 act(directory)
             except OSError as error:
-                directory.health.fail(what, error)
+                directory.health.fail(what, error, at_start=at_start)
                 if not is_full(error):  # which is told once
                     self._report("log-dir-not-written", path=directory.path, what=what, error=str(error))
+
+    def each_at_start(self, what: str, act: Callable[[LogDirectory], None]) -> None:
+        """The same of what a start cannot do without: who goes on would vouch for what no disk has. NoLogDirLeft."""
+        self.each_online(what, act, at_start=True)
+        self.check()
 
     @property
     def full_paths(self) -> list[str]:

@@ -228,8 +228,8 @@ class LogDirectory:
         if is_outdated:
             self._report("log-dir-outdated", path=self.path, last_used_in_start=int(known), starts=past_lives)
             self._meta.pop(BOOT_ID_KEY, None)
+            self.may_have_lost_data = True
         self._write_meta()
-        self.may_have_lost_data = self.may_have_lost_data or is_outdated
 
     def mark_loss_handled(self, siblings: Sequence[str]) -> None:
         """The broker has renounced what it might betray: from now on this boot counts, and these directories."""

@@ -128,7 +128,7 @@ class LogManager:
             )
             for each, folders in found.items()
         ]
-        self._directories.each_online(
+        self._directories.each_at_start(
             META_FAILED, partial(note_missing, self._directory_of, self.removals, self._report)
         )
         return loadings
@@ -162,7 +162,7 @@ class LogManager:
     def end_load(self) -> None:
         """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
         a directory could not be read to its end. Blocking. NoLogDirLeft."""
-        self._directories.each_online("writing checkpoints failed", self._end_load)
+        self._directories.each_at_start(CHECKPOINT_FAILED, self._end_load)
         for tp, log in list(self.logs.items()):
             if self._directory_of[tp].health.failure is not None:
                 log.close()
@@ -183,8 +183,8 @@ class LogManager:
         directory.note_loaded()
 
     def join_cluster(self, cluster_id: str) -> None:
-        """Check or record whose data this is. Blocking. InconsistentMetaProperties: of another cluster."""
-        self._directories.each_online(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
+        """Check or record whose data this is. Blocking. InconsistentMetaProperties: another cluster's. NoLogDirLeft."""
+        self._directories.each_at_start(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
 
     def mark_loss_handled(self) -> None:
         """See `LogDirectories`."""

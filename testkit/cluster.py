@@ -33,7 +33,7 @@ from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.runtime.network import REACH_TIMEOUT_S
-from strandline.storage.errors import NoLogDirLeft
+from strandline.storage.errors import StorageError
 from strandline.storage.log import Log
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import Choose, lose_everything
@@ -181,7 +181,7 @@ class MemoryCluster:
                 await broker.run(task_status=task_status)
         except* NodeDied:
             assert life.is_over
-        except* NoLogDirLeft as failures:  # the process would end with exit code 1
+        except* StorageError as failures:  # the process would end with exit code 1
             self.history.append(f"{trio.current_time():9.4f} {node.name} ended: {failures.exceptions[0]}")
             self.network.stop(node.name)
             node.disk.kill()

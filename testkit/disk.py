@@ -28,8 +28,10 @@ from strandline.testkit.disk_model import (
     Inode,
     Journal,
     contents,
+    disk_error,
     folders,
     lose_everything,
+    parts,
     used_bytes,
 )
 
@@ -50,16 +52,17 @@ class MemoryFile:
 
     def _enter(self, operation: str) -> Inode:
         if self._closed:
-            raise _error(errno.EBADF, self.path)
+            raise disk_error(errno.EBADF, self.path)
         if self._life != self._disk.life:
-            raise _error(errno.ESTALE, self.path)
+            raise disk_error(errno.ESTALE, self.path)
         if self._read_only and operation in ("pwritev", "truncate", "reserve"):
-            raise _error(errno.EBADF, self.path)
+            raise disk_error(errno.EBADF, self.path)
         self._disk.enter(operation, self.path)
         return self._inode
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         inode = self._enter("pwritev")
+        self._disk.on_growth("pwritev", self.path)
         data = b"".join(buffers)
         data = data[: self._disk.bytes_accepted(self.path, len(data), position + len(data) - inode.space_bytes)]
         if data:
@@ -92,7 +95,7 @@ class MemoryFile:
         inode = self._enter("reserve")
         if self._disk.offers_reserving:
             if size_bytes - inode.space_bytes > self._disk.free_bytes:
-                raise _error(errno.ENOSPC, self.path)
+                raise disk_error(errno.ENOSPC, self.path)
             inode.reserve(size_bytes)
         return self._disk.offers_reserving
 
@@ -137,6 +140,8 @@ class MemoryDisk:
         """Whether files can have space kept for them."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called with (operation, path) before each operation; may raise to stop a program right there."""
+        self.on_growth: Callable[[str, str], None] = lambda operation, path: None
+        """The same for what takes room: new names and what is written (`NoRoom`)."""
         self.boot = 1
         """Counts the starts of the machine that the disk is in."""
         self._journal = Journal()
@@ -236,7 +241,7 @@ class MemoryDisk:
             if fault.strikes(operation, path):
                 if operation in ("fsync", "fsync_dir"):
                     raise SyncFailed(fault.number, errno.errorcode[fault.number], path)
-                raise _error(fault.number, path)
+                raise disk_error(fault.number, path)
 
     def bytes_accepted(self, path: str, length: int, growth: int) -> int:
         """How many of `length` bytes a write takes that would make its file longer by `growth`. ENOSPC: none."""
@@ -248,7 +253,7 @@ class MemoryDisk:
         lacking = used_bytes(self._root) + max(0, growth) - self.capacity_bytes
         if growth > 0 and lacking > 0:
             if lacking >= length:
-                raise _error(errno.ENOSPC, path)
+                raise disk_error(errno.ENOSPC, path)
             return length - lacking
         return length
 
@@ -262,15 +267,16 @@ class MemoryDisk:
         folder, name = self._parent(path)
         node = folder.names.get(name)
         if isinstance(node, Folder):
-            raise _error(errno.EISDIR, path)
+            raise disk_error(errno.EISDIR, path)
         if node is None:
             if not (create or exclusive):
-                raise _error(errno.ENOENT, path)
+                raise disk_error(errno.ENOENT, path)
+            self.on_growth("open", path)
             node = Inode(self._journal)
             node.mtime_ms = self.now_ms
             folder.change({name: node})
         elif exclusive:
-            raise _error(errno.EEXIST, path)
+            raise disk_error(errno.EEXIST, path)
         file = MemoryFile(self, path, node, read_only)
         self._open.add(file)
         return file
@@ -297,25 +303,27 @@ class MemoryDisk:
     def makedirs(self, path: str) -> None:
         self.enter("makedirs", path)
         folder = self._root
-        for name in _parts(path):
+        for name in parts(path):
             node = folder.names.get(name)
             if isinstance(node, Inode):
-                raise _error(errno.EEXIST, path)
+                raise disk_error(errno.EEXIST, path)
             if node is None:
+                self.on_growth("makedirs", path)
                 node = Folder(self._journal)
                 folder.change({name: node})
             folder = node
 
     def rename(self, source: str, target: str) -> None:
         self.enter("rename", source)
+        self.on_growth("rename", source)
         folder, name = self._parent(source)
         other, new_name = self._parent(target)
         node = folder.names.get(name)
         if node is None:
-            raise _error(errno.ENOENT, source)
+            raise disk_error(errno.ENOENT, source)
         replaced = other.names.get(new_name)
         if isinstance(node, Folder) and isinstance(replaced, Folder) and replaced.names:
-            raise _error(errno.ENOTEMPTY, target)
+            raise disk_error(errno.ENOTEMPTY, target)
         if folder is other:
             folder.change({name: None, new_name: node})
         else:
@@ -331,7 +339,7 @@ class MemoryDisk:
     def rmdir(self, path: str) -> None:
         self.enter("rmdir", path)
         if self._folder(path).names:
-            raise _error(errno.ENOTEMPTY, path)
+            raise disk_error(errno.ENOTEMPTY, path)
         folder, name = self._parent(path)
         folder.change({name: None})
 
@@ -364,7 +372,7 @@ class MemoryDisk:
 
     def _find(self, path: str) -> Inode | Folder | None:
         node: Inode | Folder | None = self._root
-        for name in _parts(path):
+        for name in parts(path):
             if not isinstance(node, Folder):
                 return None
             node = node.names.get(name)
@@ -373,27 +381,19 @@ class MemoryDisk:
     def _folder(self, path: str) -> Folder:
         node = self._find(path)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise disk_error(errno.ENOENT, path)
         if isinstance(node, Inode):
-            raise _error(errno.ENOTDIR, path)
+            raise disk_error(errno.ENOTDIR, path)
         return node
 
     def _inode(self, path: str) -> Inode:
         node = self._find(path)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise disk_error(errno.ENOENT, path)
         if isinstance(node, Folder):
-            raise _error(errno.EISDIR, path)
+            raise disk_error(errno.EISDIR, path)
         return node
 
     def _parent(self, path: str) -> tuple[Folder, str]:
         parent, _, name = path.rstrip("/").rpartition("/")
         return self._folder(parent), name
-
-
-def _parts(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
-
-
-def _error(number: int, path: str) -> OSError:
-    return OSError(number, errno.errorcode[number], path)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -230,3 +232,31 @@ class Fault:
             return False
         self.hits += 1
         return True
+
+
+def parts(path: str) -> list[str]:
+    """The names that lead there."""
+    return [name for name in path.split("/") if name]
+
+
+def disk_error(number: int, path: str) -> OSError:
+    return OSError(number, errno.errorcode[number], path)
+
+
+class NoRoom:
+    """For `MemoryDisk.on_growth`: ENOSPC for what takes room, from the operation of number `first` on, so often."""
+
+    def __init__(self, first: int = 0, times: int = 2**40) -> None:
+        self.refused: list[str] = []
+        self._numbers = range(first, first + times)
+        self._next = 0
+
+    def end(self) -> None:
+        """There is room again."""
+        self._numbers = range(0)
+
+    def __call__(self, operation: str, path: str) -> None:
+        number, self._next = self._next, self._next + 1
+        if number in self._numbers:
+            self.refused.append(f"{operation} {path}")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

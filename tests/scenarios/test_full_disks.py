@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from itertools import count
 
 import pytest
 import trio
 
 from strandline.protocol.errors import ErrorCode
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.disk_model import NoRoom
 from strandline.testkit.inspection import Ledger, read_all
 from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
 
@@ -126,4 +129,51 @@ async def test_a_leader_that_is_full_says_so_and_is_asked_again(autojump_clock) 
             await trio.sleep(2)
             free(cluster, 1)
             assert (await delivery.wait()).offset >= 5
+        await check_at_the_end(cluster, ledger)
+
+
+@pytest.mark.parametrize(
+    ("victim", "stop", "times"),
+    [
+        pytest.param(victim, stop, times, id=f"{'leader' if victim == 1 else 'follower'} {stop} {how}")
+        for times, how in ((1, "once"), (2**40, "until there is room"))
+        for victim, stop in ((1, "kill"), (2, "kill"), (1, "orderly"), (1, "power loss"))
+        if times > 1 or stop == "kill"
+    ],
+)
+async def test_a_start_without_room_for_its_nth_write_serves_or_says_why(
+    victim: int, stop: str, times: int, autojump_clock
+) -> None:
+    """The next start, or this one once there is room, has every record and is in sync. What it finds is torn."""
+    async with cluster_with_topic(configs={"segment.bytes": "1000"}) as (cluster, producer, ledger):
+        disk = cluster.nodes[victim].disk
+        ends = {"refused": 0, "served": 0}
+        for number in count():
+            await ledger.produce(producer, T0, numbered(f"before-{number}", 10))
+            if stop == "orderly":
+                await cluster.stop(victim)
+            else:
+                cluster.crash(victim) if stop == "kill" else cluster.lose_power(victim)
+                paths = sorted(p for p in disk.content() if p.startswith("/data/t-0/") and p.endswith(".log"))
+                for path in paths[-1:]:  # a loss of power may take all of them
+                    disk.write(path, disk.read(path) + b"torn")
+            told_before = len(cluster.history)
+            full = disk.on_growth = NoRoom(number, times)
+            with suppress(RuntimeError):  # it ended without having reported
+                await cluster.start_broker(victim)
+            if cluster.nodes[victim].is_up:
+                ends["served"] += 1
+                await trio.sleep(1)
+                full.end()
+            else:
+                ends["refused"] += 1
+                [why] = [line for line in cluster.history[told_before:] if f"broker-{victim} ended: " in line]
+                assert "/data" in why and "space" in why
+                full.end()
+                await cluster.start_broker(victim)
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], f"{number} in sync")
+            assert cluster.broker(victim).log_manager.may_have_lost_data == (stop == "power loss")
+            if not full.refused:
+                break
+        assert min(ends.values()) > 0, ends
         await check_at_the_end(cluster, ledger)

@@ -1,18 +1,23 @@
-"""A start that has something to repair, ended at every disk operation: the next one comes to the same result."""
+"""A start that has something to repair, ended at every disk operation, or without room for it on the disk: the next one
+comes to the same result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pytest
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.errors import StorageError
+from strandline.storage.log_manager import LogManager
 from strandline.storage.removal import delete_folder_name
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.disk_model import NoRoom
 from strandline.testkit.log_audit import states_of
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, Reports, file_names, fill
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, Reports, StorageSite, file_names, fill
 
 Damage = Callable[[MemoryDisk, list[str]], None]
 """Told the paths of the log's segments, oldest first, without suffix."""
@@ -83,34 +88,120 @@ def unfinished_swap(disk: MemoryDisk, paths: list[str]) -> None:
     disk.write(f"{paths[1]}.log.swap", disk.read(f"{paths[1]}.log"))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        torn_tail,
-        zeros_behind,
-        fault_in_a_sealed_segment,
-        indexes_missing,
-        indexes_damaged,
-        epochs_missing,
-        epochs_wrong,
-        leftovers,
-        folder_to_be_removed,
-        checkpoints_missing,
-        finished_swap,
-        unfinished_swap,
-    ],
-)
-def test_a_start_over(broker: Any, damage: Damage) -> None:
-    broker.site.config = replace(broker.site.config, segment_bytes=500, index_interval_bytes=100)
-    log = broker.start().create(TP, TOPIC_ID)
+DAMAGES = [
+    torn_tail,
+    zeros_behind,
+    fault_in_a_sealed_segment,
+    indexes_missing,
+    indexes_damaged,
+    epochs_missing,
+    epochs_wrong,
+    leftovers,
+    folder_to_be_removed,
+    checkpoints_missing,
+    finished_swap,
+    unfinished_swap,
+]
+
+
+def prepare(site: StorageSite, manager: LogManager, damage: Damage, *, in_order: bool = False) -> None:
+    """A log whose first half is flushed and checkpointed, and damage done to it while nobody had it open."""
+    log = manager.create(TP, TOPIC_ID)
     fill(log, 12, epoch=2)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
+    manager.checkpoint_recovery_points()
     fill(log, 12, epoch=3)
-    broker.manager.close(clean=False)
-    broker.site.disk.sync_everything()
-    damage(broker.site.disk, [f"{FOLDER}/{name.removesuffix('.log')}" for name in file_names(broker.site.disk, ".log")])
+    manager.close(clean=in_order)
+    site.disk.sync_everything()
+    damage(site.disk, [f"{FOLDER}/{name.removesuffix('.log')}" for name in file_names(site.disk, ".log")])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_start_over(broker: Any, damage: Damage) -> None:
+    broker.site.config = replace(broker.site.config, segment_bytes=500, index_interval_bytes=100)
+    prepare(broker.site, broker.start(), damage)
     once = replace(broker.site, disk=broker.site.disk.copy(), reports=Reports())
     repaired = states_of(once.start())
     assert repaired[TP].end == 24 or damage is fault_in_a_sealed_segment
     broker.survives(broker.start, before=repaired, short_indexes=damage in (indexes_missing, indexes_damaged))
+
+
+# --- on a full disk ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Machine:
+    """A broker's storage as a start of the broker uses it (`broker/server`), and what ZooKeeper knows of its starts."""
+
+    site: StorageSite
+    lives: int = 1
+
+    def copy(self) -> Machine:
+        return Machine(replace(self.site, disk=self.site.disk.copy(), reports=Reports()), self.lives)
+
+    def start(self) -> LogManager:
+        """Up to where others may be told of it. StorageError."""
+        manager = self.site.start()
+        clean = manager.was_clean
+        try:
+            manager.directories.begin_life(self.lives)
+            self.lives += 1
+            manager.join_cluster("abc")
+        except StorageError:
+            manager.close(clean=clean and not manager.directories.is_loss_open)
+            raise
+        return manager
+
+
+@pytest.mark.parametrize("times", [1, 10**6], ids=["once", "for long"])
+@pytest.mark.parametrize(
+    ("damage", "past"),
+    [
+        (damage, past)
+        for damage in [*DAMAGES, None]
+        for past in ("killed", "killed, old backup", "stopped, another boot", "power lost")
+        if damage is not finished_swap or not past.startswith("stopped")  # there is none after an orderly stop
+    ],
+)
+def test_a_start_on_a_full_disk(broker: Any, damage: Damage | None, past: str, times: int) -> None:
+    """It is refused in one line that names the folder, or it goes on with what there is. Either way nothing is lost,
+    and a loss that it found is not forgotten."""
+    site = broker.site
+    site.config = replace(site.config, segment_bytes=500, index_interval_bytes=100)
+    manager = site.start()
+    manager.directories.begin_life(0)
+    manager.join_cluster("abc")
+    manager.mark_loss_handled()
+    prepare(site, manager, damage or (lambda disk, paths: None), in_order=past.startswith("stopped"))
+    site.disk.crash() if past in ("power lost", "stopped, another boot") else site.disk.kill()
+    before = Machine(site, lives=5 if "old backup" in past else 1)
+    usual = before.copy().start()
+    repaired, is_lossy = states_of(usual), usual.may_have_lost_data
+    assert is_lossy or past not in ("power lost", "killed, old backup")
+    for number in count():
+        machine = before.copy()
+        full = machine.site.disk.on_growth = NoRoom(number, times)
+        is_handled = False
+        try:
+            manager = machine.start()
+        except StorageError as error:
+            assert "/logs" in str(error) and "space" in str(error) and "\n" not in str(error)
+        else:
+            assert states_of(manager) == repaired
+            assert manager.may_have_lost_data == is_lossy
+            manager.checkpoint_recovery_points()
+            manager.checkpoint_log_starts()
+            manager.checkpoint_high_watermarks({tp: state.end for tp, state in repaired.items()})
+            is_handled = bool(number % 2)
+            if is_handled:
+                manager.mark_loss_handled()
+            manager.close(clean=not manager.directories.is_loss_open)
+        full.end()
+        machine.site.disk.kill()
+        found = machine.start()
+        assert states_of(found) == repaired, full.refused
+        assert found.may_have_lost_data == is_lossy or is_handled, full.refused
+        for log in found.logs.values():
+            fill(log, 1, epoch=4)
+        if not full.refused:
+            return
