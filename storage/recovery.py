@@ -41,10 +41,7 @@ from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import FolderEntry
-from strandline.storage.checkpoints import (
-    PARTITION_METADATA,
-    read_partition_metadata,
-)
+from strandline.storage.checkpoints import PARTITION_METADATA, read_partition_metadata
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
@@ -362,7 +359,9 @@ def _take_scans(
         if found.fault:
             _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
             cut.offset, cut.why = found.next_offset, found.fault
-            if found.is_doubt:  # the batch is whole: it may have counted, so this replica is not the one to be elected
+            # A batch that is whole may have counted; so may what stands behind damage that no loss of power explains (a
+            # process that is killed leaves whole segments). Then this replica is not the one to be elected.
+            if found.is_doubt or (segment is not segments[-1] and not known.may_have_lost_data):
                 cut.protected_below = EVERYTHING
             # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
             # before younger ones that are still there would be a log with a hole.

@@ -173,16 +173,18 @@ def audit_start(
     site = replace(site, disk=disk, reports=Reports())
     on_disk = [read_offsets(disk, f"{path}/{RECOVERY_POINTS}") for path in site.dirs]
     may_lose = may_lose or _tells_of_loss(disk, site.dirs)
+    damaged = _damaged(disk)
     manager = site.start()
     found = states_of(manager)
     judge(manager, found)
-    assert manager.may_have_lost_data == (may_lose and not manager.was_clean), "safety.md 22"
+    found_loss = any(fields.get("is_loss") for _, fields in site.reports.events)
+    assert manager.may_have_lost_data == ((may_lose and not manager.was_clean) or found_loss), "safety.md 22"
     for tp, log in manager.logs.items():
         check_log(log, site.config.index_interval_bytes, short_indexes)
         assert log.log_start_offset <= manager.high_watermarks[tp] <= log.log_end_offset
         assert log.recovery_point <= max(points.get(tp, 0) for points in on_disk)
     check_folders(disk, manager)
-    assert may_lose or not [path for path in disk.content() if path.endswith(".damaged")]
+    assert may_lose or found_loss or _damaged(disk) <= damaged
     assert not manager.was_clean or not {"checkpoint-not-as-written", "epochs-rebuilt"} & {*site.reports.names()}
     assert "log-dir-used-by-another" not in site.reports.names(), "nobody was there"
     once = _lasting(disk)
@@ -197,6 +199,11 @@ def audit_start(
     grown = states_of(manager)
     disk.kill()
     assert states_of(site.start()) == grown, "what was appended after the crash is not there"
+
+
+def _damaged(disk: MemoryDisk) -> set[str]:
+    """What was kept aside."""
+    return {path for path in disk.content() if path.endswith(".damaged")}
 
 
 def _tells_of_loss(disk: MemoryDisk, paths: Sequence[str]) -> bool:

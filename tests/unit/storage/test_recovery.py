@@ -118,18 +118,25 @@ def test_a_flipped_bit_above_the_recovery_point_ends_the_log_there(site: Storage
     assert len(site.reports.of("log-truncated")) == 1
 
 
-def test_a_fault_in_a_sealed_segment_drops_the_younger_ones_loudly(site: StorageSite) -> None:
-    log = site.log()
+def test_a_fault_in_a_sealed_segment_drops_the_younger_ones_loudly_and_is_a_loss(site: StorageSite) -> None:
+    """A process that is killed leaves whole segments: what stands behind the fault may have been committed."""
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, bytes(16))
     fill(log, 60)
     bases = [segment.base_offset for segment in log.segments]
     path = f"{FOLDER}/{bases[1]:020d}.log"
     data = bytearray(site.disk.read(path))
     data[-1] ^= 1
     site.disk.write(path, bytes(data))
-    log = site.reload()
+    site.disk.kill()
+    manager = site.start()
+    log = manager.logs[TP]
     assert log.log_end_offset == bases[2] - 1
     assert [report["base_offset"] for report in site.reports.of("log-segment-dropped")] == bases[:1:-1]
     assert offsets(log) == list(range(bases[2] - 1))
+    assert manager.may_have_lost_data
+    assert len(file_names(site.disk, ".damaged")) == len(bases) - 1
 
 
 def test_of_what_lies_below_the_recovery_point_only_the_ends_are_read(site: StorageSite) -> None:
