@@ -46,6 +46,9 @@ REFUSED_LOGS = "test_refused_logs.py"
 REASONS = "test_reasons.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
+STOPS_DURING_START = "test_stops_during_start.py"
+RECOVERY = "../unit/storage/test_recovery.py"
+CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
 RECOVER = "test_recover.py"
 MUTANTS = [
@@ -120,6 +123,34 @@ MUTANTS = [
         " and not isinstance(error, SyncFailed)\n",
         "\n",
         (FULL_DISKS, "test_an_fsync_that_says"),
+    ),
+    Mutant(
+        "a start goes on without what it could not write",
+        "storage/log_directories.py",
+        "        self.each_online(what, act, at_start=True)\n",
+        "        self.each_online(what, act)\n",
+        (CRASHED_STARTS, "test_a_start_on_a_full_disk"),
+    ),
+    Mutant(
+        "a start that is given up leaves the marker beside a loss",
+        "broker/server.py",
+        "            clean = clean and not self.log_manager.directories.is_loss_open\n",
+        "",
+        (STOPS_DURING_START, "test_a_start_given_up_on_an_old_backup"),
+    ),
+    Mutant(
+        "damage that segments follow is the end of a log that was killed",
+        "storage/recovery.py",
+        "            if found.is_doubt or (segment is not segments[-1] and not known.may_have_lost_data):\n",
+        "            if found.is_doubt:\n",
+        (RECOVERY, "test_a_fault_in_a_sealed_segment"),
+    ),
+    Mutant(
+        "a file of epochs is believed against the batches",
+        "storage/recovery.py",
+        "    disbelieve(epochs, segments[:first], scanned)\n",
+        "",
+        (RECOVERY, "test_a_wrong_epoch_file"),
     ),
     Mutant(
         "a follower tells a log start that is not on its disk",
