@@ -33,7 +33,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.reasons import Reason, reason_of
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
-from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog
+from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
@@ -214,6 +214,8 @@ class RoleChanges:
         if log is None:
             if self._may_be_unread(topic_partition) and not is_new and topic_partition not in self._logs.refused:
                 raise LogStorageError(str(topic_partition), UNREAD)
+            if config.is_tiered and topic_partition not in self._logs.refused:
+                raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)

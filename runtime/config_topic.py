@@ -71,6 +71,8 @@ TOPIC_KEYS: tuple[TopicKey, ...] = (
 )
 # fmt: on
 
+REMOTE_STORAGE = "remote.storage.enable"
+"""Kafka's key (KIP-405) for records that move to another store; then its log start says where the remote ones begin."""
 _BY_NAME = {row.key.name: row for row in TOPIC_KEYS}
 
 
@@ -104,6 +106,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     unclean_leader_election_enable: bool
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    is_tiered: bool = False
+    """Parts of the topic may lie in Kafka's remote tier, which is not served: its logs are refused."""
     batch_rules: BatchRules | None = None
     """Derived once: what is asked of each produced batch; None for the ordinary topic."""
 
@@ -171,6 +175,7 @@ def read_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str] 
         unusable.append(InvalidConfig("min.compaction.lag.ms", low, f"must not be above max.compaction.lag.ms={high}"))
     for error in unusable:
         safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})
+    values["is_tiered"] = (overrides or {}).get(REMOTE_STORAGE, "false").strip().lower() != "false"
     return TopicReading(_resolved(values | safe), tuple(unknown), tuple(unusable))
 
 
@@ -182,6 +187,11 @@ def _parsed(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Invali
     for name, text in overrides.items():
         row = _BY_NAME.get(name)
         if row is None:
+            if name == REMOTE_STORAGE:
+                unknown.append(
+                    InvalidConfig(name, text, "Kafka's remote tier is not served: its topics' logs are refused")
+                )
+                continue
             near = difflib.get_close_matches(name, _BY_NAME, n=1)
             why = "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
             unknown.append(InvalidConfig(name, text, why))

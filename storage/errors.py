@@ -91,6 +91,19 @@ class TransactionalLog(LogStorageError):
         self.log = log
 
 
+class TieredLog(LogStorageError):
+    """The log is of a topic with Kafka's `remote.storage.enable`: parts of it may lie where this broker cannot look."""
+
+    def __init__(self, log: str) -> None:
+        Exception.__init__(
+            self,
+            f"{log} is of a topic with remote.storage.enable, and records in Kafka's remote tier are not served; serve "
+            "this folder with the Kafka it comes from, or take that key from the topic where nothing of it was ever "
+            "moved there; nothing in it was changed",
+        )
+        self.log = log
+
+
 class OldFormat(LogStorageError):
     """The log holds messages of format 0 or 1, which are not read."""
 

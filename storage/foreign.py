@@ -4,6 +4,9 @@ Every header of every segment is read, also of those that wait for their name (`
 log refused (`unserved`). Where the headers of a segment that the checkpoints vouch for cannot be followed to its end,
 nobody knows what stands behind: refused, too. (The end of the log is recovery's.)
 
+A log whose topic has a remote tier is refused unseen: its log start and its first epochs are of records that lie there,
+and a Kafka that finds the one raised deletes them.
+
 A Kafka that was killed left its hand in each log that it had open: the indexes of the last segment have their full size
 then, with zeros behind the entries. Ours end with an entry.
 """
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage import offset_index, time_index
-from strandline.storage.errors import DamagedLog, OldFormat, TransactionalLog
+from strandline.storage.errors import DamagedLog, OldFormat, TieredLog, TransactionalLog
 from strandline.storage.scan import ScannedSegment, ScanTask
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.unserved import TRANSACTION
@@ -29,10 +32,12 @@ _INDEXES = ((INDEX_SUFFIX, offset_index.ENTRY_BYTES), (TIME_INDEX_SUFFIX, time_i
 
 
 def look_through(
-    disk: Disk, folder: str, entries: Sequence[FolderEntry], known: KnownState
+    disk: Disk, folder: str, entries: Sequence[FolderEntry], known: KnownState, *, is_tiered: bool
 ) -> Generator[list[ScanTask], Sequence[ScannedSegment], dict[str, str]]:
     """Part of `recovery.load_steps`. Returns path -> fault of each .log that could not be followed to its end; nothing
-    where no other program can have written here. TransactionalLog, OldFormat; OSError from the disk."""
+    where no other program can have written here. TieredLog, TransactionalLog, OldFormat; OSError from the disk."""
+    if is_tiered:
+        raise TieredLog(folder)
     is_foreign = known.is_foreign or (known.listed is None and bears_kafkas_hand(disk, folder, entries))
     tasks = [
         ScanTask(f"{folder}/{entry.name}", int(entry.name[:20]), entry.size_bytes, 0, False, headers_only=True)

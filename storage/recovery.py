@@ -120,7 +120,7 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, TransactionalLog, OldFormat: an operator is needed. OSError."""
+    """The log in `folder`. Blocking. DamagedLog, TieredLog, TransactionalLog, OldFormat: for an operator. OSError."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
@@ -144,7 +144,7 @@ def load_steps(
     """As `load_log`, but yields segments to be looked through or checked, at most twice, and is sent what
     `scan_segments` found."""
     entries = context.disk.scandir(folder)
-    unread = yield from look_through(context.disk, folder, entries, known)
+    unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
     entries = _tidy(context, folder, entries)
     if not known.clean:
         give_back_leftovers(context.disk, folder, entries)

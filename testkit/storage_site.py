@@ -47,6 +47,7 @@ class SmallLogConfig:
     retention_bytes: int = -1
     file_delete_delay_ms: int = 60_000
     preallocate: bool = False
+    is_tiered: bool = False
 
 
 class FixedClock:

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.config_changes import MENDED_CHECK_S
+from strandline.client.errors import LeaderNotAvailable
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import Delete, NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
@@ -85,7 +86,7 @@ async def kept(cluster: MemoryCluster) -> int:
     ("data", "keeps_all"),
     [
         (overrides({"retention.bytes": "-1", "compression.zstd.level": "3"}), True),
-        (overrides({"retention.bytes": "-1", "remote.storage.enable": "true"}), True),
+        (overrides({"retention.bytes": "-1", "remote.storage.enable": "false"}), True),
         (overrides({"cleanup.policy": "delete", "retention.bytes": "all of them"}), True),
         (overrides({"segment.bytes": "many"}), True),
         (b'{"version":9,"config":{}}', True),
@@ -94,7 +95,7 @@ async def kept(cluster: MemoryCluster) -> int:
     ],
     ids=[
         "zstd level",
-        "remote storage",
+        "no remote storage",
         "unusable bound",
         "unusable other",
         "unreadable",
@@ -112,6 +113,43 @@ async def test_a_topic_keeps_its_data_beside_what_is_not_understood(
             await restart_all(cluster, crash=crash)
             await trio.sleep(CHECKS_S)
         assert (await kept(cluster) == RECORDS) == keeps_all
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", "perhaps"])
+async def test_a_topic_with_a_remote_tier_is_refused_until_it_has_none(value: str, autojump_clock: MockClock) -> None:
+    why = "remote.storage.enable, and records in Kafka's remote tier are not served"
+    async with cluster_with_topic(properties=TIGHT, configs=KEEP_TOPIC) as (cluster, _, _):
+        await produce(cluster)
+        put_topic_config(cluster, overrides({"remote.storage.enable": value}))
+        for broker in cluster.nodes:
+            await cluster.stop(broker)
+        disk = cluster.nodes[3].disk
+        before = {name: disk.read(f"/data/{T0}/{name}") for name in disk.listdir(f"/data/{T0}")}
+        for broker in cluster.nodes:
+            await cluster.start_broker(broker)
+        async with cluster.consumer(default_api_timeout_ms=3000) as consumer:
+            with pytest.raises(LeaderNotAvailable, match=why):
+                await consumer.end_offsets([T0])
+        await trio.sleep(CHECKS_S)
+        for broker in cluster.nodes:
+            assert why in str(cluster.broker(broker).log_manager.refused[T0])
+        await cluster.stop(3)
+        assert {name: disk.read(f"/data/{T0}/{name}") for name in disk.listdir(f"/data/{T0}")} == before
+        assert not disk.exists("/data/.kafka_cleanshutdown")
+        await cluster.start_broker(3)
+        put_topic_config(cluster, overrides(KEEP_TOPIC))
+        await restart_all(cluster, crash=False)
+        assert await kept(cluster) == RECORDS
+
+
+async def test_a_topic_with_a_remote_tier_gets_no_new_log(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties=TIGHT) as (cluster, _, _):
+        put_topic_config(cluster, overrides({"remote.storage.enable": "true"}))
+        await cluster.stop(3)
+        cluster.replace_disk(3)
+        await cluster.start_broker(3)
+        await cluster.until(lambda: any("role change failed" in line for line in cluster.history), "it is refused")
+        assert T0 not in cluster.broker(3).log_manager.logs and str(T0) not in cluster.nodes[3].disk.listdir("/data")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ LOG_HEADS = "test_log_heads.py"
 FULL_DISKS = "test_full_disks.py"
 CONFIGURATIONS = "test_configurations.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
+UNSERVED = "../unit/storage/test_unserved.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 REFUSED_LOGS = "test_refused_logs.py"
@@ -304,7 +305,7 @@ MUTANTS = [
         "storage/scan.py",
         "    message = old_message(file, position, end)\n",
         "    message = None\n",
-        ("../unit/storage/test_unserved.py", "test_where_no_kafka_was_noticed"),
+        (UNSERVED, "test_where_no_kafka_was_noticed"),
     ),
     Mutant(
         "epochs of a compacted log begin where its batches let them",
@@ -446,6 +447,13 @@ MUTANTS = [
         "configs.get(topic) or ",
         "",
         (CONFIGURATIONS, "test_a_log_is_loaded_by"),
+    ),
+    Mutant(
+        "a log with a remote tier is loaded",
+        "storage/foreign.py",
+        "    if is_tiered:\n",
+        "    if False:\n",
+        (UNSERVED, "test_checkpoints_of_a_log_with_a_remote_tier"),
     ),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from strandline.protocol.record_batch import InvalidBatch
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.storage.dump import DumpOptions, dump_file
-from strandline.storage.errors import DamagedLog, OldFormat
+from strandline.storage.errors import DamagedLog, OldFormat, TieredLog
 from strandline.storage.log_check import REFUSE, check_directories
 from strandline.storage.scan import ScannedSegment, scan_segments
 from strandline.testkit.foreign import (
@@ -130,6 +131,26 @@ def test_where_no_kafka_was_noticed_they_are_not_cut_either(magic: int) -> None:
     before = everything(site)
     assert isinstance(site.start().refused.get(TP), OldFormat)
     assert everything(site) == before
+
+
+@pytest.mark.parametrize("ends_in_order", [True, False])
+def test_checkpoints_of_a_log_with_a_remote_tier_stay_as_they_are(ends_in_order: bool) -> None:
+    """Its log start and its first epochs are of records that lie there; to raise the one has a Kafka delete them."""
+    site = written()
+    site.start().close(clean=True)
+    kafka_starts(site.disk, "/logs")
+    for name in site.disk.listdir(FOLDER):
+        if name.startswith(f"{0:020d}."):
+            site.disk.unlink(f"{FOLDER}/{name}")
+    site.disk.write("/logs/log-start-offset-checkpoint", f"0\n1\n{TP.topic} {TP.partition} 0\n".encode())
+    kafka_stops(site.disk, "/logs")
+    before = everything(site) | {"log start": site.disk.read("/logs/log-start-offset-checkpoint")}
+    site.config = replace(site.config, is_tiered=True)
+    manager = site.start()
+    assert isinstance(manager.refused.get(TP), TieredLog)
+    manager.checkpoint_log_starts()
+    manager.close(clean=ends_in_order)
+    assert everything(site) | {"log start": site.disk.read("/logs/log-start-offset-checkpoint")} == before
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0, 1]), st.binary(max_size=300), st.data())
