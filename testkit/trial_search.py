@@ -43,11 +43,10 @@ class Findings:
 class TrialSearch:
     """`length`: of the sequences. `may_stay_offline`: after the return of everybody, by the strategy."""
 
-    def __init__(self, trial: Trial, length: int, *, may_stay_offline: bool, merging: bool = True) -> None:
+    def __init__(self, trial: Trial, length: int, *, may_stay_offline: bool) -> None:
         self._trial = trial
         self._length = length
         self._may_stay_offline = may_stay_offline
-        self._merging = merging
         self._known: dict[int, int] = {}
 
     async def run(self) -> Findings:
@@ -72,7 +71,7 @@ class TrialSearch:
             return found
         found.stood[str(self._trial)] = await standing(self._trial)
         key = hash(fingerprint(self._trial))
-        known = self._known.get(key, -1) if self._merging else -1
+        known = self._known.get(key, -1)
         if known >= left:
             return found
         found.states[key] = self._known[key] = left

@@ -7,8 +7,9 @@ and why what is left out cannot matter:
   rest nobody has an older one in hand. Whether the leader was elected before its registration is taken.
 * Who is registered, who runs, who is controller. What a registration said of a loss is not taken: it is read by the
   controller that hears of it, and at rest it has.
-* Of each machine: was it booted since, is there a marker, what does `meta.properties` remember but for names, and has
-  the folder missed lives of its broker: their number is compared with ZooKeeper's, and with nothing else.
+* Of each machine, as it is and as a power loss would leave it: was it booted since, is there a marker, is there the
+  log's folder, what does `meta.properties` remember but for names, and has the folder missed lives of its broker: their
+  number is compared with ZooKeeper's, and with nothing else.
 * Of a leader: ISR, whether it is frozen, and per follower whether it has everything and counts for the quorum. When a
   follower was there last is not taken: a search rests longer than any lag after each move.
 * All logs, offset by offset: who has which record, which of two records is of the later epoch, who has it durably, who
@@ -19,14 +20,14 @@ and why what is left out cannot matter:
 
 Brokers keep their places: who stands before another in the assignment is elected of two that are equally good, so two
 states that are alike but for names need not go on alike. The search relies on this text, which is an argument and no
-proof: short orders are played without it, too.
+proof: `tests/scenarios/test_orders_of_blows.py` goes on from all states that short orders lead to and that stand alike.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
@@ -52,6 +53,10 @@ def fingerprint(trial: Trial, *, with_timing: bool = True) -> str:
     cluster, tp = trial.cluster, trial.topic_partition
     brokers = sorted(cluster.nodes)
     state = json.loads(cluster.zookeeper.tree.get(PartitionStateZnode.path(*tp)).data)
+    untold = set() if with_timing else {str(tp)}
+    durable = {broker: cluster.nodes[broker].disk.copy() for broker in brokers}
+    for disk in durable.values():
+        disk.crash()
     return repr(
         (
             sorted(
@@ -60,10 +65,12 @@ def fingerprint(trial: Trial, *, with_timing: bool = True) -> str:
             [broker in cluster.registered() for broker in brokers],
             _was_elected_before(cluster, state["leader"], tp),
             with_timing and cluster.controller_id,
-            [_machine(cluster, broker, set() if with_timing else {str(tp)}) for broker in brokers],
+            [cluster.nodes[broker].is_up for broker in brokers],
+            [_folder(cluster, broker, cluster.nodes[broker].disk, untold) for broker in brokers],
+            [_folder(cluster, broker, disk, untold) for broker, disk in durable.items()],
             [_role(cluster, broker, tp) for broker in brokers],
             _last_epochs(cluster, brokers, tp),
-            [column for column, _ in itertools.groupby(_columns(trial, brokers, with_timing))],
+            [column for column, _ in itertools.groupby(_columns(trial, durable, with_timing))],
             sorted(trial.untouched),
             list(_elsewhere(cluster)),
         )
@@ -87,28 +94,21 @@ def _was_elected_before(cluster: MemoryCluster, leader: int, tp: TopicPartition)
     return tree.get(PartitionStateZnode.path(*tp)).stat.mzxid < tree.get(BrokerIdZnode.path(leader)).stat.czxid
 
 
-def _machine(cluster: MemoryCluster, broker: int, without: set[str]) -> object:
-    """Is it up; would it start as one that lost data; what its folder remembers."""
-    node, tree = cluster.nodes[broker], cluster.zookeeper.tree
-    if not node.disk.exists(LOG_DIR):
-        return node.is_up, None
-    names = {name for name in node.disk.listdir(LOG_DIR) if not name.endswith("-checkpoint")}
+def _folder(cluster: MemoryCluster, broker: int, disk: MemoryDisk, without: set[str]) -> object:
+    """Would the broker start on this disk as one that lost data; what does the folder remember."""
+    if not disk.exists(LOG_DIR):
+        return None
+    names = {name for name in disk.listdir(LOG_DIR) if not name.endswith("-checkpoint")}
     is_marked = bool(names & {CLEAN_MARKER, OUR_MARKER})
     properties: dict[str, str] = {}
     if META_PROPERTIES in names:
-        lines = node.disk.read(f"{LOG_DIR}/{META_PROPERTIES}").decode().splitlines()
+        lines = disk.read(f"{LOG_DIR}/{META_PROPERTIES}").decode().splitlines()
         properties = dict(line.split("=", 1) for line in lines)
-    has_booted = properties.get("strandline.boot.id") != node.disk.boot_id()
-    lives = tree.get(BrokerIncarnationZnode.path(broker)).stat.version
+    has_booted = properties.get("strandline.boot.id") != disk.boot_id()
+    lives = cluster.zookeeper.tree.get(BrokerIncarnationZnode.path(broker)).stat.version
     has_missed = int(properties.get(INCARNATION_KEY, lives)) < lives
     remembered = sorted(line for line in properties.items() if line[0] not in NAMES)
-    return (
-        node.is_up,
-        has_booted,
-        has_missed,
-        remembered,
-        sorted(names - without - (set() if is_marked else BESIDE_MARKERS)),
-    )
+    return has_booted, has_missed, remembered, sorted(names - without - (set() if is_marked else BESIDE_MARKERS))
 
 
 def _role(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> object:
@@ -148,16 +148,12 @@ def _epochs_on(disk: MemoryDisk, tp: TopicPartition) -> dict[int, int]:
     return {header.base_offset: header.partition_leader_epoch for _, header in scan(memoryview(disk.read(path)))}
 
 
-def _columns(trial: Trial, brokers: Sequence[int], with_timing: bool) -> list[str]:
-    """Offset by offset, see the module."""
-    cluster, tp = trial.cluster, trial.topic_partition
+def _columns(trial: Trial, survivors: Mapping[int, MemoryDisk], with_timing: bool) -> list[str]:
+    """Offset by offset, see the module. survivors: what would be left of each disk if it lost power."""
+    cluster, tp, brokers = trial.cluster, trial.topic_partition, list(survivors)
     disks = [cluster.nodes[broker].disk for broker in brokers]
     epochs = [_epochs_on(disk, tp) for disk in disks]
-    durable = []
-    for disk in disks:
-        twin = disk.copy()
-        twin.crash()
-        durable.append(_epochs_on(twin, tp))
+    durable = [_epochs_on(disk, tp) for disk in survivors.values()]
     committed = [cluster.partition(b, tp).high_watermark if cluster.hosts(b, tp) else -1 for b in brokers]
     points = [_checkpoint(disk, RECOVERY_POINTS, tp) for disk in disks]
     marks = [_checkpoint(disk, HIGH_WATERMARKS, tp) if with_timing else 0 for disk in disks]

@@ -14,8 +14,10 @@ import sys
 import pytest
 
 from strandline.testkit.bare_search import Variant, play_again, search, started_trial
-from strandline.testkit.trial import parse_moves, trial
+from strandline.testkit.bare_snapshots import freeze, thaw
+from strandline.testkit.trial import Trial, parse_moves, trial
 from strandline.testkit.trial_search import TrialSearch, standing
+from strandline.testkit.trial_states import fingerprint
 
 LENGTH = int(os.environ.get("STRANDLINE_BLOWS", "2"))
 IS_SOAK = LENGTH > 2
@@ -54,6 +56,31 @@ async def test_whole_brokers_come_to_the_same_as_bare_ones(minimum: int, strateg
         found = await search.run()
     assert not found.broken, "\n".join(sorted(found.broken, key=len)[:20])
     assert not [order for order, stood in found.stood.items() if await play_again(variant, order) != stood]
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_trials_that_stand_alike_go_on_alike(is_patient: bool, autojump_clock) -> None:
+    """What the search relies on, for all orders of two moves: who stands alike does so after any move more."""
+    begun = freeze(await started_trial(Variant(2, "balanced", is_patient)))
+    alike: dict[str, list[bytes]] = {}
+    for once in (await after_each_move(begun)).values():
+        for twice in (await after_each_move(freeze(once))).values():
+            alike.setdefault(fingerprint(twice), []).append(freeze(twice))
+    merged = [states for states in alike.values() if len(states) > 1]
+    assert merged
+    for first, *others in merged:
+        expected = {move: fingerprint(after) for move, after in (await after_each_move(first)).items()}
+        for other in others:
+            found = {move: fingerprint(after) for move, after in (await after_each_move(other)).items()}
+            assert found == expected, str(await thaw(other))
+
+
+async def after_each_move(frozen: bytes) -> dict[str, Trial]:
+    found = {}
+    for move in (await thaw(frozen)).legal_moves():
+        found[str(move)] = await thaw(frozen)
+        await found[str(move)].play(move)
+    return found
 
 
 @pytest.mark.parametrize("order", LONG_ORDERS)
