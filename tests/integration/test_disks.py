@@ -208,6 +208,36 @@ async def test_a_full_disk_refuses_appends_and_goes_on_by_itself_once_there_is_r
     assert victims_log(cluster).count("log-dir-full") == 1
 
 
+async def test_a_start_on_a_full_disk_says_so_and_the_next_one_has_everything(
+    cluster: DiskCluster, small_disk: SmallDisk
+) -> None:
+    cluster.victim.prefix = small_disk.enter
+    cluster.victims_properties = {"log.dirs": str(small_disk.mount_point)}
+    await off_loop(cluster.start)
+
+    def folder(broker_id: int, index: int) -> Path:
+        data = small_disk.seen_from_outside if broker_id == VICTIM else cluster.log_dir(broker_id)
+        return data / f"{TOPIC}-{index}"
+
+    async with under_load(cluster, folder) as load:
+        await load.wait_acked(300)
+        await off_loop(cluster.kill_broker, VICTIM)
+        small_disk.fill_but(0)
+        for _ in range(2):
+            await off_loop(cluster.start_broker, VICTIM, wait=False)
+            await until(lambda: cluster.victim.exit_code is not None, "the end of the start")
+            assert cluster.victim.exit_code == 1
+            last_line = victims_log(cluster).rstrip().rpartition("\n")[2]
+            assert last_line.startswith("strandline broker: ") and str(small_disk.mount_point) in last_line
+            assert "No space left on device" in last_line and "free" in last_line
+        assert "Traceback" not in victims_log(cluster)
+        small_disk.make_room()
+        await off_loop(cluster.start_broker, VICTIM)
+        await load.wait_acked(300)
+    assert not load.errors
+    assert "may have lost" not in victims_log(cluster) and "possible data loss" not in victims_log(cluster)
+
+
 async def test_a_broker_whose_only_directory_fails_ends_and_comes_back_with_everything(cluster: DiskCluster) -> None:
     cluster.victim.prefix = ["prlimit", f"--fsize={MAX_FILE_BYTES}"]
     await off_loop(cluster.start)
