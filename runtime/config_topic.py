@@ -189,7 +189,7 @@ def _parsed(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Invali
         if row is None:
             if name == REMOTE_STORAGE:
                 unknown.append(
-                    InvalidConfig(name, text, "Kafka's remote tier is not served: its topics' logs are refused")
+                    InvalidConfig(name, text, "Kafka's remote tier is not served: a topic that has one is refused")
                 )
                 continue
             near = difflib.get_close_matches(name, _BY_NAME, n=1)

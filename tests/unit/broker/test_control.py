@@ -175,7 +175,7 @@ async def test_a_replica_starts_with_the_configuration_that_zookeeper_has(
             "nothing of this topic is deleted or compacted until its configuration is mended",
             INT_MAX,
         ),
-        (b'{"version":1,"config":{"remote.storage.enable":"true"}}', "topic keys without effect", 1),
+        (b'{"version":1,"config":{"compression.zstd.level":"3"}}', "topic keys without effect", 1),
         (b'{"version":1,"config":{"message.downconversion.enable":"false"}}', "topic keys without effect", 1),
     ],
 )

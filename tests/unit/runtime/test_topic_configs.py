@@ -17,6 +17,7 @@ from strandline.runtime.config import (
     read_topic_config,
     topic_config,
 )
+from strandline.runtime.config_topic import REMOTE_STORAGE
 from strandline.runtime.config_values import INT_MAX, LONG_MAX
 
 STATIC = {
@@ -143,7 +144,8 @@ def test_junk_beside_sound_overrides_never_tightens_a_bound(sound: dict[str, str
     assert {error.key for error in (*reading.unknown, *reading.unusable)} == beside.keys()
     # What is understood is not touched by the rest.
     if not reading.unusable:
-        assert reading.config == without
+        is_tiered = beside.get(REMOTE_STORAGE, "false").strip().lower() != "false"
+        assert reading.config == msgspec.structs.replace(without, is_tiered=is_tiered)
 
 
 def _is_usable(name: str, text: str) -> bool:
