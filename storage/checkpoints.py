@@ -11,8 +11,8 @@ directory for each of: `replication-offset-checkpoint` (high watermarks), `recov
 `log-start-offset-checkpoint` (above 0; Kafka leaves out those that are the first segment's base offset, and takes the
 larger of the two), `cleaner-offset-checkpoint` (below which the log was compacted).
 
-`leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`, text: `version: 0`, `topic_id: <22 characters>`
-(URL-safe base64 of the 16 bytes, without padding).
+`leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`: see `topic_ids`; an id is URL-safe base64 of 16
+bytes, without padding.
 """
 
 from __future__ import annotations
@@ -185,21 +185,6 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
     """Write `partition.metadata`. Not synced: a power failure that loses it makes the broker one that may have lost
     data anyway, and the controller tells the id again."""
     write_atomically(disk, path, f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode(), sync=False)
-
-
-def read_partition_metadata(disk: Disk, path: str, report: Report = no_report) -> TopicId | None:
-    """The topic id in `partition.metadata`; None where there is none or it cannot be read."""
-    for line in _text_lines(disk, path, report):
-        key, _, value = line.partition(":")
-        if key.strip() == "topic_id":
-            try:
-                return decode_topic_id(value.strip())
-            except ValueError:
-                break
-    else:
-        return None
-    report("checkpoint-bad-line", path=path, line=line[:200])
-    return None
 
 
 def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:

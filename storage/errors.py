@@ -146,6 +146,18 @@ class CorruptIndex(StorageError):
     """An index file that does not fit its segment; it is rebuilt from the segment."""
 
 
+class UnreadableTopicId(LogStorageError):
+    """Nobody knows of which topic a log is: nothing of it was touched."""
+
+    def __init__(self, path: str, why: str) -> None:
+        Exception.__init__(
+            self,
+            f"{path} cannot be read ({why}), so nobody knows of which topic this log is; stop the broker, and remove "
+            "the file if the log is of the topic that has its name now, else move the folder out of log.dirs",
+        )
+        self.log = path.rpartition("/")[0]
+
+
 class LogDirLocked(StorageError):
     """Another process uses the folder."""
 

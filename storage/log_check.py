@@ -75,6 +75,7 @@ _TEXTS = {
     "index-rebuilt": "index would be rebuilt: {why}",
     "index-orphan-removed": "index without a .log would be removed",
     "epochs-rebuilt": "leader-epoch-checkpoint would be rebuilt from the batches",
+    "topic-id-torn": "was torn when the power failed: would be removed, the topic's own id counts",
     "producers-rebuilt": "producer states would be rebuilt from the batches",
     "checkpoint-not-as-written": "is not what the broker left when it stopped: would be put aside as *.damaged, and "
     "count as missing",

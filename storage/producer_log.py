@@ -28,9 +28,11 @@ class LogProducers:
         self._context = context
         self._segments = segments
 
-    def load(self, log_end_offset: int, trusted_end: int) -> None:
-        """The states of the log up to its end. trusted_end: later snapshots are not believed. OSError,
-        TransactionalLog."""
+    def load(self, log_end_offset: int, trusted_end: int, *, is_new: bool = False) -> None:
+        """The states of the log up to its end. trusted_end: later snapshots are not believed. is_new: none is of this
+        log. OSError, TransactionalLog."""
+        if is_new:
+            self.clear()
         load_states(self._context, self._segments, self.snapshots, self.states, log_end_offset, trusted_end)
 
     def note_header(self, header: BatchHeader) -> None:

@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import FolderEntry
-from strandline.storage.checkpoints import PARTITION_METADATA, read_partition_metadata
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
@@ -60,6 +59,7 @@ from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.tail import activate
 from strandline.storage.time_index import TimeIndex
+from strandline.storage.topic_ids import read_topic_id
 
 if TYPE_CHECKING:
     import random
@@ -120,7 +120,8 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, TieredLog, TransactionalLog, OldFormat: for an operator. OSError."""
+    """The log in `folder`. Blocking. DamagedLog, TieredLog, TransactionalLog, OldFormat, UnreadableTopicId: for an
+    operator. OSError."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
@@ -145,6 +146,7 @@ def load_steps(
     `scan_segments` found."""
     entries = context.disk.scandir(folder)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
+    topic_id = read_topic_id(context, folder, power_failed=known.may_have_lost_data)
     entries = _tidy(context, folder, entries)
     if not known.clean:
         give_back_leftovers(context.disk, folder, entries)
@@ -182,14 +184,12 @@ def load_steps(
     epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))
     producers = LogProducers(context, listed, snapshots)
-    if is_new:
-        producers.clear()
     listed.compacted_below = believed_compacted(context, listed, known.compacted_below)
-    producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point)
+    producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point, is_new=is_new)
     return Log(
         context,
         topic_partition,
-        read_partition_metadata(context.disk, f"{folder}/{PARTITION_METADATA}", context.report),
+        topic_id,
         config,
         listed,
         log_start_offset=log_start_offset,

@@ -15,7 +15,6 @@ from strandline.storage.checkpoints import (
     encode_topic_id,
     read_epochs,
     read_offsets,
-    read_partition_metadata,
     write_atomically,
     write_offsets,
     write_partition_metadata,
@@ -52,19 +51,11 @@ def test_partition_metadata_is_kafkas_text(disk: MemoryDisk) -> None:
     topic_id = bytes.fromhex("e8a0cf1f2a014e8ab3d9b5f4f4b4e1c2")
     write_partition_metadata(disk, "/d/partition.metadata", topic_id)
     assert disk.read("/d/partition.metadata") == b"version: 0\ntopic_id: 6KDPHyoBToqz2bX09LThwg\n"
-    assert read_partition_metadata(disk, "/d/partition.metadata") == topic_id
 
 
 @given(st.binary(min_size=16, max_size=16))
 def test_a_topic_id_survives_its_text(topic_id: bytes) -> None:
     assert decode_topic_id(encode_topic_id(topic_id)) == topic_id
-
-
-@pytest.mark.parametrize("content", [b"", b"version: 0\n", b"version: 0\ntopic_id: short\n", b"topic_id: \xff\n"])
-def test_partition_metadata_that_cannot_be_read_says_nothing(disk: MemoryDisk, content: bytes) -> None:
-    disk.write("/d/partition.metadata", content)
-    assert read_partition_metadata(disk, "/d/partition.metadata") is None
-    assert read_partition_metadata(disk, "/d/missing") is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +90,6 @@ def test_any_bytes_are_read_without_an_error(content: bytes) -> None:
     disk.write("/x", content)
     read_offsets(disk, "/x")
     read_epochs(disk, "/x")
-    read_partition_metadata(disk, "/x")
 
 
 @given(st.data())

@@ -1,7 +1,7 @@
 """F22: the files beside a log may be missing, short, overlong, unsorted, of another log: the answers stay the same.
 
-Here the checkpoints of a directory and a folder's small files, 17 kinds of damage to each of 9 files after each of 3
-kinds of stop: 459 cases; indexes and epochs as such are in `test_recovery` (62 cases).
+Here the checkpoints of a directory and a folder's small files, 17 kinds of damage to each of 8 files after each of 3
+kinds of stop: 408 cases; indexes and epochs as such are in `test_recovery` (62 cases).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from strandline.storage.checkpoints import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
-    PARTITION_METADATA,
     RECOVERY_POINTS,
 )
 from strandline.storage.segment_manifest import MANIFEST
@@ -49,7 +48,6 @@ FILES = (
     COMPACTED_OFFSETS,
     MANIFEST,
     f"{TP}/{LEADER_EPOCHS}",
-    f"{TP}/{PARTITION_METADATA}",
     f"{OTHER}/{LEADER_EPOCHS}",
     f"{TP}/{90:020d}.snapshot",
 )
