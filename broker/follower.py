@@ -294,7 +294,7 @@ class Fetcher:
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
-        if len(partitions) > MAX_FETCHED or (replicas is not None and replicas.log_starts.are_under_way):
+        if len(partitions) > MAX_FETCHED or (replicas is not None and replicas.log_starts.are_due_soon):
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
 

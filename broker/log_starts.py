@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from strandline.broker.replica_manager import ReplicaManager
 
 RETRY_S = 1.0
+SOON_S = 2.0
+"""Whoever asked for a deletion waits for a write that takes so long, and nobody else: a disk may be full for days."""
 
 
 class LogStartWrites:
@@ -32,16 +34,19 @@ class LogStartWrites:
         self._wanted: dict[Partition, None] = {}
         self._under_way: dict[Partition, int] = {}
         """What is being written, and where the log began when that was begun."""
+        self._soon_until = 0.0
 
     @property
-    def are_under_way(self) -> bool:
-        """Something will be told soon."""
-        return bool(self._wanted or self._under_way)
+    def are_due_soon(self) -> bool:
+        """Something will be told soon, unless its disk hangs or is full."""
+        return bool(self._wanted or self._under_way) and trio.current_time() < self._soon_until
 
     def add(self, partition: Partition) -> None:
         """Its log begins above what the disk says; nothing happens where that is being written."""
         start = partition.log.log_start_offset
         if start > partition.log.durable_log_start_offset and self._under_way.get(partition) != start:
+            if partition not in self._wanted:
+                self._soon_until = trio.current_time() + SOON_S
             self._wanted[partition] = None
             self._came[_directory(partition)].set()
 

@@ -7,6 +7,7 @@ import errno
 import pytest
 import trio
 
+from strandline.broker import follower
 from strandline.client.errors import ClientError, OffsetOutOfRange
 from strandline.protocol.record_batch import scan
 from strandline.testkit.cluster import MemoryCluster
@@ -122,6 +123,23 @@ async def test_nothing_is_answered_while_one_disk_does_not_have_it(broker: int, 
             await cluster.start_broker(killed)
         await cluster.until(lambda: is_whole(cluster), "every replica is back")
         assert heads(cluster, 1, 2, 3) == [13] * 3
+
+
+async def test_while_a_disk_does_not_take_a_deletion_nobody_fetches_more_often(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches: list[int] = []
+    build = follower.build_fetch
+    monkeypatch.setattr(follower, "build_fetch", lambda *facts: fetches.append(facts[2]) or build(*facts))
+    async with cluster_with_topic([1, 2, 3]) as (cluster, _, _), cluster.admin() as admin:
+        await produce_batches(cluster, 2, 10)
+        fault = cluster.nodes[2].disk.fail("open", "/data/log-start-offset-checkpoint*", errno.ENOSPC)
+        assert isinstance((await admin.delete_records({T0: 13}, timeout_ms=3_000))[T0], ClientError)
+        fetches.clear()
+        await trio.sleep(60)
+        assert fetches.count(2) <= fetches.count(3) * 1.1
+        fault.cancel()
+        assert await admin.delete_records({T0: 13}, timeout_ms=5_000) == {T0: 13}
 
 
 @pytest.mark.parametrize("is_disk_late", [False, True], ids=["its disk is fast", "its disk is late"])
