@@ -279,3 +279,24 @@ async def test_a_follower_that_lost_power_and_is_back_within_its_session_joins_t
         await ledger.produce(producer, T0, numbered("after", 5))
         assert not ledger.unknown
         await check_at_the_end(cluster, ledger)
+
+
+async def test_who_is_left_right_after_a_write_shows_its_last_record_once_a_second_replica_is_back(
+    autojump_clock,
+) -> None:
+    """It has it, but does not know that it was committed, and commits nothing alone."""
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("m", 50), one_by_one=True)
+        for broker in (1, 2):
+            cluster.crash(broker)
+        await cluster.until(lambda: cluster.leads(3, T0), "3 leads")
+        left = cluster.partition(3, T0)
+        assert (left.high_watermark, left.log.log_end_offset) == (49, 50)
+        async with cluster.consumer() as consumer:
+            await consumer.assign([T0])
+            consumer.seek(T0, 0)
+            shown = (await consumer.poll(timeout_ms=10_000))[T0]
+        assert [record.offset for record in shown] == list(range(49))
+        for broker in (1, 2):
+            await cluster.start_broker(broker)
+        await check_at_the_end(cluster, ledger)
