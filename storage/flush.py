@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk
-from strandline.storage.checkpoints import LEADER_EPOCHS, encode_epochs, remove_temporary, write_atomically
+from strandline.storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_epochs,
+    remove_temporary,
+    write_atomically,
+)
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.directory_health import is_about_process, is_full
 from strandline.storage.errors import LogStorageError
@@ -155,8 +161,8 @@ class Flushes:
 
     def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
-        counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written, and
-        reserved space is given back. LogStorageError."""
+        counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written, the
+        topic id is synced, and reserved space is given back. LogStorageError."""
         self._health.check()
         active = self._segments.active
         try:
@@ -168,6 +174,7 @@ class Flushes:
         except OSError as error:
             raise self._health.fail("writing an index failed", error) from error
         folder = self._segments.folder
+        named = [f"{folder}/{PARTITION_METADATA}"] if final else []  # it was not synced: nobody waits for it before
         plan = FlushPlan(
             self._log,
             self._context.disk,
@@ -175,7 +182,7 @@ class Flushes:
             log_end_offset,
             self._health,
             # From one below the recovery point: where that is a segment's base, the one before may have been cut there.
-            self._segments.file_paths(self.recovery_point - 1),
+            [*self._segments.file_paths(self.recovery_point - 1), *named],
             self._epochs.entries if self._epochs.version != self._epochs_version else None,
             (folder, folder.rpartition("/")[0]),
             self._epochs.version,
