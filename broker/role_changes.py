@@ -33,6 +33,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.reasons import Reason, reason_of
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
+from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
 
 LOGS_PER_STEP = 5
@@ -43,6 +44,8 @@ DETAILED_CHANGES = 200
 to write a line takes twice as long as to change a role, and the last partition waits for all of them."""
 
 UNREAD = "it may lie in a log directory that could not be read; mend that, then start the broker again"
+PUT_OFF_INTERVAL_S = 60.0
+"""Between two lines that a role is put off: the controller orders it again each second."""
 UNEXPECTED = "it met an error that nobody expected; the broker's log shows it, a restart may help"
 
 
@@ -69,6 +72,7 @@ class RoleChanges:
         self._isr_updates = isr_updates
         self._followers = followers
         self._state_change_log = state_change_log
+        self._limited = RateLimited(state_change_log, interval_s=PUT_OFF_INTERVAL_S)
 
     # --- LeaderAndIsr ------------------------------------------------------------------------------------------
 
@@ -157,11 +161,9 @@ class RoleChanges:
                 partition.become_leader(state, self._replicas.lag_time_max_s, self._replicas.now())
             else:
                 partition.become_follower(state)
-        except (
-            OutOfDescriptors,
-            DiskFull,
-        ) as error:  # nothing has failed: any other code makes the controller say it again
-            self._state_change_log.error("role change put off", partition=str(topic_partition), error=str(error))
+        except (OutOfDescriptors, DiskFull) as error:  # nothing has failed: this code makes the controller say it again
+            name = str(topic_partition)
+            self._limited.error(name, "role change put off", partition=name, error=str(error))
             return _Applied(ErrorCode.BROKER_NOT_AVAILABLE, why=reason_of(error))
         except (LogStorageError, OSError) as error:
             self._state_change_log.error("role change failed", partition=str(topic_partition), error=str(error))

@@ -132,7 +132,7 @@ class TrioAdmin(Service):
         call = _ControllerCall(self, timeout_ms)
         while left:
             request = CreateTopicsRequest(
-                [_creatable(topic) for topic in left.values()], int(call.left_ms()), validate_only
+                [_creatable(topic) for topic in left.values()], call.controllers_ms(), validate_only
             )
             answer = await call.attempt(request, CreateTopicsResponse)
             if answer is None:
@@ -293,6 +293,11 @@ class _ControllerCall:
 
     def left_ms(self) -> float:
         return max(1.0, (self._deadline - trio.current_time()) * 1000)
+
+    def controllers_ms(self) -> int:
+        """How long the controller may take: what it knows then shall still arrive."""
+        left_ms = self.left_ms()
+        return int(left_ms - min(1000, left_ms / 10))
 
     def must_repeat(self, number: int) -> bool:
         """The asked broker could not do it, another one (or the same, later) can."""

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from strandline.controller.term import Term
 
 
+UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.BROKER_NOT_AVAILABLE)
+"""A replica that is not served: its log is broken, or cannot be made now, for want of room or descriptors."""
+
+
 class BrokerChanges:
     """Handlers of one term."""
 
@@ -111,8 +115,9 @@ class BrokerChanges:
         await self._term.store.delete_all([f"{path}/{name}" for name in names])
 
     async def on_roles_answered(self, broker: LiveBroker, answers: Sequence[PartitionError]) -> None:
-        """What became of LeaderAndIsr: a broken log moves leadership away, and everybody is told why, until a role is
-        taken with it again; anything else is said again after a while (safety.md 32), from what ZooKeeper says then."""
+        """What became of LeaderAndIsr: a broken log, or one that cannot be made now, moves leadership away, and
+        everybody is told why, until a role is taken with it again. Anything but a broken log is said again after a
+        while (safety.md 32), from what ZooKeeper says then."""
         context = self._term.context
         if context.brokers.get(broker.broker_id) != broker:
             return
@@ -126,13 +131,15 @@ class BrokerChanges:
                     self._retold[tp] = None
                 continue
             why = answer.error_message or code.name
-            self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=why)
-            if code is not ErrorCode.KAFKA_STORAGE_ERROR:
-                again[tp] = code
-                continue
-            broken.append(tp)
-            if context.note_refusal(replica, why):
+            is_known = code is ErrorCode.BROKER_NOT_AVAILABLE and replica in context.offline_replicas
+            if not is_known and code in UNABLE and context.note_refusal(replica, why):
                 self._retold[tp] = None
+            if not is_known:  # else it comes again each second
+                self._term.log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=why)
+            if code is ErrorCode.KAFKA_STORAGE_ERROR:
+                broken.append(tp)
+            else:
+                again[tp] = code
         await self._settle_and_retell(broken)
         if broken or again:
             await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?

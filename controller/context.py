@@ -80,7 +80,8 @@ class ControllerContext:
 
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
     unfinished_deletions: topics of `deleting` that something holds up → what.
-    offline_replicas: whose log failed, or was refused, on a live broker → why; "" where that is not kept any more.
+    offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; ""
+        where that is not kept any more.
     """
 
     epoch: int = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
@@ -47,6 +48,13 @@ HANDOVER_TOLD_TIMEOUT_MS = 1000
 """So long a broker that wants to stop waits for others to hear of its successors; it would be a pity, no loss."""
 
 
+class _Standing(NamedTuple):
+    """At some moment: what had been queued for each broker, and the leader epochs of some partitions."""
+
+    told: Mark
+    leader_epochs: list[int | None]
+
+
 class TermOver(Exception):
     """This broker stopped being controller before the answer was known."""
 
@@ -65,7 +73,7 @@ class ControllerRequests:
         topic_ids = {topic.name: term.random.randbytes(16) for topic in request.topics}
         configs = {topic.name: dict(topic.configs) for topic in request.topics}
 
-        async def work() -> tuple[dict[str, Topic | BrokerError], Mark]:
+        async def work() -> tuple[dict[str, Topic | BrokerError], _Standing]:
             planner = CreationPlanner(term.context, request.topics, term.config, topic_ids)
             for _ in planner.steps():
                 await trio.lowlevel.checkpoint()  # events take their turns: the context stays as it is
@@ -75,9 +83,9 @@ class ControllerRequests:
                     if isinstance(plan, Topic) and not await term.topic_store.create(plan, configs[name]):
                         plans[name] = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
                 await term.topic_changes.on_topics()
-            return plans, term.outbox.mark()
+            return plans, self._standing([plan for plan in plans.values() if isinstance(plan, Topic)])
 
-        plans, mark = await self.in_turn(work)
+        plans, standing = await self.in_turn(work)
         planned = {name: plan for name, plan in plans.items() if isinstance(plan, Topic)}
         created = list(planned.values())
         if not request.validate_only and (few := lowered(planned, request.topics, term.config)):
@@ -89,23 +97,53 @@ class ControllerRequests:
                 default=term.config.default_replication_factor,
                 remedy=f"start more brokers before creating topics, or set {DEFAULT_FACTOR} to what you mean",
             )
-        done = request.validate_only or await self.within(
-            request.timeout_ms, lambda: all(map(self._is_led, created)) and term.outbox.told(mark)
-        )
+        done = request.validate_only or await self._are_led(created, standing, request.timeout_ms)
         return CreateTopicsResponse([self._creation_result(topic, plans[topic.name], done) for topic in request.topics])
+
+    def _standing(self, topics: Sequence[Topic]) -> _Standing:
+        """Call it as an event, or between two."""
+        states = (self._term.context.states.get(TopicPartition(t.name, p)) for t in topics for p in t.assignment)
+        return _Standing(self._term.outbox.mark(), [state.leader_epoch if state else None for state in states])
+
+    async def _are_led(self, topics: Sequence[Topic], standing: _Standing, timeout_ms: int) -> bool:
+        """Wait until all live brokers know who leads each partition, and nobody has answered that it cannot: what they
+        answered is handled before the next turn, and a leader that moved by then is asked about again. TermOver."""
+
+        async def look() -> _Standing:
+            return self._standing(topics)
+
+        with trio.move_on_after(max(timeout_ms, 0) / 1000):
+            while True:
+                if not await self.within(timeout_ms, partial(self._are_told, topics, standing)):
+                    return False
+                before, standing = standing, await self.in_turn(look)
+                if standing.leader_epochs == before.leader_epochs and self._are_told(topics, before):
+                    return True
+        return False
+
+    def _are_told(self, topics: Sequence[Topic], standing: _Standing) -> bool:
+        return all(map(self._is_led, topics)) and self._term.outbox.told(standing.told)
 
     def _is_led(self, topic: Topic) -> bool:
         return all(self._term.context.has_live_leader(TopicPartition(topic.name, p)) for p in topic.assignment)
 
-    @staticmethod
-    def _creation_result(asked: CreatableTopic, plan: Topic | BrokerError, done: bool) -> CreatableTopicResult:
+    def _why_not_led(self, topic: Topic) -> str:
+        """Why a partition of it has no leader yet, as far as its brokers say."""
+        context = self._term.context
+        unled = (tp for p in topic.assignment if not context.has_live_leader(tp := TopicPartition(topic.name, p)))
+        reasons = (
+            f"{tp}: broker {each.broker_id}: {each.why}" for tp in unled for each in context.refused_replicas_of(tp)
+        )
+        return next(reasons, "not every broker knows it yet")
+
+    def _creation_result(self, asked: CreatableTopic, plan: Topic | BrokerError, done: bool) -> CreatableTopicResult:
         if isinstance(plan, BrokerError):
             return CreatableTopicResult(asked.name, plan.code, str(plan.args[0]))
         error = ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT
         return CreatableTopicResult(
             asked.name,
             error,
-            None if done else f"topic {asked.name} is being created, but not every broker knows it yet",
+            None if done else f"topic {asked.name} is being created, but {self._why_not_led(plan)}",
             plan.topic_id,
             len(plan.assignment),
             len(plan.assignment[0]),

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.disk_model import NoRoom
 from strandline.testkit.inspection import Ledger, read_all
@@ -80,6 +81,38 @@ async def test_who_is_full_refuses_appends_and_serves_the_rest_until_there_is_ro
         await ledger.produce(producer, T0, numbered("after", 20))
         assert len(ledger.acked[T0]) == expected + 20
         await check_at_the_end(cluster, ledger)
+
+
+NEW = TopicPartition("new", 0)
+
+
+async def test_a_new_topic_is_led_by_who_has_room(autojump_clock) -> None:
+    async with cluster_with_topic() as (cluster, producer, ledger), cluster.admin() as admin:
+        fill(cluster, 2, free_bytes=0)
+        await admin.create_topic(NEW.topic, assignments={0: [2, 1, 3]}, timeout_ms=5000)
+        assert cluster.leads(1, NEW), "that is what the answer says"
+        await trio.sleep(30)
+        assert told(cluster, "role change put off") == told(cluster, "broker refused a role") == 1
+        await ledger.produce(producer, NEW, numbered("m", 5))
+        free(cluster, 2)
+        await cluster.until(lambda: cluster.isr(NEW) == [1, 2, 3], "it has a log now, too")
+        async with cluster.consumer() as consumer:
+            ledger.assert_kept(NEW, await read_all(consumer, NEW))
+
+
+async def test_a_new_topic_without_room_anywhere_is_not_reported_as_created(autojump_clock) -> None:
+    async with cluster_with_topic() as (cluster, producer, ledger), cluster.admin() as admin:
+        for broker_id in ALL:
+            fill(cluster, broker_id, free_bytes=0)
+        with pytest.raises(
+            Exception, match=f"is being created, but {NEW}: broker 2: .*free space, and it goes on by itself"
+        ):
+            await admin.create_topic(NEW.topic, assignments={0: [2, 1]}, timeout_ms=5000)
+        free(cluster, 1)
+        await cluster.until(lambda: cluster.leads(1, NEW), "it has room")
+        free(cluster, 2)
+        await cluster.until(lambda: cluster.isr(NEW) == [1, 2], "so has the other")
+        await ledger.produce(producer, NEW, numbered("m", 5))
 
 
 @pytest.mark.parametrize("full", [1, 2], ids=["leader", "follower"])

@@ -119,6 +119,20 @@ MUTANTS = [
         (FULL_DISKS, "test_a_leader_that_is_full"),
     ),
     Mutant(
+        "who has no room for a new log goes on being its leader",
+        "controller/broker_changes.py",
+        "UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.BROKER_NOT_AVAILABLE)\n",
+        "UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR,)\n",
+        (FULL_DISKS, "test_a_new_topic_is_led"),
+    ),
+    Mutant(
+        "a topic counts as created before a refusal of its leader is handled",
+        "controller/requests.py",
+        "                if standing.leader_epochs == before.leader_epochs and self._are_told(topics, before):\n",
+        "                if standing:\n",
+        (FULL_DISKS, "test_a_new_topic_without_room"),
+    ),
+    Mutant(
         "an fsync without room counts as a full disk",
         "storage/directory_health.py",
         " and not isinstance(error, SyncFailed)\n",
