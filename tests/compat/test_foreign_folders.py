@@ -159,3 +159,28 @@ def test_logs_of_formats_0_and_1_are_left_as_they_are(new_site, stop: str) -> No
     assert {topic: site.kafka.raw(topic) for topic in topics} == served
     site.kafka.stop()
     assert not site.kafka.complaints()
+
+
+def test_a_kafka_takes_an_index_that_we_built_anew_for_a_topic_that_we_did_not_host(new_site) -> None:
+    """By limits that only the topic's configuration says. The broker is stopped before a controller tells of it."""
+    site: Site = new_site()
+    site.kafka.start()
+    site.kafka.create_topic("t", segment_index_bytes="240", index_interval_bytes="200000")
+    site.kafka.produce("t", numbered(600, size=5000))
+    served = site.kafka.raw("t")
+    site.kafka.kill()
+    topic = "/brokers/topics/t"
+    paths = [topic, f"{topic}/partitions", f"{topic}/partitions/0", f"{topic}/partitions/0/state"]
+    with site.znodes() as client:
+        contents = [client.get(path)[0] for path in paths]
+        client.delete(topic, recursive=True)
+
+    start_and_stop_ours(site)
+    assert all(0 < len(data) <= 240 for data in site.files("index").values())
+    with site.znodes() as client:
+        for path, content in zip(paths, contents, strict=True):
+            client.create(path, content)
+    site.kafka.start()
+    assert site.kafka.raw("t") == served
+    site.kafka.stop()
+    assert not site.kafka.complaints()
