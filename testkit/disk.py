@@ -31,6 +31,7 @@ from strandline.testkit.disk_model import (
     disk_error,
     folders,
     lose_everything,
+    nothing_happens,
     parts,
     used_bytes,
 )
@@ -136,11 +137,10 @@ class MemoryDisk:
         """What files get as their modification time."""
         self.cold_patterns: list[str] = []
         """Paths (with wildcards) whose content is not in the page cache."""
-        self.offers_reserving = True
-        """Whether files can have space kept for them."""
+        self.offers_reserving = True  # whether files can have space kept for them
         self.on_operation: Callable[[str, str], None] | None = None
         """Called with (operation, path) before each operation; may raise to stop a program right there."""
-        self.on_growth: Callable[[str, str], None] = lambda operation, path: None
+        self.on_growth: Callable[[str, str], None] = nothing_happens
         """The same for what takes room: new names and what is written (`NoRoom`)."""
         self.boot = 1
         """Counts the starts of the machine that the disk is in."""

@@ -33,14 +33,14 @@ from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
 from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.storage.log_directory import INCARNATION_KEY, META_PROPERTIES
+from strandline.storage.log_directory import DIRECTORIES_KEY, INCARNATION_KEY, META_PROPERTIES
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.trial import Trial
 
 COUNTING = {"controller_epoch", "leader_epoch", "version"}
-NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id", INCARNATION_KEY}
+NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id", INCARNATION_KEY, DIRECTORIES_KEY}
 """Keys of `meta.properties` that tell nothing but whose folder it is, or are compared with something."""
 BESIDE_MARKERS = {".lock", ".strandline_segments"}
 """Files that say nothing, or nothing without a marker."""
