@@ -34,8 +34,7 @@ with what they found. `load_log` does it all where it stands.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,15 +43,15 @@ from strandline.runtime.disk import FolderEntry
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
 from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
-from strandline.storage.errors import DamagedLog
 from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.leader_epochs import LeaderEpochCache
+from strandline.storage.leftovers import SEGMENT_FILE, tidy
 from strandline.storage.log import Log
-from strandline.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.producer_log import LogProducers
 from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.reserving import give_back_leftovers
-from strandline.storage.scan import CheckedPrefix, ScannedSegment, ScanTask, check_batches, scan_segments
+from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
@@ -63,14 +62,6 @@ from strandline.storage.topic_ids import read_topic_id
 
 if TYPE_CHECKING:
     import random
-
-_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap)?")
-_LEFTOVER = re.compile(
-    r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)\.(deleted|cleaned)"
-    r"|(leader-epoch-checkpoint|partition\.metadata|[0-9]{20}\.snapshot)(\.[0-9]+)?\.tmp"
-)
-"""Names that we or a Kafka give; what else somebody keeps in the folder stays."""
-_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
 
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
 
@@ -147,7 +138,7 @@ def load_steps(
     entries = context.disk.scandir(folder)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
     topic_id = read_topic_id(context, folder, power_failed=known.may_have_lost_data)
-    entries = _tidy(context, folder, entries)
+    entries = tidy(context, folder, entries)
     if not known.clean:
         give_back_leftovers(context.disk, folder, entries)
     segments, orphans = _find_segments(context, folder, config, entries)
@@ -202,71 +193,6 @@ def load_steps(
     )
 
 
-# --- 1. leftovers -----------------------------------------------------------------------------------------------------
-
-
-def _tidy(context: StorageContext, folder: str, entries: list[FolderEntry]) -> list[FolderEntry]:
-    """What is in the folder once the leftovers are gone."""
-    if not any(entry.name.endswith(_LEFTOVER_SUFFIXES) for entry in entries):
-        return entries
-    _remove_leftovers(context, folder)
-    return context.disk.scandir(folder)
-
-
-def _remove_leftovers(context: StorageContext, folder: str) -> None:
-    disk = context.disk
-    names = disk.listdir(folder)
-    # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
-    # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
-    cleaned = (name for name in names if name.endswith(".cleaned") and _LEFTOVER.fullmatch(name))
-    first_unfinished = min(cleaned, default="~")[:20]
-    swaps = {name: parts for name in names if (parts := _SEGMENT_FILE.fullmatch(name)) and parts[3]}
-    unfinished = [name for name in swaps if name[:20] >= first_unfinished]
-    ends = {
-        name: _end_offset(context, folder, name, int(parts[1]))
-        for name, parts in swaps.items()
-        if parts[2] == LOG_SUFFIX and name not in unfinished
-    }
-    for name in names:
-        if _LEFTOVER.fullmatch(name) or name in unfinished:
-            disk.unlink(f"{folder}/{name}")
-        elif name.endswith(_LEFTOVER_SUFFIXES) and name not in swaps:
-            context.report("log-unknown-file", path=f"{folder}/{name}")
-    _finish_swaps(context, folder, [name for name in swaps if name not in unfinished], ends)
-
-
-def _finish_swaps(context: StorageContext, folder: str, names: Iterable[str], ends: Mapping[str, int]) -> None:
-    """Each `<base>.log.swap` holds what the segments of its offset range become: those go, it takes its place. ends: of
-    each the log end offset."""
-    disk = context.disk
-    for name in names:
-        if name in ends:
-            base_offset, end_offset = int(name[:20]), ends[name]
-            for other in disk.listdir(folder):
-                old = _SEGMENT_FILE.fullmatch(other)
-                if old and not old[3] and base_offset <= int(old[1]) < max(end_offset, base_offset + 1):
-                    disk.unlink(f"{folder}/{other}")
-            disk.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix('.swap')}")
-            context.report("log-swap-finished", path=f"{folder}/{name}")
-    for name in names:  # an index is built anew sooner than trusted
-        if disk.exists(f"{folder}/{name}") and not name.endswith(".log.swap"):
-            disk.unlink(f"{folder}/{name}")
-
-
-def _end_offset(context: StorageContext, folder: str, name: str, base_offset: int) -> int:
-    """DamagedLog where the file is not sound to its end: what it replaces may be all that there is."""
-    file = context.disk.open(f"{folder}/{name}", read_only=True)
-    try:
-        prefix = CheckedPrefix(0, base_offset, -1, max_offset=base_offset + MAX_RELATIVE_OFFSET)
-        for _ in check_batches(file, file.size(), prefix):
-            pass
-    finally:
-        file.close()
-    if prefix.fault:
-        raise DamagedLog(folder, f"{name} is damaged at byte {prefix.end_position}: {prefix.fault}")
-    return prefix.next_offset
-
-
 # --- 2. segments and their indexes ------------------------------------------------------------------------------------
 
 
@@ -278,7 +204,7 @@ def _find_segments(
     orphans: list[str] = []
     logs = {entry.name[:20] for entry in entries if entry.name.endswith(LOG_SUFFIX)}
     for entry in entries:
-        parts = _SEGMENT_FILE.fullmatch(entry.name)
+        parts = SEGMENT_FILE.fullmatch(entry.name)
         if parts is None or parts[3]:
             continue
         if parts[2] == LOG_SUFFIX:
