@@ -26,7 +26,7 @@ from strandline.storage.context import StorageContext
 from strandline.storage.segment_list import SegmentList
 
 if TYPE_CHECKING:
-    from strandline.storage.recovery import KnownState
+    from strandline.storage.known_state import KnownState
 
 
 def believed_log_start(

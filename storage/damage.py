@@ -1,9 +1,9 @@
 """Cutting a log where it is damaged, so that nothing which counted is gone for good.
 
-Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Below, it is
-a loss: before anything else it is noted that this broker may have lost data, and the bytes are kept beside the log as
-`<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them again from another, but where
-there is no other they are all that is left. An operator removes them.
+Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Else
+(`verdicts`) it is a loss: before anything else it is noted that this broker may have lost data, and the bytes are kept
+beside the log as `<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them again from
+another, but where there is no other they are all that is left. An operator removes them.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from strandline.runtime.disk import Disk, write_whole
 from strandline.storage.checkpoints import remove_temporary
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog
+from strandline.storage.known_state import KnownState
 from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.verdicts import Fault, Verdict
 
 if TYPE_CHECKING:
     from strandline.storage.segment_list import SegmentList
 
-EVERYTHING = 2**63 - 1
 DAMAGED_SUFFIX = ".damaged"
 _CHUNK_BYTES = 2**20
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Where a log ends from now on, and why."""
 
     folder: str
     offset: int
-    protected_below: int
-    """What stands below was durable or committed."""
+    verdict: Verdict
     on_loss: Callable[[], None]
-    """Told before something is dropped that stood below. Durable when it returns: once the log is cut, nothing else
-    may tell of it."""
-    why: str = ""
-    keep: bool = False
-    """Keep what is dropped, whatever its offset."""
+    """Told before something is dropped that counted. Durable when it returns: once the log is cut, nothing else may
+    tell of it."""
+    why: str
 
     @property
     def is_loss(self) -> bool:
-        return self.offset < self.protected_below
+        return self.verdict is Verdict.LOSE
 
     @property
     def keeps(self) -> bool:
-        return self.keep or self.is_loss
+        return self.verdict is not Verdict.DROP
 
-    def refuse_unless(self, power_failed: bool) -> None:
-        """DamagedLog where no power failure explains it: a process that is killed leaves whole files."""
-        if not power_failed:
-            raise DamagedLog(self.folder, self.why)
+
+def cut_at(folder: str, known: KnownState, fault: Fault, offset: int, why: str) -> Cut:
+    """For a fault found behind `offset`. DamagedLog where nothing may be cut for it."""
+    judged = known.judge(fault, offset)
+    if judged is Verdict.REFUSE:
+        raise DamagedLog(folder, why)
+    return Cut(folder, offset, judged, known.on_loss, why)
 
 
 def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut) -> None:
@@ -138,5 +139,5 @@ def drop_all(
         end_offset=log_end_offset,
         is_loss=is_loss,
     )
-    cut = Cut(segments.folder, log_start_offset, EVERYTHING if is_loss else 0, on_loss, why)
+    cut = Cut(segments.folder, log_start_offset, Verdict.LOSE if is_loss else Verdict.DROP, on_loss, why)
     drop_segments(context, list(segments), cut)

@@ -77,6 +77,7 @@ class CorruptLog(LogStorageError):
             "it is copied again from the leader",
         )
         self.log = log
+        self.why = f"at byte {position}: {why}"
 
 
 class TransactionalLog(LogStorageError):

@@ -1,8 +1,8 @@
 """A log that another program may have written: looked through before anything in its folder is changed.
 
 Every header of every segment is read, also of those that wait for their name (`.swap`). What is not served makes the
-log refused (`unserved`). Where the headers of a segment that the checkpoints vouch for cannot be followed to its end,
-nobody knows what stands behind: refused, too. (The end of the log is recovery's.)
+log refused (`unserved`). Where the headers of a segment cannot be followed to its end, nobody knows what stands behind:
+refused, too, but for a torn end of the log, which is recovery's (`verdicts`).
 
 A log whose topic has a remote tier is refused unseen: its log start and its first epochs are of records that lie there,
 and a Kafka that finds the one raised deletes them.
@@ -23,9 +23,10 @@ from strandline.storage.errors import DamagedLog, OldFormat, TieredLog, Transact
 from strandline.storage.scan import ScannedSegment, ScanTask
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.unserved import TRANSACTION
+from strandline.storage.verdicts import Fault, Origin, Verdict
 
 if TYPE_CHECKING:
-    from strandline.storage.recovery import KnownState
+    from strandline.storage.known_state import KnownState
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log(\.swap)?")
 _INDEXES = ((INDEX_SUFFIX, offset_index.ENTRY_BYTES), (TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES))
@@ -38,7 +39,7 @@ def look_through(
     where no other program can have written here. TieredLog, TransactionalLog, OldFormat; OSError from the disk."""
     if is_tiered:
         raise TieredLog(folder)
-    is_foreign = known.is_foreign or (known.listed is None and bears_kafkas_hand(disk, folder, entries))
+    is_foreign = known.origin is not Origin.OURS or (known.listed is None and bears_kafkas_hand(disk, folder, entries))
     tasks = [
         ScanTask(f"{folder}/{entry.name}", int(entry.name[:20]), entry.size_bytes, 0, False, headers_only=True)
         for entry in entries
@@ -73,9 +74,14 @@ def refuse_unserved(folder: str, found: Iterable[ScannedSegment]) -> None:
             raise TransactionalLog(folder, offset) if magic == TRANSACTION else OldFormat(folder, offset, magic)
 
 
-def refuse_unread(folder: str, segments: Sequence[Segment], unread: Mapping[str, str]) -> None:
-    """DamagedLog where one of these segments was not followed to its end. unread: of `look_through`."""
-    for segment in segments:
+def refuse_unread(
+    folder: str, segments: Sequence[Segment], first_unsafe: int, unread: Mapping[str, str], known: KnownState
+) -> None:
+    """DamagedLog where a segment was not followed to its end that nobody checks, or that may not be cut. Those from
+    number `first_unsafe` on are checked. unread: of `look_through`."""
+    for place, segment in enumerate(segments):
         path = segment.path + LOG_SUFFIX
         if path in unread:
-            raise DamagedLog(folder, f"another program may have written {path}, and {unread[path]}")
+            fault = Fault.TAIL if segment is segments[-1] else Fault.INSIDE
+            if place < first_unsafe or known.judge(fault, segment.base_offset) is Verdict.REFUSE:
+                raise DamagedLog(folder, f"another program may have written {path}, and {unread[path]}")

@@ -15,10 +15,10 @@
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id`, `strandline.adopted`, `strandline.refused`,
-`strandline.suspect.directories`, `strandline.incarnation` (in which start of the broker it was last used) and
-`strandline.directories` (the ids of all that the broker has, see `log_directories`). Kafka
-leaves the file as it is unless one of its own keys changes; then ours go. We keep what we do not know.
+(22 characters), and our own `strandline.boot.id`, `strandline.suspect.directories`, `strandline.directories` (the ids
+of all that the broker has, see `log_directories`), `strandline.incarnation` (in which start of the broker it was last
+used) and those of `adoption`. Kafka leaves the file as it is unless one of its own keys changes; then ours go. We keep
+what we do not know.
 
 Rules: the markers are removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
 to date only when nothing may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a
@@ -28,9 +28,9 @@ however orderly it was left.
 
 Kafka may have had the folder before us, or between two lives of ours: the markers tell (`orderly_stops`), the high
 watermarks (`checkpoint_files`), and its hand shows in a log (`foreign`). Until it was looked through then, a log is
-foreign: what this broker does not serve may be anywhere in it. `strandline.adopted` is missing until every log was
-looked through or refused; those that were refused then stay foreign, by name (`strandline.refused`). A log in the list
-of our orderly stop was served by us.
+foreign: what this broker does not serve may be anywhere in it. When every log was looked through or refused, that is
+noted; those that were refused then stay foreign, by name (`adoption`). A log in the list of our orderly stop was served
+by us.
 
 A directory whose page cache became *suspect* (`directory_health`) gets a boot id of dashes, written in place: that
 needs no space and no new name. Where even that fails, the other directories name it. The next start then counts as one
@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, FileLock, read_file
+from strandline.storage.adoption import is_adopted, was_in_order, with_adoption, without_adoption
 from strandline.storage.checkpoint_files import CheckpointFiles
 from strandline.storage.checkpoints import (
     COMPACTED_OFFSETS,
@@ -58,6 +59,7 @@ from strandline.storage.checkpoints import (
 )
 from strandline.storage.directory_health import DirectoryHealth
 from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
+from strandline.storage.known_state import KnownState
 from strandline.storage.orderly_stops import (
     LastStop,
     leave_markers,
@@ -66,9 +68,9 @@ from strandline.storage.orderly_stops import (
     unvouched_folders,
 )
 from strandline.storage.properties import dash_out, parse_properties
-from strandline.storage.recovery import KnownState
 from strandline.storage.removal import is_temporary
 from strandline.storage.segment_manifest import MANIFEST, encode_marker, list_logs, write_manifest
+from strandline.storage.verdicts import Origin
 
 if TYPE_CHECKING:
     from strandline.storage.log import Log
@@ -76,10 +78,6 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
-ADOPTED_KEY = "strandline.adopted"
-REFUSED_KEY = "strandline.refused"
-MAX_REFUSED_BYTES = 2**18
-"""Of their names; more of them, and the whole directory stays foreign."""
 SUSPECTS_KEY = "strandline.suspect.directories"
 INCARNATION_KEY = "strandline.incarnation"
 DIRECTORIES_KEY = "strandline.directories"
@@ -188,7 +186,8 @@ class LogDirectory:
         if found != str(self._broker_id):
             raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
         self.last_stop = read_last_stop(self._disk, self.path, self._report)
-        if self.last_stop.was_kafkas and self._meta.pop(ADOPTED_KEY, None) is not None:
+        if self.last_stop.was_kafkas and (foreign := without_adoption(self._meta)) != self._meta:
+            self._meta = foreign
             self._write_meta()
         self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
@@ -243,10 +242,8 @@ class LogDirectory:
 
     def note_loaded(self) -> None:
         """Every log here was looked through and loaded, or refused. Blocking."""
-        adopted = {key: value for key, value in self._meta.items() if key not in (ADOPTED_KEY, REFUSED_KEY)}
-        refused = ",".join(map(str, sorted(self.refused)))
-        if len(refused) <= MAX_REFUSED_BYTES:
-            adopted |= {ADOPTED_KEY: "1", REFUSED_KEY: refused} if refused else {ADOPTED_KEY: "1"}
+        in_order = [tp for tp in sorted(self.refused) if self.known_state(tp).clean]
+        adopted = with_adoption(self._meta, self.refused, in_order)
         if adopted != self._meta:
             self._files.seal_watermarks()
             self._meta = adopted
@@ -271,9 +268,10 @@ class LogDirectory:
     def known_state(self, tp: TopicPartition) -> KnownState:
         """What the checkpoints and the last stop say of a log here."""
         listed = self.last_stop.listed.get(tp)
-        is_adopted = ADOPTED_KEY in self._meta and str(tp) not in self._meta.get(REFUSED_KEY, "").split(",")
+        has_bounds = listed is not None or tp in self.recovery_points or tp in self.high_watermarks
+        unlisted = Origin.ANOTHERS if not is_adopted(self._meta, tp) else Origin.OURS if has_bounds else Origin.UNKNOWN
         return KnownState(
-            clean=self.last_stop.vouches_for(tp),
+            clean=self.last_stop.vouches_for(tp) or was_in_order(self._meta, tp),
             may_have_lost_data=self.may_have_lost_data,
             recovery_point=self.recovery_points.get(tp, 0),
             high_watermark=self.high_watermarks.get(tp, 0),
@@ -281,9 +279,9 @@ class LogDirectory:
             compacted_below=self.compacted_offsets.get(tp, 0),
             listed=listed.segments if listed is not None else None,
             epochs_crc=listed.epochs_crc if listed is not None else None,
-            bounds_known=self.bounds_known,
+            bounds_known=self.bounds_known and has_bounds,
             on_loss=self.note_loss,
-            is_foreign=listed is None and not (is_adopted and tp in self.recovery_points),
+            origin=unlisted if listed is None else Origin.OURS,
         )
 
     @property

@@ -20,13 +20,14 @@ from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChan
 from strandline.storage.errors import DuplicateLog, InconsistentTopicId, LogExists, LogStorageError, StrayLog
 from strandline.storage.flush import flush_quietly
 from strandline.storage.found_folders import FoundFolders, find_folders
+from strandline.storage.known_state import KnownState
 from strandline.storage.loading import DirectoryLoading, LogLoading, load_inline
 from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
 from strandline.storage.log_directory import LogDirectory
 from strandline.storage.losses import named_without_folder, note_losses, note_missing
 from strandline.storage.partition_folders import PartitionFolders
-from strandline.storage.recovery import KnownState, load_log
+from strandline.storage.recovery import load_log
 from strandline.storage.removal import Doomed, Removals, remove
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ Steps (001, LogManager; the numbers are in the code):
    checked when it is loaded). That is done once it is sure that the log is not refused by 3 or 4;
 3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
    else the end of each is looked at. Segments that are missing, or that overlap, make the log refused (`DamagedLog`):
-   nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too;
+   nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too, or segments that
+   are empty;
 4. after an unclean stop every batch from the recovery point's segment on is checked (length, magic, CRC, offsets and
    epochs that do not fall). At the first that fails the log is cut: that segment there, younger segments entirely.
    Indexes and epochs of what was checked are built anew;
@@ -20,10 +21,9 @@ Steps (001, LogManager; the numbers are in the code):
    (`stored_epochs`; after a clean stop the latest ones are looked at), or are built anew from all headers;
 8. producer states are loaded (`producer_loading`).
 
-What is cut below `protected_below` is kept beside the log as `<name>.damaged`, and this replica has lost data
-(`on_loss`): below recovery point and high watermark, what was durable or committed. After a clean stop that is all
-there was, and so it is where a checkpoint is damaged: nobody knows the bound then. A last batch that is whole but jumps
-(`scan`) is cut in the same way wherever it stands.
+`verdicts` decides what is dropped, what is kept beside the log as `<name>.damaged` and is a loss of this replica
+(`on_loss`), and what makes the log refused. Nobody knows the bounds of what counted where a checkpoint is damaged, or
+has no entry for the log.
 
 Loading changes nothing that a second loading would change again, and never raises the recovery point. What is cut
 or built anew is reported with offset and bytes: `log-truncated`, `index-rebuilt`.
@@ -35,15 +35,16 @@ with what they found. `load_log` does it all where it stands.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import FolderEntry
 from strandline.storage.claims import believed_compacted, believed_log_start
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.damage import EVERYTHING, Cut, cut_file, drop_all, drop_segments
+from strandline.storage.damage import cut_at, cut_file, drop_all, drop_segments
 from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
+from strandline.storage.known_state import KnownState
 from strandline.storage.leader_epochs import LeaderEpochCache
 from strandline.storage.leftovers import SEGMENT_FILE, tidy
 from strandline.storage.log import Log
@@ -53,52 +54,18 @@ from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapsh
 from strandline.storage.reserving import give_back_leftovers
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction
+from strandline.storage.segment_joins import check_joins, check_listed, emptied_below, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.tail import activate
 from strandline.storage.time_index import TimeIndex
 from strandline.storage.topic_ids import read_topic_id
+from strandline.storage.verdicts import Fault, Verdict
 
 if TYPE_CHECKING:
     import random
 
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownState:
-    """What the checkpoints say of a log; the defaults where they say nothing."""
-
-    clean: bool = True
-    """The broker stopped in order."""
-    may_have_lost_data: bool = False
-    """The machine may have stopped without writing out its page cache."""
-    recovery_point: int = 0
-    high_watermark: int = 0
-    log_start_offset: int = 0
-    compacted_below: int = 0
-    """What the cleaner went over."""
-    listed: Sequence[tuple[int, int]] | None = None
-    """(base offset, size) of the segments at the clean stop; None where nobody wrote it down."""
-    epochs_crc: int | None = None
-    """CRC-32C of the epoch file at that stop."""
-    bounds_known: bool = True
-    """Recovery point and high watermark were read from checkpoints that are whole."""
-    on_loss: Callable[[], None] = lambda: None
-    """Notes durably, from any thread, that something is lost which was durable or committed."""
-    is_foreign: bool = False
-    """Another program may have written it (`log_directory`)."""
-
-    @property
-    def vouched_below(self) -> int:
-        """What stands below was durable or committed, as the checkpoints say."""
-        return max(self.recovery_point, self.high_watermark)
-
-    @property
-    def protected_below(self) -> int:
-        """What stands below may have been durable or committed."""
-        return self.vouched_below if self.bounds_known and not self.clean else EVERYTHING
 
 
 def load_log(
@@ -144,10 +111,11 @@ def load_steps(
     segments, orphans = _find_segments(context, folder, config, entries)
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
-    refuse_unread(folder, segments[: min(first_unsafe, len(segments) - 1)], unread)
+    refuse_unread(folder, segments, first_unsafe, unread, known)
+    known = replace(known, compacted_below=max(known.compacted_below, emptied_below(segments, known)))
     is_as_listed = known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)
     if not is_as_listed:
-        first_unsafe = check_joins(context, folder, segments, first_unsafe, known.compacted_below)
+        first_unsafe = check_joins(context, folder, segments, first_unsafe, known)
     if first_unsafe == len(segments):  # else what is checked next may refuse the log, too: then it stays as it is
         _mend_indexes(context, segments, orphans, entries)
     stored_epochs = read_stored(context, folder, known.epochs_crc)
@@ -157,8 +125,7 @@ def load_steps(
         safe = segments[:first_unsafe]
         segments = _take_scans(context, folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
         _mend_indexes(context, safe, orphans, entries)
-    is_new = not segments
-    if is_new:
+    if is_new := not segments:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]
         stored_epochs.cache.clear()
     listed = SegmentList(context, folder, segments, random)
@@ -238,13 +205,14 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _scan_tasks(segments: Sequence[Segment], first: int, known: KnownState) -> list[ScanTask]:
+    doubts_jumps = known.judge(Fault.JUMP, segments[-1].base_offset) is not Verdict.SERVE
     return [
         ScanTask(
             segment.path + LOG_SUFFIX,
             segment.base_offset,
             segment.size_bytes,
             segment.index_interval_bytes,
-            segment is segments[-1],
+            segment is segments[-1] and doubts_jumps,
             (known.recovery_point, known.high_watermark),
         )
         for segment in segments[first:]
@@ -264,31 +232,26 @@ def _take_scans(
     noted = epochs.starts(segments[0].base_offset)
     epochs.truncate_to(segments[first].base_offset)
     disbelieve(epochs, segments[:first], scanned)
-    cut = Cut(folder, segments[first].base_offset, known.protected_below, known.on_loss)
     previous: ScannedSegment | None = None
     for place, (segment, found) in enumerate(zip(segments[first:], scanned, strict=True), first):
         if previous is not None and segment.base_offset != previous.next_offset:
             gap = segment.base_offset > previous.next_offset
             before = segments[place - 1]
             if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
-                cut.why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
-                cut.refuse_unless(known.may_have_lost_data)
-                cut.protected_below = EVERYTHING
+                why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
+                cut = cut_at(folder, known, Fault.HOLE, segment.base_offset, why)
                 _take_indexes(zip(segments[first:place], scanned, strict=False))
                 drop_segments(context, segments[place:], cut)
                 return segments[:place]
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
-            fault = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
-            found = ScannedSegment(0, segment.base_offset, fault, b"", b"", [], -1, False)
+            why = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
+            found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False)
         for epoch, least, most in found.epochs:
             epochs.learn(epoch, least, most, noted)
         if found.fault:
+            fault = Fault.JUMP if found.is_doubt else Fault.TAIL if segment is segments[-1] else Fault.INSIDE
+            cut = cut_at(folder, known, fault, found.next_offset, found.fault)
             _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
-            cut.offset, cut.why = found.next_offset, found.fault
-            # A batch that is whole may have counted; so may what stands behind damage that no loss of power explains (a
-            # process that is killed leaves whole segments). Then this replica is not the one to be elected.
-            if found.is_doubt or (segment is not segments[-1] and not known.may_have_lost_data):
-                cut.protected_below = EVERYTHING
             # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
             # before younger ones that are still there would be a log with a hole.
             drop_segments(context, segments[place + 1 :], cut)
@@ -316,8 +279,8 @@ def _open_end(context: StorageContext, folder: str, active: Segment, known: Know
     end_offset = activate(context, active)
     if active.size_bytes < size_bytes:  # torn although the stop was clean: somebody edited the file
         position, active.size_bytes = active.size_bytes, size_bytes
-        cut = Cut(folder, end_offset, known.protected_below, known.on_loss, "no whole batch stands there")
-        if (active.base_offset, position) in (known.listed or ()):  # what was there is: something was put behind it
-            cut.protected_below, cut.keep = known.vouched_below, True
+        is_more = (active.base_offset, position) in (known.listed or ())
+        fault = Fault.BEHIND_LISTED if is_more else Fault.TAIL
+        cut = cut_at(folder, known, fault, end_offset, "no whole batch stands there")
         cut_file(context, active, position, cut)
     return end_offset

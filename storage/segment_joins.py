@@ -2,22 +2,25 @@
 
 A segment begins where the one before ends, always: it is named by the log end offset of the moment when it was begun.
 Only the cleaner leaves gaps between segments, and then there are gaps inside of segments, too: offsets that no batch
-covers, or batches with fewer records than offsets. So a gap without any such trace is a file that was taken away. A gap
-that no segment can bridge has an empty segment before it (`roll`).
+covers, or batches with fewer records than offsets. A Kafka's also leaves segments empty. So a gap without any such
+trace is a file that was taken away. A gap that no segment can bridge has an empty segment before it (`roll`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import CorruptLog, DamagedLog
+from strandline.storage.known_state import KnownState
 from strandline.storage.offset_index import ENTRY_BYTES, MAX_RELATIVE_OFFSET
 from strandline.storage.reading import headers_from
 from strandline.storage.scan import ScannedSegment
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from strandline.storage.verdicts import Fault, Verdict
 
 _ENTRY = struct.Struct(">ii")
 
@@ -53,15 +56,18 @@ def check_listed(
 
 
 def check_joins(
-    context: StorageContext, folder: str, segments: Sequence[Segment], first_unsafe: int, compacted_below: int
+    context: StorageContext, folder: str, segments: Sequence[Segment], first_unsafe: int, known: KnownState
 ) -> int:
     """Look at the ends of the segments below number `first_unsafe`. Returns the number of the first segment that is to
-    be checked batch by batch: `first_unsafe`, or one before it that is not whole. DamagedLog where two do not join."""
+    be checked batch by batch: `first_unsafe`, or one before it that is not whole. DamagedLog where two do not join, or
+    where that one may not be cut."""
     for place in range(min(first_unsafe, len(segments) - 1)):
         segment, following = segments[place], segments[place + 1]
         try:
             end_offset = _end_offset(context, segment)
         except CorruptLog as error:
+            if known.judge(Fault.INSIDE, segment.base_offset) is Verdict.REFUSE:
+                raise DamagedLog(folder, error.why) from error
             context.report("log-segment-damaged", segment=segment.path, why=str(error))
             return place
         if end_offset == following.base_offset:
@@ -74,7 +80,7 @@ def check_joins(
             )
         if is_marked_gap(segment, following.base_offset):
             continue
-        if following.base_offset > compacted_below and not (_has_gaps(segment) or _has_gaps(following)):
+        if following.base_offset > known.compacted_below and not (_has_gaps(segment) or _has_gaps(following)):
             raise DamagedLog(folder, f"the offsets from {end_offset} up to {following.base_offset} are missing")
     return first_unsafe
 
@@ -133,6 +139,19 @@ def leaves_gap(header: BatchHeader, expected_offset: int) -> bool:
 def is_marked_gap(segment: Segment, following_base_offset: int) -> bool:
     """Whether the segment only says that the offsets up to the next one are a gap. (A batch has fewer than 2^30.)"""
     return not segment.size_bytes and following_base_offset - segment.base_offset > MAX_RELATIVE_OFFSET // 2
+
+
+def emptied_below(segments: Sequence[Segment], known: KnownState) -> int:
+    """Behind the last segment that a Kafka's cleaner left empty, 0 where there is none: up to there it was at work,
+    though it may have been killed before it wrote that down."""
+    return max(
+        (
+            following.base_offset
+            for segment, following in pairwise(segments)
+            if not segment.size_bytes and known.judge(Fault.EMPTIED, segment.base_offset) is Verdict.SERVE
+        ),
+        default=0,
+    )
 
 
 def gap_is_compaction(

@@ -74,6 +74,7 @@ class DamageSite(StorageSite):
         manager = self.start()
         manager.mark_loss_handled()
         log, other = manager.create(TP, TOPIC_ID), manager.create(OTHER, TOPIC_ID)
+        manager.checkpoint_high_watermarks({TP: 0, OTHER: 0})
         fill(log, batches // 2, epoch=0, count=count)
         fill(log, batches - batches // 2, epoch=3, count=count)
         fill(other, OTHER_RECORDS)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 
 import crc32c
 
-from strandline.protocol.record_batch import CRC_START, TRANSACTIONAL_BIT
+from strandline.protocol.record_batch import CRC_START, MAGIC, TRANSACTIONAL_BIT
+from strandline.protocol.records import build_batch
+from strandline.storage.checkpoints import HIGH_WATERMARKS, LEADER_EPOCHS, RECOVERY_POINTS, encode_offsets
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.storage_site import FOLDER, TP, StorageSite
 
 KAFKAS_MARKER = b'{"version":0,"brokerEpoch":-1}'
 FULL_INDEX_BYTES = 10 * 2**20
@@ -58,3 +62,40 @@ def kafka_stops(disk: MemoryDisk, directory: str) -> None:
 
 def markers(disk: MemoryDisk, directory: str) -> list[str]:
     return [name for name in (CLEAN_MARKER, OUR_MARKER) if disk.exists(f"{directory}/{name}")]
+
+
+def kafkas_batch(offset: int, *, epoch: int = 0, magic: int = MAGIC) -> bytes:
+    """One record. What stands outside of the CRC may be anything."""
+    batch = bytearray(build_batch([(1000, b"k%d" % offset, b"v" * 20)], "none", None))
+    struct.pack_into(">q", batch, 0, offset)
+    struct.pack_into(">ib", batch, 12, epoch, magic)
+    return bytes(batch)
+
+
+def kafkas_site(
+    segments: Mapping[int, Sequence[bytes]],
+    *,
+    is_clean: bool,
+    recovery_point: int | None = None,
+    high_watermark: int | None = None,
+) -> StorageSite:
+    """A data folder that no broker of ours has had yet, with one log. Its Kafka stopped in order or was killed."""
+    site = StorageSite()
+    disk = site.disk
+    disk.makedirs(FOLDER)
+    disk.write(
+        "/logs/meta.properties", b"cluster.id=kafkas\nversion=0\nbroker.id=7\ndirectory.id=ldirAAAAAAAAAAAAAAAAAA\n"
+    )
+    for name, offset in ((RECOVERY_POINTS, recovery_point), (HIGH_WATERMARKS, high_watermark)):
+        if offset is not None:
+            disk.write(f"/logs/{name}", encode_offsets({TP: offset}))
+    for base_offset, batches in segments.items():
+        disk.write(f"{FOLDER}/{base_offset:020d}.log", b"".join(batches))
+        for suffix in (".index", ".timeindex"):
+            disk.write(f"{FOLDER}/{base_offset:020d}{suffix}", b"")
+    disk.write(f"{FOLDER}/{LEADER_EPOCHS}", b"0\n1\n0 0\n")
+    if is_clean:
+        kafka_stops(disk, "/logs")
+    else:
+        kafka_is_killed(disk, FOLDER)
+    return site

@@ -44,6 +44,7 @@ UNSERVED = "../unit/storage/test_unserved.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 OF_ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 REFUSED_LOGS = "test_refused_logs.py"
+VERDICTS = "../unit/storage/test_verdicts.py"
 REASONS = "test_reasons.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
@@ -320,6 +321,27 @@ MUTANTS = [
         "    message = old_message(file, position, end)\n",
         "    message = None\n",
         (UNSERVED, "test_where_no_kafka_was_noticed"),
+    ),
+    Mutant(
+        "what a Kafka left before its last segment is cut",
+        "storage/verdicts.py",
+        "        if fault is not Fault.TAIL or is_clean:\n",
+        "        if fault is Fault.HOLE or is_clean:\n",
+        (VERDICTS, "test_a_sealed_segment_of_a_kafka"),
+    ),
+    Mutant(
+        "an empty segment is no trace of a Kafka's cleaner",
+        "storage/recovery.py",
+        "emptied_below(segments, known)))\n",
+        "0))\n",
+        (VERDICTS, "test_a_cleaning_that_was_interrupted"),
+    ),
+    Mutant(
+        "a log that stands in no checkpoint is ours",
+        "storage/log_directory.py",
+        " else Origin.OURS if has_bounds else Origin.UNKNOWN\n",
+        " else Origin.OURS; has_bounds = True\n",
+        (VERDICTS, "test_a_folder_that_stands_in_no_checkpoint"),
     ),
     Mutant(
         "epochs of a compacted log begin where its batches let them",

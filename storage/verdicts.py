@@ -1,0 +1,86 @@
+"""What becomes of a part of a log that a start does not take as it is: the only place that decides it.
+
+What is not understood is never deleted. So dropping without a copy is for one case alone: the tail behind the last
+sound batch, above everything that was durable or committed, of a log that is known to be ours, or of one that another
+program left without an orderly stop. A power failure may explain more than a torn tail: it loses whole files, in any
+order, but only of what we had not flushed. Another program has reasons of its own for what it leaves.
+
+| what was found | ours | unknown | another program's |
+|---|---|---|---|
+| a torn tail | dropped; kept where it counted or the stop was orderly | kept | as ours, refused after an orderly stop |
+| damage before the last segment | the same; kept where power did not fail | kept | refused |
+| the last batch jumps | kept | kept | served |
+| a hole between segments | kept where power failed, else refused | the same | refused |
+| a hole behind an empty segment | the same | the same, but served where power did not fail | served |
+| bytes behind what an orderly stop listed | kept, no loss | | |
+
+What is kept is lost here, but for the last line (`Verdict.LOSE`): this broker does not count as having it any more, and
+fetches it again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Origin(Enum):
+    """Whose a log is."""
+
+    OURS = auto()
+    """It stood in the list of our orderly stop, or in our checkpoints since the directory was looked through."""
+    UNKNOWN = auto()
+    """It stands in neither: it was begun just before a kill, or somebody put its folder here."""
+    ANOTHERS = auto()
+    """Another program may have written it since we looked through it."""
+
+
+class Fault(Enum):
+    """What was found."""
+
+    TAIL = auto()
+    """Bytes that are no sound batch, in the last segment."""
+    INSIDE = auto()
+    """The same in a segment that has others behind it."""
+    JUMP = auto()
+    """The last batch is whole, and offsets before it are missing: no CRC covers its own."""
+    HOLE = auto()
+    """A segment begins behind the end of the one before, or before it."""
+    EMPTIED = auto()
+    """The segment before it is empty. A Kafka's cleaner leaves that where each key came again."""
+    BEHIND_LISTED = auto()
+    """All that stood here at the orderly stop is sound, and more bytes follow."""
+
+
+class Verdict(Enum):
+    """What becomes of it."""
+
+    SERVE = auto()
+    DROP = auto()
+    """Reported, and gone."""
+    KEEP = auto()
+    """Cut off and kept beside the log."""
+    LOSE = auto()
+    """The same, and this broker has lost data."""
+    REFUSE = auto()
+    """The log is not loaded, and nothing in its folder is changed: an operator is needed."""
+
+
+def verdict(fault: Fault, origin: Origin, *, is_clean: bool, power_failed: bool, counted: bool) -> Verdict:
+    """is_clean: the log was stopped in order. power_failed: the machine may have stopped without writing its page
+    cache. counted: it stands below what was durable or committed, or nobody knows the bounds."""
+    if origin is Origin.ANOTHERS:
+        if fault in (Fault.JUMP, Fault.EMPTIED):
+            return Verdict.SERVE
+        if fault is not Fault.TAIL or is_clean:
+            return Verdict.REFUSE
+        return Verdict.LOSE if counted else Verdict.DROP
+    if fault is Fault.EMPTIED and origin is Origin.UNKNOWN and not power_failed:
+        return Verdict.SERVE
+    if fault in (Fault.HOLE, Fault.EMPTIED):
+        return Verdict.LOSE if power_failed else Verdict.REFUSE
+    if fault is Fault.BEHIND_LISTED:
+        return Verdict.KEEP
+    is_unexplained = fault is Fault.JUMP or (fault is Fault.INSIDE and not power_failed)
+    if counted or is_clean or origin is Origin.UNKNOWN or is_unexplained:
+        return Verdict.LOSE
+    return Verdict.DROP

@@ -1,0 +1,158 @@
+"""What is not understood is never deleted: the table that decides, and folders for each of its lines."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.verdicts import Fault, Origin, Verdict, verdict
+from strandline.testkit.foreign import kafkas_batch, kafkas_site
+from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets
+
+DROP, KEEP, LOSE, REFUSE, SERVE = Verdict.DROP, Verdict.KEEP, Verdict.LOSE, Verdict.REFUSE, Verdict.SERVE
+POWER_OR_NOT_COUNTED = [(power, counted) for power in (True, False) for counted in (True, False)]
+OURS: dict[Fault, tuple[Verdict, Verdict, Verdict, Verdict]] = {
+    # After a stop that was no orderly one: power failed and it counted, power failed, it counted, neither.
+    Fault.TAIL: (LOSE, DROP, LOSE, DROP),
+    Fault.INSIDE: (LOSE, DROP, LOSE, LOSE),
+    Fault.JUMP: (LOSE, LOSE, LOSE, LOSE),
+    Fault.HOLE: (LOSE, LOSE, REFUSE, REFUSE),
+    Fault.EMPTIED: (LOSE, LOSE, REFUSE, REFUSE),
+    Fault.BEHIND_LISTED: (KEEP,) * 4,
+}
+ANOTHERS = {
+    # The same.
+    Fault.TAIL: (LOSE, DROP, LOSE, DROP),
+    Fault.INSIDE: (REFUSE,) * 4,
+    Fault.JUMP: (SERVE,) * 4,
+    Fault.HOLE: (REFUSE,) * 4,
+    Fault.EMPTIED: (SERVE,) * 4,
+    Fault.BEHIND_LISTED: (REFUSE,) * 4,
+}
+
+
+def expected(fault: Fault, origin: Origin, is_clean: bool, power_failed: bool, counted: bool) -> Verdict:
+    column = POWER_OR_NOT_COUNTED.index((power_failed, counted))
+    if origin is Origin.ANOTHERS:
+        return REFUSE if is_clean and fault is Fault.TAIL else ANOTHERS[fault][column]
+    if origin is Origin.UNKNOWN and fault is Fault.EMPTIED and not power_failed:
+        return SERVE
+    found = OURS[fault][column]
+    return LOSE if found is DROP and (is_clean or origin is Origin.UNKNOWN) else found
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("origin", Origin)
+def test_every_combination_has_its_verdict(fault: Fault, origin: Origin) -> None:
+    for is_clean, power_failed, counted in product((True, False), repeat=3):
+        found = verdict(fault, origin, is_clean=is_clean, power_failed=power_failed, counted=counted)
+        assert found is expected(fault, origin, is_clean, power_failed, counted)
+
+
+def logs_of(site: StorageSite) -> dict[str, bytes]:
+    return {name: site.disk.read(f"{FOLDER}/{name}") for name in file_names(site.disk) if ".log" in name}
+
+
+def after_starts(site: StorageSite) -> list[int] | None:
+    """The offsets that three starts serve, which leave every byte of every .log; None where they refuse the log."""
+    before = logs_of(site)
+    found = []
+    for is_killed in (True, False, True):
+        manager = site.start()
+        found.append(offsets(manager.logs[TP]) if TP in manager.logs else None)
+        assert logs_of(site) == before
+        manager.close(clean=not is_killed)
+        site.disk.kill()
+    assert found == found[:1] * 3
+    return found[0]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("recovery_point", "high_watermark"), [(None, None), (0, 0), (0, 40), (10, 40), (40, 40), (40, 41)]
+)
+def test_a_cleaning_that_was_interrupted_leaves_empty_segments_which_are_served(
+    is_clean: bool, recovery_point: int | None, high_watermark: int | None
+) -> None:
+    """Each key of segment 0 came again in the next one; the cleaner writes down how far it came once it is done."""
+    segments = {0: [], 20: [kafkas_batch(offset) for offset in range(20, 40)], 40: [kafkas_batch(40)]}
+    site = kafkas_site(segments, is_clean=is_clean, recovery_point=recovery_point, high_watermark=high_watermark)
+    assert after_starts(site) == list(range(20, 41))
+    site.disk.sync_everything()
+    site.disk.crash()
+    assert offsets(site.start().logs[TP]) == list(range(20, 41))  # the power fails, but that segment was empty before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("recovery_point", [0, 40])
+def test_a_hole_in_a_kafkas_log_without_any_trace_of_its_cleaner_is_refused(
+    is_clean: bool, recovery_point: int
+) -> None:
+    segments = {0: [kafkas_batch(0)], 20: [kafkas_batch(20)], 40: [kafkas_batch(40)]}
+    site = kafkas_site(segments, is_clean=is_clean, recovery_point=recovery_point, high_watermark=41)
+    assert after_starts(site) is None
+
+
+FAR = 2**31 + 100
+UNREADABLE = {
+    "sealed segments that span more offsets than an index can tell": {
+        0: [kafkas_batch(0), kafkas_batch(FAR)],
+        FAR + 1: [kafkas_batch(FAR + 1)],
+        FAR + 2: [kafkas_batch(FAR + 2)],
+    },
+    "a flipped bit": {0: [kafkas_batch(0)[:-1] + b"?", kafkas_batch(1)], 2: [kafkas_batch(2)]},
+    "a length that leads nowhere": {0: [b"\0" * 8 + b"\xff" * 53, kafkas_batch(1)], 2: [kafkas_batch(2)]},
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("high_watermark", [0, 3])
+def test_a_sealed_segment_of_a_kafka_that_cannot_be_read_is_refused_and_not_cut(what: str, high_watermark: int) -> None:
+    site = kafkas_site(UNREADABLE[what], is_clean=False, recovery_point=0, high_watermark=high_watermark)
+    assert after_starts(site) is None
+
+
+@pytest.mark.parametrize(
+    "what", ["sealed segments that span more offsets than an index can tell", "a length that leads nowhere"]
+)
+def test_and_so_it_is_behind_its_clean_shutdown_marker(what: str) -> None:
+    assert after_starts(kafkas_site(UNREADABLE[what], is_clean=True, recovery_point=3, high_watermark=3)) is None
+
+
+def test_a_tail_that_is_torn_although_a_kafka_stopped_in_order_is_refused_and_not_cut() -> None:
+    segments = {0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}
+    assert after_starts(kafkas_site(segments, is_clean=True, recovery_point=2, high_watermark=2)) is None
+
+
+@pytest.mark.parametrize("high_watermark", [0, 5])
+def test_the_last_batch_of_a_kafka_may_jump_as_that_of_a_follower_of_a_compacted_log(high_watermark: int) -> None:
+    segments = {0: [*map(kafkas_batch, range(5)), kafkas_batch(50)]}
+    site = kafkas_site(segments, is_clean=False, recovery_point=0, high_watermark=high_watermark)
+    assert offsets(site.start().logs[TP]) == [0, 1, 2, 3, 4, 50]
+
+
+def test_the_torn_tail_of_a_kafka_that_was_killed_is_cut() -> None:
+    site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False, recovery_point=0, high_watermark=1)
+    assert offsets(site.start().logs[TP]) == [0]
+    assert not file_names(site.disk, ".damaged")
+    site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False)  # no checkpoint has the log
+    assert offsets(site.start().logs[TP]) == [0]
+    assert len(file_names(site.disk, ".damaged")) == 1
+
+
+def test_a_folder_that_stands_in_no_checkpoint_keeps_beside_it_what_it_loses() -> None:
+    """Somebody put it there, after it had been moved away; a bit of it is wrong."""
+    site = kafkas_site({0: [kafkas_batch(0)]}, is_clean=True, recovery_point=1, high_watermark=1)
+    manager = site.start()
+    manager.mark_loss_handled()
+    manager.checkpoint_recovery_points()
+    manager.close(clean=True)
+    site.disk.makedirs("/logs/moved-0")
+    content = kafkas_batch(0) + kafkas_batch(1)[:-1] + b"?" + kafkas_batch(2)
+    site.disk.write(f"/logs/moved-0/{0:020d}.log", content)
+    manager = site.start()
+    assert offsets(manager.logs[TopicPartition("moved", 0)]) == [0] and manager.may_have_lost_data
+    there = [site.disk.read(f"/logs/moved-0/{name}") for name in site.disk.listdir("/logs/moved-0") if ".log" in name]
+    assert b"".join(there) == content
