@@ -135,8 +135,9 @@ class SegmentIndexes:
             self._load()
 
     def flush(self) -> None:
-        """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
-        if self._offset is None or self._time is None:
+        """Write what the files lack; makes the files where there are none. Nothing where they wait for a rebuild. Not
+        synced. OSError from the disk."""
+        if self._offset is None or self._time is None or self.pending is not None:
             return
         offset_bytes = self._offset.encode(self._offset_written)
         self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)

@@ -82,6 +82,20 @@ def test_a_search_that_is_led_astray_changes_nothing_and_finds_its_way_once_the_
     assert len(raw(case.log)) == case.log.size_bytes
 
 
+@pytest.mark.parametrize("number", [SEALED, ACTIVE])
+def test_an_index_that_waits_for_its_rebuild_is_not_left_behind_by_an_orderly_stop(
+    site: StorageSite, number: int
+) -> None:
+    case = Served(site, number)
+    case.begin()
+    case.manager.close(clean=True)
+    assert not site.disk.exists(case.path) and site.disk.exists("/logs/.kafka_cleanshutdown")
+    case.log = site.start().logs[TP]
+    assert site.reports.names() == ["index-rebuilt"]
+    case.check()
+    assert case.read() is not None
+
+
 def test_what_is_appended_meanwhile_is_in_the_index_too(site: StorageSite) -> None:
     for appended in (1, 3, 9, 60):  # the last one rolls
         case = Served(StorageSite(), ACTIVE)
