@@ -156,9 +156,9 @@ MUTANTS = [
     ),
     Mutant(
         "damage that segments follow is the end of a log that was killed",
-        "storage/recovery.py",
-        "            if found.is_doubt or (segment is not segments[-1] and not known.may_have_lost_data):\n",
-        "            if found.is_doubt:\n",
+        "storage/verdicts.py",
+        " or (fault is Fault.INSIDE and not power_failed)\n",
+        "\n",
         (RECOVERY, "test_a_fault_in_a_sealed_segment"),
     ),
     Mutant(
