@@ -1,5 +1,5 @@
 """A broker that is told to stop before it serves obeys at once, whatever it waits for, and the next start finds nothing
-in its way."""
+in its way. One whose session ends before it serves goes on."""
 
 from __future__ import annotations
 
@@ -148,4 +148,18 @@ async def test_a_start_given_up_on_an_old_backup_does_not_make_it_a_new_one(auto
                 assert cluster.broker(3).log_manager.may_have_lost_data, moment_ms
             await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "in sync again")
         assert 5 < given_up < 22
+        await check_at_the_end(cluster, ledger)
+
+
+async def test_a_start_goes_on_whenever_its_session_ends(autojump_clock) -> None:
+    """It has one from before the logs are loaded, which may take longer than a session lives."""
+    async with cluster_with_topic([1, 2, 3]) as (cluster, producer, ledger):
+        for moment_ms in range(5, 80, 5):
+            await cluster.stop(3)
+            await ledger.produce(producer, T0, numbered(f"at-{moment_ms}", 2))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.start_broker, 3)
+                await trio.sleep(moment_ms / 1000)
+                cluster.expire_session(3)
+            await cluster.until(lambda: 3 in cluster.registered() and cluster.isr(T0) == [1, 2, 3], "in sync again")
         await check_at_the_end(cluster, ledger)
