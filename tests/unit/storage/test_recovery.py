@@ -123,6 +123,7 @@ def test_a_fault_in_a_sealed_segment_drops_the_younger_ones_loudly_and_is_a_loss
     manager = site.start()
     manager.mark_loss_handled()
     log = manager.create(TP, bytes(16))
+    manager.checkpoint_recovery_points()  # it is known as ours, and nothing of it as durable
     fill(log, 60)
     bases = [segment.base_offset for segment in log.segments]
     path = f"{FOLDER}/{bases[1]:020d}.log"
