@@ -367,8 +367,8 @@ MUTANTS = [
     Mutant(
         "nobody is told anew why a replica is refused",
         "controller/broker_changes.py",
-        "            if context.note_refusal(replica, why):\n",
-        "            if not context.note_refusal(replica, why):\n",
+        " and context.note_refusal(replica, why):\n",
+        " and not context.note_refusal(replica, why):\n",
         (REASONS, "test_a_refused_follower"),
     ),
     Mutant(
