@@ -118,6 +118,18 @@ class OldFormat(LogStorageError):
         self.log = log
 
 
+class ContradictoryLog(LogStorageError):
+    """Batches that are whole stand where they cannot: which of them is right nobody can tell here."""
+
+    def __init__(self, log: str, why: str) -> None:
+        Exception.__init__(
+            self,
+            f"{log} was not loaded: {why}, and no batch is damaged; serve this folder with the Kafka it comes from, or "
+            "move it out of log.dirs: it is copied again from the leader; nothing in it was changed",
+        )
+        self.log = log
+
+
 class ProducerRefused(StorageError):
     """A batch whose producer epoch or sequence does not continue what its producer has in the log. `code` is what the
     producer is told."""

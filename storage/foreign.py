@@ -1,8 +1,11 @@
 """A log that another program may have written: looked through before anything in its folder is changed.
 
-Every header of every segment is read, also of those that wait for their name (`.swap`). What is not served makes the
-log refused (`unserved`). Where the headers of a segment cannot be followed to its end, nobody knows what stands behind:
-refused, too, but for a torn end of the log, which is recovery's (`verdicts`).
+Every header of every segment is read, also of those that wait for their name (`.swap`), up to the first that makes the
+log refused: for what is not served (`unserved`), for a format that came later, or for offsets or epochs that cannot be
+where they stand although their batch is whole. (Where an operator deletes a partition's state, Kafka's epochs begin at
+0 again; Kafkas before 1.1 let segments span more offsets than an index can tell.) Where the headers of a segment cannot
+be followed to its end, nobody knows what stands behind: refused, too, but for a torn end of the log, which is
+recovery's (`verdicts`).
 
 A log whose topic has a remote tier is refused unseen: its log start and its first epochs are of records that lie there,
 and a Kafka that finds the one raised deletes them.
@@ -19,7 +22,13 @@ from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage import offset_index, time_index
-from strandline.storage.errors import DamagedLog, OldFormat, TieredLog, TransactionalLog
+from strandline.storage.errors import (
+    ContradictoryLog,
+    DamagedLog,
+    OldFormat,
+    TieredLog,
+    TransactionalLog,
+)
 from strandline.storage.scan import ScannedSegment, ScanTask
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from strandline.storage.unserved import TRANSACTION
@@ -36,7 +45,8 @@ def look_through(
     disk: Disk, folder: str, entries: Sequence[FolderEntry], known: KnownState, *, is_tiered: bool
 ) -> Generator[list[ScanTask], Sequence[ScannedSegment], dict[str, str]]:
     """Part of `recovery.load_steps`. Returns path -> fault of each .log that could not be followed to its end; nothing
-    where no other program can have written here. TieredLog, TransactionalLog, OldFormat; OSError from the disk."""
+    where no other program can have written here. TieredLog, TransactionalLog, OldFormat,
+    ContradictoryLog; OSError from the disk."""
     if is_tiered:
         raise TieredLog(folder)
     is_foreign = known.origin is not Origin.OURS or (known.listed is None and bears_kafkas_hand(disk, folder, entries))
@@ -45,9 +55,30 @@ def look_through(
         for entry in entries
         if is_foreign and _SEGMENT.fullmatch(entry.name)
     ]
-    found = (yield tasks) if tasks else ()
-    refuse_unserved(folder, found)
-    return {task.path: each.fault for task, each in zip(tasks, found, strict=True) if each.fault}
+    unread: dict[str, str] = {}
+    epoch, done = -1, 0
+    while done < len(
+        tasks
+    ):  # ever more at once: of a log that is refused for its first segment the others are not read
+        some = tasks[done : 2 * done + 1]
+        for task, found in zip(some, (yield some), strict=True):
+            refuse_unserved(folder, [found])
+            if task.path.endswith(LOG_SUFFIX) and known.judge(Fault.CONTRADICTION, 0) is Verdict.REFUSE:
+                epoch = _rising(folder, task, found, epoch)
+            if found.fault:
+                unread[task.path] = found.fault
+        done += len(some)
+    return unread
+
+
+def _rising(folder: str, task: ScanTask, found: ScannedSegment, epoch: int) -> int:
+    """The epoch of the last batch. epoch: of the one before this segment. ContradictoryLog."""
+    why = found.contradiction
+    if not why and found.epochs and found.epochs[0][0] < epoch:
+        why = f"leader epoch {found.epochs[0][0]} stands after {epoch}"
+    if why:
+        raise ContradictoryLog(folder, f"in {task.path} {why}")
+    return found.last_epoch if found.epochs else epoch
 
 
 def bears_kafkas_hand(disk: Disk, folder: str, entries: Sequence[FolderEntry]) -> bool:

@@ -100,7 +100,7 @@ def load_steps(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> LoadSteps:
-    """As `load_log`, but yields segments to be looked through or checked, at most twice, and is sent what
+    """As `load_log`, but yields segments to be looked through or checked, some at a time, and is sent what
     `scan_segments` found."""
     entries = context.disk.scandir(folder)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)

@@ -101,7 +101,7 @@ def check_batches(file: File, end: int, prefix: CheckedPrefix) -> Iterator[tuple
             need = header.batch_length + LENGTH_PREFIX_BYTES
             prefix.fault = _header_fault(header, need, end - prefix.end_position)
             if not prefix.fault and header.last_offset > prefix.max_offset:
-                prefix.fault = f"offset {header.last_offset} is too high for this segment"
+                prefix.fault = _place_fault(header, prefix)
             elif not prefix.fault:
                 prefix.fault = _order_fault(header, prefix)
                 prefix.fell = bool(prefix.fault)
@@ -140,6 +140,13 @@ def _header_fault(header: BatchHeader, size_bytes: int, available: int) -> str:
     if header.last_offset_delta < 0:
         return f"the last offset delta is {header.last_offset_delta}"
     return ""
+
+
+def _place_fault(header: BatchHeader, prefix: CheckedPrefix) -> str:
+    """Why a header cannot be one of this segment, or not the next; empty when it can."""
+    if header.last_offset > prefix.max_offset:
+        return f"offset {header.last_offset} is too high for this segment"
+    return _order_fault(header, prefix)
 
 
 def _order_fault(header: BatchHeader, prefix: CheckedPrefix) -> str:
@@ -246,6 +253,8 @@ class ScannedSegment(NamedTuple):
     """The fault is no more than a doubt: a whole batch at the end, which may be what it says."""
     unserved: Sequence[int] = ()
     """(magic, offset) of the first batch that is not served; empty where there is none."""
+    contradiction: str = ""
+    """Of a look-through: why a batch that is whole cannot stand where it does; empty where all can."""
 
 
 class _SoundPart:
@@ -334,25 +343,40 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
 
 
 def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
-    """Look at the headers of one segment for what is not served, as far as they can be followed: `end_position` is
-    where that ends. OSError from the disk."""
+    """Look at the headers of one segment for what is not served, or cannot be true, as far as they can be followed:
+    `end_position` is where that ends. OSError from the disk."""
     unserved: Sequence[int] = ()
-    position = 0
+    contradiction = ""
+    before = CheckedPrefix(0, task.base_offset, -1, max_offset=task.base_offset + MAX_RELATIVE_OFFSET)
+    epochs: list[list[int]] = []
     file = disk.open(task.path, read_only=True)
     try:
         for found, header in walk_headers(file, 0, task.size_bytes):
             if header.magic != MAGIC:
+                if header.magic > MAGIC and before.next_offset <= header.base_offset <= before.max_offset:
+                    contradiction = f"a batch of format {header.magic} stands at offset {header.base_offset}"
                 break
-            if is_of_transaction(header):
-                if crc32c.crc32c(read_batch(file, found, header)[CRC_START:]) == header.crc:
-                    unserved = (TRANSACTION, header.base_offset)
+            why = _place_fault(header, before)
+            if (why or is_of_transaction(header)) and not _is_intact(file, found, header):
                 break
-            position = found + header.size_bytes
+            if why or is_of_transaction(header):
+                contradiction, unserved = why, () if why else (TRANSACTION, header.base_offset)
+                break
+            before.end_position, before.next_offset = found + header.size_bytes, header.next_offset
+            before.epoch = header.partition_leader_epoch
+            epochs = epochs or [[before.epoch, task.base_offset, header.base_offset]]
+        position = before.end_position
         unserved = unserved or _old_format(file, position, task.size_bytes)
     finally:
         file.close()
     fault = f"no whole batch stands at byte {position}" if position < task.size_bytes else ""
-    return ScannedSegment(position, task.base_offset, fault, b"", b"", [], -1, False, unserved=unserved)
+    return ScannedSegment(
+        position, before.next_offset, fault, b"", b"", epochs, before.epoch, False, False, unserved, contradiction
+    )
+
+
+def _is_intact(file: File, position: int, header: BatchHeader) -> bool:
+    return bool(crc32c.crc32c(read_batch(file, position, header)[CRC_START:]) == header.crc)
 
 
 def _old_format(file: File, position: int, end: int) -> Sequence[int]:

@@ -10,6 +10,7 @@ order, but only of what we had not flushed. Another program has reasons of its o
 | a torn tail | dropped; kept where it counted or the stop was orderly | kept | as ours, refused after an orderly stop |
 | damage before the last segment | the same; kept where power did not fail | kept | refused |
 | the last batch jumps | kept | kept | served |
+| a whole batch that contradicts what stands before it | as damage | kept | refused |
 | a hole between segments | kept where power failed, else refused | the same | refused |
 | a hole behind an empty segment | the same | the same, but served where power did not fail | served |
 | bytes behind what an orderly stop listed | kept, no loss | | |
@@ -43,6 +44,8 @@ class Fault(Enum):
     """The same in a segment that has others behind it."""
     JUMP = auto()
     """The last batch is whole, and offsets before it are missing: no CRC covers its own."""
+    CONTRADICTION = auto()
+    """A batch that is whole, where its offset, epoch or format cannot be."""
     HOLE = auto()
     """A segment begins behind the end of the one before, or before it."""
     EMPTIED = auto()
@@ -80,7 +83,7 @@ def verdict(fault: Fault, origin: Origin, *, is_clean: bool, power_failed: bool,
         return Verdict.LOSE if power_failed else Verdict.REFUSE
     if fault is Fault.BEHIND_LISTED:
         return Verdict.KEEP
-    is_unexplained = fault is Fault.JUMP or (fault is Fault.INSIDE and not power_failed)
+    is_unexplained = fault in (Fault.JUMP, Fault.CONTRADICTION) or (fault is Fault.INSIDE and not power_failed)
     if counted or is_clean or origin is Origin.UNKNOWN or is_unexplained:
         return Verdict.LOSE
     return Verdict.DROP

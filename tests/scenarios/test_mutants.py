@@ -330,6 +330,13 @@ MUTANTS = [
         (VERDICTS, "test_a_sealed_segment_of_a_kafka"),
     ),
     Mutant(
+        "whole batches of a Kafka that contradict each other are damage",
+        "storage/foreign.py",
+        "    why = found.contradiction\n",
+        '    why = ""\n',
+        (VERDICTS, "test_whole_batches_of_a_kafka"),
+    ),
+    Mutant(
         "an empty segment is no trace of a Kafka's cleaner",
         "storage/recovery.py",
         "emptied_below(segments, known)))\n",

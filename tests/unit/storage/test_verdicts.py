@@ -18,6 +18,7 @@ OURS: dict[Fault, tuple[Verdict, Verdict, Verdict, Verdict]] = {
     Fault.TAIL: (LOSE, DROP, LOSE, DROP),
     Fault.INSIDE: (LOSE, DROP, LOSE, LOSE),
     Fault.JUMP: (LOSE, LOSE, LOSE, LOSE),
+    Fault.CONTRADICTION: (LOSE, LOSE, LOSE, LOSE),
     Fault.HOLE: (LOSE, LOSE, REFUSE, REFUSE),
     Fault.EMPTIED: (LOSE, LOSE, REFUSE, REFUSE),
     Fault.BEHIND_LISTED: (KEEP,) * 4,
@@ -27,6 +28,7 @@ ANOTHERS = {
     Fault.TAIL: (LOSE, DROP, LOSE, DROP),
     Fault.INSIDE: (REFUSE,) * 4,
     Fault.JUMP: (SERVE,) * 4,
+    Fault.CONTRADICTION: (REFUSE,) * 4,
     Fault.HOLE: (REFUSE,) * 4,
     Fault.EMPTIED: (SERVE,) * 4,
     Fault.BEHIND_LISTED: (REFUSE,) * 4,
@@ -140,6 +142,42 @@ def test_the_torn_tail_of_a_kafka_that_was_killed_is_cut() -> None:
     site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False)  # no checkpoint has the log
     assert offsets(site.start().logs[TP]) == [0]
     assert len(file_names(site.disk, ".damaged")) == 1
+
+
+CONTRADICTIONS = {
+    "epochs that fall, as somebody deleted the partition's state": (
+        {0: [kafkas_batch(offset, epoch=5 if offset < 30 else 0) for offset in range(40)]},
+        "leader epoch 0 stands after 5",
+    ),
+    "the same between two segments": (
+        {0: [kafkas_batch(0, epoch=5)], 1: [kafkas_batch(1)], 2: [kafkas_batch(2)]},
+        "leader epoch 0 stands after 5",
+    ),
+    "offsets that fall": ({0: [kafkas_batch(0), kafkas_batch(9), kafkas_batch(5)]}, "offset 5 stands after 9"),
+    "a last segment that spans too much": ({0: [kafkas_batch(0), kafkas_batch(FAR)]}, f"offset {FAR} is too high"),
+    "batches of a later format": ({0: [kafkas_batch(0), kafkas_batch(1, magic=3)]}, "format 3 stands at offset 1"),
+}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(("recovery_point", "high_watermark"), [(None, None), (0, 0), (0, 2), (2, 2)])
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_whole_batches_of_a_kafka_that_contradict_each_other_are_refused_and_not_cut(
+    what: str, is_clean: bool, recovery_point: int | None, high_watermark: int | None
+) -> None:
+    segments, why = CONTRADICTIONS[what]
+    site = kafkas_site(segments, is_clean=is_clean, recovery_point=recovery_point, high_watermark=high_watermark)
+    assert after_starts(site) is None
+    assert why in str(site.start().refused[TP])
+
+
+def test_of_a_log_that_is_refused_for_its_first_segment_the_others_are_not_read() -> None:
+    segments = {offset: [kafkas_batch(offset, magic=2 if offset else 3)] for offset in range(40)}
+    site = kafkas_site(segments, is_clean=True)
+    read: list[str] = []
+    site.disk.on_operation = lambda operation, path: read.append(path)
+    assert TP in site.start().refused
+    assert not [path for path in read if path.endswith(f"{39:020d}.log")]
 
 
 def test_a_folder_that_stands_in_no_checkpoint_keeps_beside_it_what_it_loses() -> None:
