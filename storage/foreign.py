@@ -53,7 +53,7 @@ def look_through(
     tasks = [
         ScanTask(f"{folder}/{entry.name}", int(entry.name[:20]), entry.size_bytes, 0, False, headers_only=True)
         for entry in entries
-        if is_foreign and _SEGMENT.fullmatch(entry.name)
+        if is_foreign and not entry.is_dir and _SEGMENT.fullmatch(entry.name)
     ]
     unread: dict[str, str] = {}
     epoch, done = -1, 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from strandline.runtime.disk import FolderEntry
 from strandline.storage.context import StorageContext
@@ -26,15 +26,18 @@ _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
 
 def tidy(context: StorageContext, folder: str, entries: list[FolderEntry]) -> list[FolderEntry]:
     """What is in the folder once the leftovers are gone."""
-    if not any(entry.name.endswith(_LEFTOVER_SUFFIXES) for entry in entries):
+    ending = [entry for entry in entries if entry.name.endswith(_LEFTOVER_SUFFIXES)]
+    if not ending:
         return entries
-    _remove_leftovers(context, folder)
+    for entry in ending:
+        if entry.is_dir:  # none of ours, whatever it is called
+            context.report("log-unknown-file", path=f"{folder}/{entry.name}")
+    _remove_leftovers(context, folder, [entry.name for entry in entries if not entry.is_dir])
     return context.disk.scandir(folder)
 
 
-def _remove_leftovers(context: StorageContext, folder: str) -> None:
+def _remove_leftovers(context: StorageContext, folder: str, names: Sequence[str]) -> None:
     disk = context.disk
-    names = disk.listdir(folder)
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
     # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
     cleaned = (name for name in names if name.endswith(".cleaned") and _LEFTOVER.fullmatch(name))

@@ -172,10 +172,15 @@ def test_stray_files_and_folders_are_left_alone_and_told(tmp_path: Path) -> None
         for name in ("notes.txt", "1.log", "0000000000000000000x.log", "00000000000000000001.snap", "core"):
             site.disk.write(f"{site.folder}/{name}", b"keep")
         site.disk.write(f"{site.root}/t-7", b"a file with the name of a log")
+        site.disk.write(f"{site.root}/copy-of-my-replication-offset-checkpoint.tmp", b"keep")
+        site.disk.write(f"{site.root}/replication-offset-checkpoint.3.tmp", b"left by a crash")
         manager = site.start()
         assert sorted(map(str, manager.logs)) == ["other-0", "t-0"] and not manager.refused
         assert len(site.reports.of("log-dir-unknown-folder")) == 8
         assert site.disk.read(f"{site.root}/lost+found/precious") == b"keep"
+        assert [name for name in site.disk.listdir(site.root) if name.endswith(".tmp")] == [
+            "copy-of-my-replication-offset-checkpoint.tmp"
+        ]
         assert site.disk.read(f"{site.folder}/notes.txt") == b"keep"
         site.disk.kill()
 

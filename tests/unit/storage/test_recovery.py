@@ -307,6 +307,19 @@ def test_leftovers_of_deletions_and_compactions_are_resolved(site: StorageSite) 
     ]
 
 
+def test_folders_that_are_called_like_leftovers_are_left_alone(site: StorageSite) -> None:
+    log = site.log()
+    fill(log, 40)
+    expected = raw(log)
+    folders = [f"{FOLDER}/{0:020d}.log.{suffix}" for suffix in ("cleaned", "deleted", "swap")]
+    for path in folders:
+        site.disk.makedirs(path)
+        site.disk.write(f"{path}/precious", b"mine")
+    assert raw(site.reload()) == expected
+    assert all(site.disk.read(f"{path}/precious") == b"mine" for path in folders)
+    assert [fields["path"] for fields in site.reports.of("log-unknown-file")] == folders
+
+
 def test_a_finished_swap_replaces_the_segments_it_was_made_from(site: StorageSite) -> None:
     log = site.log()
     fill(log, 40)
