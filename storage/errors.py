@@ -118,14 +118,15 @@ class OldFormat(LogStorageError):
         self.log = log
 
 
-class ContradictoryLog(LogStorageError):
-    """Batches that are whole stand where they cannot: which of them is right nobody can tell here."""
+class EpochsBeganAnew(LogStorageError):
+    """The log has a later leader epoch than its partition's state."""
 
-    def __init__(self, log: str, why: str) -> None:
+    def __init__(self, log: str, latest: int, leader_epoch: int) -> None:
         Exception.__init__(
             self,
-            f"{log} was not loaded: {why}, and no batch is damaged; serve this folder with the Kafka it comes from, or "
-            "move it out of log.dirs: it is copied again from the leader; nothing in it was changed",
+            f"{log} has records of leader epoch {latest}, and its partition is at {leader_epoch}: its state was "
+            "deleted, or ZooKeeper made anew; stop the brokers, set leader_epoch in the partition's state znode to "
+            f"{latest} and start them",
         )
         self.log = log
 
@@ -151,6 +152,18 @@ class DamagedLog(LogStorageError):
             self,
             f"{log} was not loaded: {why}; put the missing files back, or move the folder away while the broker is "
             "stopped: it is copied again from the leader",
+        )
+        self.log = log
+
+
+class ContradictoryLog(DamagedLog):
+    """Batches that are whole stand where they cannot: which of them is right nobody can tell here."""
+
+    def __init__(self, log: str, why: str) -> None:
+        Exception.__init__(
+            self,
+            f"{log} was not loaded: {why}, and no batch is damaged; serve this folder with the Kafka it comes from, or "
+            "move it out of log.dirs: it is copied again from the leader; nothing in it was changed",
         )
         self.log = log
 
