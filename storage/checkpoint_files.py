@@ -4,7 +4,7 @@ Between an orderly stop and the next start the clean-shutdown marker holds the C
 with another content was changed by nobody of us, and a wrong digit looks like any other: such a file is renamed to
 `<name>.damaged`, for the operator, and counts as missing. That is durable before the marker goes, so that a start after
 this one, which has no checksum any more, does not believe it either. (Whoever edits a checkpoint by hand and means it
-removes the marker, too.)
+removes the marker, too.) One of a version that is not understood is put aside in the same way, after any stop.
 
 The checksums are of what this life read and wrote, never of what it finds at the stop: then a change that happened
 meanwhile would be vouched for.
@@ -31,6 +31,7 @@ from strandline.storage.checkpoints import (
     RECOVERY_POINTS,
     Report,
     encode_offsets,
+    is_of_another_version,
     write_atomically,
     write_offsets,
 )
@@ -56,9 +57,12 @@ class CheckpointFiles:
         for name in NAMES:
             path = f"{self._path}/{name}"
             found = self._written[name] = checksum(self._disk, path)
-            if expected is None or name not in expected or found == expected[name]:
+            if expected is not None and name in expected and found != expected[name]:
+                report("checkpoint-not-as-written", path=path, is_missing=found is None)
+            elif found is not None and is_of_another_version(self._disk, path):
+                report("checkpoint-not-understood", path=path)
+            else:
                 continue
-            report("checkpoint-not-as-written", path=path, is_missing=found is None)
             if found is not None:
                 self._disk.rename(path, name_for_damaged(self._disk, path))
                 self._written[name] = None

@@ -128,6 +128,19 @@ def test_a_checkpoint_that_was_put_aside_stays_when_the_next_one_is() -> None:
     assert site.disk.read(f"{site.root}/{HIGH_WATERMARKS}.damaged") == b"0"
 
 
+@pytest.mark.parametrize("how", ["clean", "kill", "power"])
+@pytest.mark.parametrize("name", OFFSET_FILES)
+def test_a_checkpoint_of_another_version_is_kept_aside(name: str, how: str) -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), how)
+    site.disk.write(f"{site.root}/.kafka_cleanshutdown", KAFKAS_MARKER) if how == "clean" else None
+    site.disk.write(f"{site.root}/{name}", b"1\n1\nt 0 1 more\n")
+    manager = site.start()
+    assert [fields["path"] for fields in site.reports.of("checkpoint-not-understood")] == [f"{site.root}/{name}"]
+    manager.close(clean=True)
+    assert site.disk.read(f"{site.root}/{name}.damaged") == b"1\n1\nt 0 1 more\n"
+
+
 @pytest.mark.parametrize("name", [LOG_START_OFFSETS, COMPACTED_OFFSETS])
 def test_a_checkpoint_that_nobody_wrote_is_not_believed(name: str) -> None:
     site = DamageSite()
