@@ -57,9 +57,8 @@ def look_through(
     ]
     unread: dict[str, str] = {}
     epoch, done = -1, 0
-    while done < len(
-        tasks
-    ):  # ever more at once: of a log that is refused for its first segment the others are not read
+    while done < len(tasks):
+        # Ever more at once: of a log that is refused for its first segment the others are not read.
         some = tasks[done : 2 * done + 1]
         for task, found in zip(some, (yield some), strict=True):
             refuse_unserved(folder, [found])
@@ -109,10 +108,11 @@ def refuse_unread(
     folder: str, segments: Sequence[Segment], first_unsafe: int, unread: Mapping[str, str], known: KnownState
 ) -> None:
     """DamagedLog where a segment was not followed to its end that nobody checks, or that may not be cut. Those from
-    number `first_unsafe` on are checked. unread: of `look_through`."""
+    number `first_unsafe` on are checked, and so is the end of the last one in any case. unread: of `look_through`."""
+    unchecked = min(first_unsafe, len(segments) - 1)
     for place, segment in enumerate(segments):
         path = segment.path + LOG_SUFFIX
         if path in unread:
             fault = Fault.TAIL if segment is segments[-1] else Fault.INSIDE
-            if place < first_unsafe or known.judge(fault, segment.base_offset) is Verdict.REFUSE:
+            if place < unchecked or known.judge(fault, segment.base_offset) is Verdict.REFUSE:
                 raise DamagedLog(folder, f"another program may have written {path}, and {unread[path]}")
