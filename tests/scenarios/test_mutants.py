@@ -526,7 +526,7 @@ def run(source_path: Path, tests: list[tuple[str, str]]) -> tuple[int, str]:
     environment = {**os.environ, "PYTHONPATH": str(source_path), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=line", *selected]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
-    return done.returncode, "\n".join(done.stdout.splitlines()[-15:])
+    return done.returncode, "\n".join(done.stdout.splitlines()[-60:])
 
 
 def names_of(file: str, prefix: str) -> list[str]:

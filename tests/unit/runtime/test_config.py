@@ -71,7 +71,9 @@ def test_the_class_has_one_attribute_per_row_and_of_its_type() -> None:
 
 def test_a_topics_class_has_one_attribute_per_row_and_of_its_type() -> None:
     hints = get_type_hints(TopicConfig)
-    attributes = {name: hints[name] for name in TopicConfig.__struct_fields__ if name != "batch_rules"}
+    attributes = {
+        name: hints[name] for name in TopicConfig.__struct_fields__ if name not in ("batch_rules", "is_tiered")
+    }
     assert attributes == {row.key.attribute: TYPES[row.key.kind] for row in TOPIC_KEYS}
 
 
