@@ -79,7 +79,7 @@ _TEXTS = {
     "producers-rebuilt": "producer states would be rebuilt from the batches",
     "checkpoint-not-as-written": "is not what the broker left when it stopped: would be put aside as *.damaged, and "
     "count as missing",
-    "checkpoint-not-understood": "is of another version: would be put aside as *.damaged, and count as missing",
+    "checkpoint-not-understood": "does not begin with version 0: would be put aside as *.damaged, and count as missing",
     "checkpoint-bad-line": "a line cannot be read, it would be left out: {line}",
     "checkpoint-bad-count": "announces {announced} entries and has {found}: those would be taken",
     "checkpoint-bad-version": "begins with '{version}' instead of version 0: would be taken as empty",

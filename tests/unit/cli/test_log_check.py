@@ -78,7 +78,10 @@ def test_a_finding_is_one_line_with_its_path_whole(shell: Any, site: DamageSite)
     Path(site.root, ".kafka_cleanshutdown").unlink()
     ran = shell("log-check", site.root)
     (line,) = (line for line in ran.out.splitlines() if "replication-offset-checkpoint" in line)
-    assert line.startswith("repair  replication-offset-checkpoint: begins with 'garbage' instead of version 0: ")
+    assert line == (
+        "repair  replication-offset-checkpoint: does not begin with version 0: would be put aside as *.damaged, and "
+        "count as missing"
+    )
 
 
 def test_a_refused_log_is_named_by_its_folder_in_text_and_json(shell: Any, site: DamageSite) -> None:
