@@ -35,8 +35,8 @@ class BrokerChanges:
         self._brokers_changed = False
 
     async def on_brokers(self) -> None:
-        """Broker failure and broker start; a broker that was away too
-        briefly to be missed shows as another epoch and is both (safety.md 30)."""
+        """Broker failure and broker start; a broker that was away too briefly to be missed shows as another epoch and
+        is both (safety.md 30)."""
         context = self._term.context
         # Failure 1: the watch, then who lives.
         live = await self._term.store.brokers(self._term.watch(Trigger.BROKERS))
@@ -62,7 +62,7 @@ class BrokerChanges:
         builder = BatchBuilder(context)
         if self._brokers_changed:
             builder.live_brokers()
-            builder.metadata(self._retold)
+        builder.metadata(self._retold)
         self._term.announce(changed, builder)
         self._retold, self._brokers_changed = {}, False
         if new:

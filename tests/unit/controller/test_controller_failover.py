@@ -449,6 +449,54 @@ async def test_a_brokers_answer_is_not_lost_by_an_exception_while_it_is_handled(
     assert controller.term.failed_events == 2
 
 
+async def _a_replica_is_refused(cluster: Any) -> tuple[str, bytes]:
+    """Broker 3 has left the in-sync set of t-0 before."""
+    await cluster.leader_writes_isr("t", 0, [2, 1])
+    await cluster.settle()
+    answers = [PartitionError("t", p, ErrorCode.KAFKA_STORAGE_ERROR, "its disk failed") for p in (0, 1)]
+    cluster.brokers[3].script = lambda request: (
+        LeaderAndIsrResponse(0, answers) if isinstance(request, LeaderAndIsrRequest) else None
+    )
+    return "/log_dir_event_notification/log_dir_event_", b'{"version":1,"broker":3,"event":1}'
+
+
+async def _the_isr_changes(cluster: Any) -> tuple[str, bytes]:
+    """t-1 takes broker 3 back in, of whose death its leader has not heard."""
+    cluster.kill(3)
+    await cluster.settle()
+    await cluster.leader_writes_isr("t", 0, [2], notify=False)
+    await cluster.leader_writes_isr("t", 1, [2, 3], notify=False)
+    note = znodes.IsrChangeNotificationZnode([TP, TopicPartition("t", 1)])
+    return note.SEQUENCE_PATH, note.encode()
+
+
+@pytest.mark.parametrize(
+    ("news", "told"),
+    [(_a_replica_is_refused, ([2, 1], [RefusedReplica(3, "its disk failed")])), (_the_isr_changes, ([2], []))],
+)
+async def test_what_an_event_that_broke_off_had_to_tell_is_told_although_only_a_broker_is_new(
+    news: Any, told: Any, autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For t-0 nothing is to be written, so it is news only once; the event breaks off over t-1."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[2, 3, 1], [2, 3, 1]])
+    announcement, write_states = await news(cluster), controller.term.store.write_states
+
+    async def breaks_off(changes: Any) -> Any:
+        monkeypatch.setattr(controller.term.store, "write_states", write_states)
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(controller.term.store, "write_states", breaks_off)
+    await cluster.admin.create(*announcement, sequence=True)
+    await cluster.until(lambda: controller.term.failed_events == 1)
+    await cluster.add_broker(4)
+    await cluster.settle()
+    for broker_id in (1, 2, 4):
+        metadata = cluster.brokers[broker_id].metadata[TP]
+        assert (metadata.isr, metadata.refused_replicas) == told
+
+
 async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1)
     await cluster.controller_on(1)
