@@ -1,0 +1,191 @@
+"""Mutants of `broker/`: what replication rests on, in the code of brokers."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+CONFIGURATIONS = "test_configurations.py"
+ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+LOG_HEADS = "test_log_heads.py"
+OF_REPLICATION = "test_regressions_of_replication.py"
+ON_BROKERS = "test_regressions_on_brokers.py"
+REFUSED_LOGS = "test_refused_logs.py"
+STOPS_DURING_START = "test_stops_during_start.py"
+MUTANTS = [
+    Mutant(
+        "truncate to the high watermark",
+        "broker/partition.py",
+        "        self._drop_leadership(state.leader, state.leader_epoch)\n",
+        "        self._drop_leadership(state.leader, state.leader_epoch); "
+        "self.truncate_to(self._follower_high_watermark)\n",
+        (ON_BROKERS, "test_r1_"),
+    ),
+    Mutant(
+        "no check of the epoch's start when the ISR grows",
+        "broker/leadership.py",
+        "            and progress.log_end_offset >= self.epoch_start_offset\n",
+        "",
+        (OF_REPLICATION, "test_r5_"),
+    ),
+    Mutant(
+        "who joins below the minimum is measured by a high watermark that stands still",
+        "broker/leadership.py",
+        "            and progress.log_end_offset >= self.quorum_offset\n",
+        "",
+        (OF_REPLICATION, "test_below_the_minimum_"),
+    ),
+    Mutant(
+        "the high watermark over the committed ISR only",
+        "broker/leadership.py",
+        "        return frozenset(self.isr) | frozenset(proposed)\n",
+        "        return frozenset(self.isr)\n",
+        (OF_REPLICATION, "test_r6_"),
+    ),
+    Mutant(
+        "a member of the ISR that is no replica counts",
+        "broker/leadership.py",
+        "        self.isr = tuple(member for member in members if member in self.replicas)\n",
+        "        self.isr = members\n",
+        ("../unit/broker/test_isr_updates.py", "test_a_member_that_is_no_replica"),
+    ),
+    Mutant(
+        "version -1 in the compare-and-set",
+        "broker/isr_updates.py",
+        "state.encode(), proposal.zk_version)]",
+        "state.encode(), -1)]",
+        (ON_BROKERS, "test_r12_a_repeated_write"),
+    ),
+    Mutant(
+        "acknowledged at the append",
+        "broker/produce.py",
+        "        if operation.request.message.acks == ACKS_ALL:\n",
+        "        if operation.request.message.acks == 2:\n",
+        (OF_REPLICATION, "test_r6_"),
+    ),
+    Mutant(
+        "a start that is given up leaves the marker beside a loss",
+        "broker/server.py",
+        "            clean = clean and not self.log_manager.directories.is_loss_open\n",
+        "",
+        (STOPS_DURING_START, "test_a_start_given_up_on_an_old_backup"),
+    ),
+    Mutant(
+        "a follower tells a log start that is not on its disk",
+        "broker/follower_fetch.py",
+        "                partition.durable_log_start_offset,\n",
+        "                log.log_start_offset,\n",
+        (LOG_HEADS, "test_nothing_is_answered_while_one_disk"),
+    ),
+    Mutant(
+        "who joins may begin lower on its disk than what was answered",
+        "broker/partition.py",
+        "            and progress.log_start_offset >= self.durable_log_start_offset\n",
+        "",
+        (LOG_HEADS, "test_a_replica_that_was_away"),
+    ),
+    Mutant(
+        "a leader answers a deletion that is not on its disk",
+        "broker/partition.py",
+        "        return min([self.log.durable_log_start_offset, *starts])\n",
+        "        return min([self.log.log_start_offset, *starts])\n",
+        (LOG_HEADS, "test_nothing_is_answered_while_one_disk"),
+    ),
+    Mutant(
+        "fetches of an older epoch are served",
+        "broker/fetch.py",
+        "            if epoch < partition.leader_epoch:\n",
+        "            if epoch < -1:\n",
+        (OF_REPLICATION, "test_r4_"),
+    ),
+    Mutant(
+        "answers to an older epoch are appended",
+        "broker/follower.py",
+        "                    or partition.leader_epoch != epoch\n",
+        "",
+        (OF_REPLICATION, "test_r22_an_answer_of_the_same_leader"),
+    ),
+    Mutant(
+        "a diverged fetch counts as progress",
+        "broker/fetch.py",
+        "        if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:\n",
+        "        if partition.failed:\n",
+        (OF_REPLICATION, "test_a_fetch_that_is_answered_with_a_divergence"),
+    ),
+    Mutant(
+        "no check of the incarnation",
+        "broker/isr_updates.py",
+        "        return [*checks, SetData",
+        "        return [SetData",
+        (ON_BROKERS, "test_r8_"),
+    ),
+    Mutant(
+        "an ISR write that does not ask which topic it is",
+        "broker/isr_updates.py",
+        "Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION)",
+        'Check("/brokers/topics", MATCH_ANY_VERSION)',
+        (ON_BROKERS, "test_a_late_isr_write_spares"),
+    ),
+    Mutant(
+        "what ZooKeeper says of brokers is read too late",
+        "broker/server.py",
+        "            self.config = await self.config_changes.begin()\n",
+        "            await self.config_changes.begin()\n",
+        (CONFIGURATIONS, "test_what_zookeeper_says"),
+    ),
+    Mutant(
+        "changes while a session was lost are missed",
+        "broker/config_changes.py",
+        "        if self._session_id != self._coordination.session_id:\n",
+        "        if self._session_id == 0:\n",
+        (CONFIGURATIONS, "test_a_change_that_was_announced"),
+    ),
+    Mutant(
+        "a replica whose log was put aside begins anew while it is eligible",
+        "broker/role_changes.py",
+        "        credited = (*state.isr, *state.eligible_leader_replicas)\n",
+        "        credited = (*state.isr,)\n",
+        ("test_stray_logs.py", "test_it_does_not_begin_anew"),
+    ),
+    Mutant(
+        "a refused log counts as deleted",
+        "broker/role_changes.py",
+        "        if state.delete_partition and refused is not None and not isinstance(refused, StrayLog):\n",
+        "        if state.delete_partition and isinstance(refused, str):\n",
+        (REFUSED_LOGS, "test_a_deletion_waits"),
+    ),
+    Mutant(
+        "a leader forgets whom it removed below the minimum",
+        "broker/leadership.py",
+        "IsrProposal(Proposal.SHRINK, isr, self.zk_version, eligible=self._eligible_beside(isr))",
+        "IsrProposal(Proposal.SHRINK, isr, self.zk_version)",
+        (ELIGIBLE_LEADERS, "test_who_left_"),
+    ),
+    Mutant(
+        "a last member that lost its data is not marked",
+        "broker/claims.py",
+        "*(() if others else (broker_id,))]",
+        "*()]",
+        (ELIGIBLE_LEADERS, "test_a_loss_"),
+    ),
+    Mutant(
+        "a log is deleted, says who could not look for it",
+        "broker/role_changes.py",
+        "        if state.delete_partition and refused is None and self._may_be_unread(topic_partition):\n",
+        "        if False:\n",
+        (REFUSED_LOGS, "test_a_deletion_waits_for_a_log_that_may_lie"),
+    ),
+    Mutant(
+        "announcements are counted on when their folder is another one",
+        "broker/config_changes.py",
+        "        if folder != self._folder_czxid:\n",
+        "        if False:\n",
+        (CONFIGURATIONS, "test_announcements_count_after"),
+    ),
+    Mutant(
+        "logs are loaded by the broker's limits",
+        "broker/server.py",
+        "configs.get(topic) or ",
+        "",
+        (CONFIGURATIONS, "test_a_log_is_loaded_by"),
+    ),
+]

@@ -1,0 +1,108 @@
+"""Mutants of `controller/`: what the controller decides by."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FULL_DISKS = "test_full_disks.py"
+LIVES_IN_BETWEEN = "test_lives_in_between.py"
+ON_BROKERS = "test_regressions_on_brokers.py"
+ORDERLY_STOPS = "test_orderly_stops.py"
+REASONS = "test_reasons.py"
+RECOVER = "test_recover.py"
+REFUSED_LOGS = "test_refused_logs.py"
+MUTANTS = [
+    Mutant(
+        "who has no room for a new log goes on being its leader",
+        "controller/broker_changes.py",
+        "UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.BROKER_NOT_AVAILABLE)\n",
+        "UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR,)\n",
+        (FULL_DISKS, "test_a_new_topic_is_led"),
+    ),
+    Mutant(
+        "a topic counts as created before a refusal of its leader is handled",
+        "controller/requests.py",
+        "                if standing.leader_epochs == before.leader_epochs and self._are_told(topics, before):\n",
+        "                if standing:\n",
+        (FULL_DISKS, "test_a_new_topic_without_room"),
+    ),
+    Mutant(
+        "no check of the controller's epoch in its transactions",
+        "controller/store.py",
+        "multi_many([[self._fence, *one]",
+        "multi_many([[Check(znodes.CONTROLLER_EPOCH_PATH, -1), *one]",
+        (ON_BROKERS, "test_r9_a_controller_that_slept_cannot"),
+    ),
+    Mutant(
+        "a replica that was refused once counts as refused for good",
+        "controller/broker_changes.py",
+        "                if context.offline_replicas.pop(replica, None) is not None:\n",
+        "                if False:\n",
+        (REASONS, "test_a_replica_that_is_well_again"),
+    ),
+    Mutant(
+        "nobody is told anew why a replica is refused",
+        "controller/broker_changes.py",
+        " and context.note_refusal(replica, why):\n",
+        " and not context.note_refusal(replica, why):\n",
+        (REASONS, "test_a_refused_follower"),
+    ),
+    Mutant(
+        "who died before the controller heard that it joined stays in the ISR",
+        "controller/broker_changes.py",
+        "        changed = await self._term.settle(list(concerned))\n",
+        "        changed = await self._term.settle(list(partitions))\n",
+        ("test_fail_over.py", "test_who_dies_before_the_controller"),
+    ),
+    Mutant(
+        "nobody is told what holds a deletion up",
+        "controller/topic_changes.py",
+        "        if unfinished != context.unfinished_deletions:\n",
+        "        if False:\n",
+        (REFUSED_LOGS, "test_a_deletion_waits"),
+    ),
+    Mutant(
+        "a controller forgets whom it removed below the minimum",
+        "controller/planner.py",
+        "        elr=() if unclean else tuple(member for member in state.whole if member not in isr),\n",
+        "        elr=(),\n",
+        (ELIGIBLE_LEADERS, "test_who_left_"),
+    ),
+    Mutant(
+        "a controlled shutdown rests on a broker that does not answer",
+        "controller/requests.py",
+        "        return [broker_id for broker_id in others if broker_id not in answered]\n",
+        "        return [broker_id for broker_id in others if broker_id < 0]\n",
+        (ORDERLY_STOPS, "test_who_stops_hands_over"),
+    ),
+    Mutant(
+        "a recovery believes what an earlier life said",
+        "controller/recovery.py",
+        "[b for b in ends if living.get(b) != lives.get(b)]",
+        "()",
+        (LIVES_IN_BETWEEN, "test_a_recovery_"),
+    ),
+    Mutant(
+        "a leader is not told of the epoch that a lossy broker wrote",
+        "controller/term.py",
+        "            if state.leader_epoch != self.context.states[tp].leader_epoch:\n"
+        "                self.unannounced.setdefault(tp, False)\n",
+        "",
+        (LIVES_IN_BETWEEN, "test_a_leader_hears_"),
+    ),
+    Mutant(
+        "an election breaks the chain of our terms",
+        "controller/election.py",
+        "    if follows_ours:  # it",
+        "    if False:  # it",
+        (LIVES_IN_BETWEEN, "test_eligible_replicas_"),
+    ),
+    Mutant(
+        "a loss that was accepted waits for the death of whoever leads",
+        "controller/elect_leaders.py",
+        "if _needs_election(term, tp))",
+        "if tp in context.states)",
+        (RECOVER, "test_what_was_accepted_"),
+    ),
+]

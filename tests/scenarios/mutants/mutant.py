@@ -1,0 +1,18 @@
+"""What a mutant is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One line of ours, broken: `before` stands exactly once in `file` (from the root) and becomes `after`.
+
+    `killed_by`: file (from tests/scenarios) and beginning of the names of the tests of which one must fail.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+    killed_by: tuple[str, str]

@@ -1,0 +1,45 @@
+"""Mutants of `runtime/`: what brokers read into configurations, and when they give up on a connection."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+CONFIGURATIONS = "test_configurations.py"
+OF_CUTS = "test_cuts.py"
+MUTANTS = [
+    Mutant(
+        "brokers wait for TCP after a cut",
+        "runtime/network.py",
+        "REACH_TIMEOUT_S = 2.0\n",
+        "REACH_TIMEOUT_S = 60.0\n",
+        (OF_CUTS, "test_acks_flow_at_once"),
+    ),
+    Mutant(
+        "a configuration that cannot be read counts as none",
+        "runtime/config_standing.py",
+        "            found.append(Standing(None, str(error)))\n",
+        "            found.append(Standing({}, str(error)))\n",
+        (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+    Mutant(
+        "a word of brokers that cannot be read counts as none",
+        "runtime/config_dynamic.py",
+        "            undecided |= TOPIC_DEFAULTS\n",
+        "",
+        (CONFIGURATIONS, "test_what_zookeeper_says"),
+    ),
+    Mutant(
+        "a value that cannot be used counts as the default",
+        "runtime/config_topic.py",
+        "        safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})\n",
+        "        assert error.key in _BY_NAME\n",
+        (CONFIGURATIONS, "test_"),
+    ),
+    Mutant(
+        "an unknown key discards the others",
+        "runtime/config_topic.py",
+        "            unknown.append(InvalidConfig(name, text, why))\n            continue\n",
+        "            return {}, [InvalidConfig(name, text, why)], []\n",
+        (CONFIGURATIONS, "test_a_topic_keeps"),
+    ),
+]

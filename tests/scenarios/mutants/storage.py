@@ -1,0 +1,158 @@
+"""Mutants of `storage/`: what becomes of files: what is cut, kept aside, refused, vouched for."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+COMPACTED_EPOCHS = "test_compacted_epochs.py"
+CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
+ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FULL_DISKS = "test_full_disks.py"
+INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
+LOG_HEADS = "test_log_heads.py"
+ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
+RECOVERY = "../unit/storage/test_recovery.py"
+UNSERVED = "../unit/storage/test_unserved.py"
+VERDICTS = "../unit/storage/test_verdicts.py"
+MUTANTS = [
+    Mutant(
+        "a full disk takes its directory offline",
+        "storage/directory_health.py",
+        "        if is_full(cause) and not at_start:\n",
+        "        if at_start and not at_start:\n",
+        (FULL_DISKS, "test_a_leader_that_is_full"),
+    ),
+    Mutant(
+        "an fsync without room counts as a full disk",
+        "storage/directory_health.py",
+        " and not isinstance(error, SyncFailed)\n",
+        "\n",
+        (FULL_DISKS, "test_an_fsync_that_says"),
+    ),
+    Mutant(
+        "a start goes on without what it could not write",
+        "storage/log_directories.py",
+        "        self.each_online(what, act, at_start=True)\n",
+        "        self.each_online(what, act)\n",
+        (CRASHED_STARTS, "test_a_start_on_a_full_disk"),
+    ),
+    Mutant(
+        "damage that segments follow is the end of a log that was killed",
+        "storage/verdicts.py",
+        " or (fault is Fault.INSIDE and not power_failed)\n",
+        "\n",
+        (RECOVERY, "test_a_fault_in_a_sealed_segment"),
+    ),
+    Mutant(
+        "a file of epochs is believed against the batches",
+        "storage/recovery.py",
+        "    disbelieve(epochs, segments[:first], scanned)\n",
+        "",
+        (RECOVERY, "test_a_wrong_epoch_file"),
+    ),
+    Mutant(
+        "a log that begins with a segment is left out of the log starts",
+        "storage/log_directory.py",
+        "for log, start in starts.items() if start > 0}\n",
+        "for log, start in starts.items() if start > log.segments.holding(0).base_offset}\n",
+        (LOG_HEADS, "test_what_was_answered_as_deleted"),
+    ),
+    Mutant(
+        "a full index is noticed by the next wave only",
+        "storage/segment.py",
+        "        return room > 1\n",
+        "        return True\n",
+        (INDEX_BOUNDS, "test_one_wave_"),
+    ),
+    Mutant(
+        "a segment with wider gaps in its index than its topic asks for takes more batches",
+        "storage/roll.py",
+        "segment.indexes.room <= 0 or segment.index_interval_bytes > config.index_interval_bytes",
+        "segment.indexes.room <= 0",
+        (INDEX_BOUNDS, "test_a_log_that_was_loaded"),
+    ),
+    Mutant(
+        "a Kafka is told to recover nothing, whatever lies in the directory",
+        "storage/orderly_stops.py",
+        "    for name in (CLEAN_MARKER, OUR_MARKER) if for_kafka else (OUR_MARKER,):\n",
+        "    for name in (CLEAN_MARKER, OUR_MARKER):\n",
+        (ORDERLY_STOPS, "test_nobody_speaks_to_a_kafka"),
+    ),
+    Mutant(
+        "an orderly stop is believed although a Kafka took its marker",
+        "storage/orderly_stops.py",
+        "    if stop.is_for_all or listed is None",
+        "    if listed is None",
+        (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
+    ),
+    Mutant(
+        "a Kafka that was killed is not noticed by its indexes",
+        "storage/foreign.py",
+        " or (known.listed is None and bears_kafkas_hand(disk, folder, entries))\n",
+        "\n",
+        (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
+    ),
+    Mutant(
+        "messages of old formats are damage",
+        "storage/scan.py",
+        "    message = old_message(file, position, end)\n",
+        "    message = None\n",
+        (UNSERVED, "test_where_no_kafka_was_noticed"),
+    ),
+    Mutant(
+        "what a Kafka left before its last segment is cut",
+        "storage/verdicts.py",
+        "        if fault is not Fault.TAIL or is_clean:\n",
+        "        if fault is Fault.HOLE or is_clean:\n",
+        (VERDICTS, "test_a_sealed_segment_of_a_kafka"),
+    ),
+    Mutant(
+        "whole batches of a Kafka that contradict each other are damage",
+        "storage/foreign.py",
+        "    why = found.contradiction\n",
+        '    why = ""\n',
+        (VERDICTS, "test_whole_batches_of_a_kafka"),
+    ),
+    Mutant(
+        "an empty segment is no trace of a Kafka's cleaner",
+        "storage/recovery.py",
+        "emptied_below(segments, known)))\n",
+        "0))\n",
+        (VERDICTS, "test_a_cleaning_that_was_interrupted"),
+    ),
+    Mutant(
+        "a log that stands in no checkpoint is ours",
+        "storage/log_directory.py",
+        " else Origin.OURS if has_bounds else Origin.UNKNOWN\n",
+        " else Origin.OURS; has_bounds = True\n",
+        (VERDICTS, "test_a_folder_that_stands_in_no_checkpoint"),
+    ),
+    Mutant(
+        "epochs of a compacted log begin where its batches let them",
+        "storage/recovery.py",
+        "epochs.learn(epoch, least, most, noted)",
+        "epochs.assign(epoch, least)",
+        (COMPACTED_EPOCHS, "test_a_follower_behind"),
+    ),
+    Mutant(
+        "checkpoints that name a log which is gone tell of no loss",
+        "storage/losses.py",
+        "    named = {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}\n",
+        "    named = {**directory.last_stop.listed}\n",
+        (ELIGIBLE_LEADERS, "test_a_log_whose_folder"),
+    ),
+    Mutant(
+        "a log directory that is gone is not missed",
+        "storage/log_directories.py",
+        "        return len(self._missed) > self._unopened\n",
+        "        return False\n",
+        (ELIGIBLE_LEADERS, "test_a_directory_that_left"),
+    ),
+    Mutant(
+        "a log with a remote tier is loaded",
+        "storage/foreign.py",
+        "    if is_tiered:\n",
+        "    if False:\n",
+        (UNSERVED, "test_checkpoints_of_a_log_with_a_remote_tier"),
+    ),
+]
