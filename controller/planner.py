@@ -33,7 +33,8 @@ from strandline.protocol.types import NO_BROKER, TopicPartition
 class PartitionChange:
     """One state znode to write. `expected_version` None: create it. `after.zk_version` is what the write will yield.
 
-    why: for the state-change log. unclean: data may be lost; counted and logged loudly.
+    why: for the state-change log. unclean: data may be lost; counted and logged loudly. life: how often the new leader
+    was started when it said what made it leader; it is written only while that is so. None: it said nothing.
     """
 
     topic_partition: TopicPartition
@@ -42,6 +43,7 @@ class PartitionChange:
     expected_version: int | None
     why: str
     unclean: bool = False
+    life: int | None = None
 
 
 @dataclass(slots=True)

@@ -7,13 +7,17 @@ the topic (`unclean.leader.election.enable`) or by an operator for this once (`a
 1. `begin`: they are asked where their logs end, beside the events: OffsetForLeaderEpoch with the highest epoch there
    is, as `ANY_REPLICA`, so that followers answer, too. A replica without a log has lost all of it: its log is empty.
    One whose log cannot be read may hold most of all, so it counts as one that is not back.
-2. `_elect`: when all have answered, each in the life that it still lives, an event elects by (epoch, end offset) and
-   says so loudly.
+2. `_elect`: when all have answered, an event elects by (epoch, end offset) and says so loudly. An answer counts in the
+   life of its broker that gave it: the write is on the condition that who is to lead was not started anew since. A
+   start raises its number of lives first and reads afterwards what it is credited with (`broker/registration.py`), so
+   either that election fails, or the start finds it.
+   What lost against another write or start is asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +36,7 @@ from strandline.protocol.messages import (
     OffsetForLeaderTopic,
 )
 from strandline.protocol.types import ANY_REPLICA, NO_EPOCH, TopicPartition
+from strandline.runtime.coordination import CoordinationError
 
 if TYPE_CHECKING:
     from strandline.controller.term import Term
@@ -42,6 +47,7 @@ MAX_PARTITIONS_PER_QUESTION = 2000
 NO_LOG = LogEnd(NO_EPOCH, 0)
 _WITHOUT_A_LOG = (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+Asked = Mapping[TopicPartition, tuple[int, ...]]
 LogEnds = dict[TopicPartition, dict[int, LogEnd]]
 
 
@@ -54,7 +60,7 @@ class Recovery:
         self.waits = Waits(term)
         self.accepted: dict[TopicPartition, None] = {}
 
-    def begin(self, partitions: Mapping[TopicPartition, tuple[int, ...]], lossy_topics: set[str]) -> None:
+    def begin(self, partitions: Asked, lossy_topics: set[str]) -> None:
         """Ask about these partitions, unless that is under way. Never waits. lossy_topics: allow an unclean
         election."""
         fresh: dict[TopicPartition, tuple[int, ...]] = {}
@@ -81,12 +87,16 @@ class Recovery:
         self.accepted.pop(tp, None)
         self.waits.is_led(tp)
 
-    async def _recover(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        lives = {broker_id: broker.epoch for broker_id, broker in self._term.context.brokers.items()}
+    async def _recover(self, asked: Asked) -> None:
+        try:
+            lives = await self._term.store.lives(dict.fromkeys(b for replicas in asked.values() for b in replicas))
+        except CoordinationError as error:
+            self._term.log.warning("lives of brokers cannot be read: logs are compared later", error=str(error))
+            lives = {}
         log_ends = await self.ask(asked)
         self._term.events.put(partial(self._elect, asked, log_ends, lives))
 
-    async def ask(self, asked: Mapping[TopicPartition, tuple[int, ...]]) -> LogEnds:
+    async def ask(self, asked: Asked) -> LogEnds:
         """Where the logs of these replicas end; those that cannot tell, or not in time, are left out."""
         log_ends: LogEnds = {tp: {} for tp in asked}
         by_broker: dict[int, list[TopicPartition]] = {}
@@ -125,34 +135,43 @@ class Recovery:
                     ends[tp] = LogEnd(p.leader_epoch, p.end_offset) if p.end_offset >= 0 else NO_LOG
         return ends
 
-    async def _elect(
-        self, asked: Mapping[TopicPartition, tuple[int, ...]], log_ends: LogEnds, lives: Mapping[int, int]
-    ) -> None:
-        context = self._term.context
-        # What a broker said in an earlier life is worth nothing: its log may be gone since. ZooKeeper knows of a new
-        # one before its event is here.
-        living = await self._term.store.broker_epochs(dict.fromkeys(b for ends in log_ends.values() for b in ends))
+    async def _elect(self, asked: Asked, log_ends: LogEnds, lives: Mapping[int, int]) -> None:
+        # What a broker said in an earlier life is worth nothing: its log may be gone since.
+        living = await self._term.store.lives(lives)
         for ends in log_ends.values():
-            for broker_id in [b for b in ends if living.get(b) != lives.get(b)]:
+            for broker_id in [b for b in ends if b not in living or living[b] != lives.get(b)]:
                 del ends[broker_id]
         for tp in asked:
             self._in_hand.pop(tp, None)
         # Things may have moved since the question: only what would still be asked about is decided by the answers.
         plan, lossy_topics = await self._term.planning.plan_for(list(asked))
-        decided: list[TopicPartition] = []
+        decided: dict[TopicPartition, None] = {}
         undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in plan.recover.items():
             silent = tuple(replica for replica in replicas if replica not in log_ends[tp])
             if log_ends[tp] and (not silent or self.accepts_loss(tp, lossy_topics)):
-                decided.append(tp)
+                decided[tp] = None
             else:
                 undecided[tp] = silent
         self.waits.note(undecided, SILENT)
         if undecided:
             self._term.later(Trigger.OFFLINE_PARTITIONS)
+        await self._term.settle_and_announce(list(decided), partial(self._plan, decided, log_ends, living))
 
-        async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-            changes = [plan_recovery(context, tp, log_ends[tp]) for tp in partitions if not context.has_live_leader(tp)]
-            return [change for change in changes if change is not None]
-
-        await self._term.settle_and_announce(decided, planner)
+    async def _plan(
+        self,
+        decided: dict[TopicPartition, None],
+        log_ends: LogEnds,
+        lives: Mapping[int, int],
+        partitions: Sequence[TopicPartition],
+    ) -> Sequence[PartitionChange]:
+        """Elections by these answers, which count once: a partition that comes again was upset by somebody else's write
+        or start, so it is settled anew, with another question where need be."""
+        context = self._term.context
+        if any(tp not in decided for tp in partitions):
+            self._term.events.put(Trigger.OFFLINE_PARTITIONS)
+        fresh = [tp for tp in partitions if tp in decided and not context.has_live_leader(tp)]
+        for tp in fresh:
+            del decided[tp]
+        changes = [plan_recovery(context, tp, log_ends[tp]) for tp in fresh]
+        return [replace(change, life=lives[change.after.leader]) for change in changes if change is not None]

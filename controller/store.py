@@ -6,6 +6,8 @@ Rules:
 * A partition state is written with the version that was read; a state that moved meanwhile is read again and handed
   back (never a blind write, safety.md 12). That the version is not one of a topic made anew under the same name needs
   no check here: only a controller removes topics, in the turn of its events and under its epoch.
+* A leader that was chosen by what it said itself (`PartitionChange.life`) must still live the life in which it said so:
+  the transaction checks that, too.
 * A znode that cannot be understood is reported and left out; it never stops the controller. Which those are is kept, so
   that they are read again once an operator may have mended them.
 """
@@ -64,7 +66,8 @@ class TooManyConflicts(CoordinationError):
 
 @dataclass(slots=True)
 class WriteResult:
-    """written: as they stand in ZooKeeper now. moved: somebody else wrote them; as read again (None: gone)."""
+    """written: as they stand in ZooKeeper now. moved: somebody else wrote them, or who was to lead was started anew; as
+    read again (None: gone)."""
 
     written: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     moved: dict[TopicPartition, LeaderAndIsr | None] = field(default_factory=dict)
@@ -122,11 +125,17 @@ class ClusterStore:
                 brokers[broker_id] = broker
         return brokers
 
-    async def broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
-        """Of those that are registered now."""
+    async def lives(self, broker_ids: Iterable[int]) -> dict[int, int]:
+        """How often each was started (KIP-903), of those that are registered now. In a start that number goes up before
+        anything else: a registration of the life before may still stand."""
         ids = list(broker_ids)
-        found = await self._coordination.get_many([znodes.BrokerIdZnode.path(broker_id) for broker_id in ids])
-        return {broker_id: znode.stat.czxid for broker_id, znode in zip(ids, found, strict=True) if znode is not None}
+        started = await self._coordination.get_many([znodes.BrokerIncarnationZnode.path(id_) for id_ in ids])
+        registered = await self._coordination.get_many([znodes.BrokerIdZnode.path(id_) for id_ in ids])
+        return {
+            broker_id: znode.stat.version
+            for broker_id, znode, registration in zip(ids, started, registered, strict=True)
+            if znode is not None and registration is not None
+        }
 
     def _broker(self, broker_id: int, znode: Znode) -> LiveBroker | None:
         try:
@@ -249,12 +258,14 @@ class ClusterStore:
             await self._coordination.sync()
             directories = await self._directories(change for change in failed if change.expected_version is None)
             now = await self.states([change.topic_partition for change in failed])
+            lives = await self.lives(dict.fromkeys(c.after.leader for c in failed if c.life is not None))
             pending = []
             for change in failed:
                 found = now.get(change.topic_partition)
                 if change.topic_partition in self.unreadable_states:
                     continue  # reported when it was read; an operator has to mend it
-                if (None if found is None else found.zk_version) == change.expected_version:
+                is_of_this_life = change.life in (None, lives.get(change.after.leader))
+                if is_of_this_life and (None if found is None else found.zk_version) == change.expected_version:
                     pending.append(change)
                 else:
                     result.moved[change.topic_partition] = found
@@ -274,15 +285,16 @@ class ClusterStore:
     ) -> list[PartitionChange]:
         """One wave; fills `result.written`, returns the changes of the transactions that failed."""
         groups = [changes[i : i + TRANSACTION_PARTITIONS] for i in range(0, len(changes), TRANSACTION_PARTITIONS)]
-        transactions: list[list[Operation]] = [
-            [operation for change in group for operation in _operations(change, directories)] for group in groups
+        transactions = [
+            [*_lives_checked(group), *(operation for change in group for operation in _operations(change, directories))]
+            for group in groups
         ]
         failed: list[PartitionChange] = []
         for group, operations, outcome in zip(groups, transactions, await self.fenced_many(transactions), strict=True):
             if isinstance(outcome, TransactionFailed):
                 failed += group
                 continue
-            stats = [o for op, o in zip(operations, outcome, strict=True) if not _is_directory(op)]
+            stats = [o for op, o in zip(operations, outcome, strict=True) if _writes_a_state(op)]
             for change, stat in zip(group, stats, strict=True):
                 mzxid = stat.mzxid if isinstance(stat, ZnodeStat) else 0
                 result.written[change.topic_partition] = replace(change.after, mzxid=mzxid)
@@ -348,5 +360,11 @@ def _operations(change: PartitionChange, directories: set[str]) -> list[Operatio
     return [Create(path, data)] if directory in directories else [Create(directory), Create(path, data)]
 
 
-def _is_directory(operation: Operation) -> bool:
-    return isinstance(operation, Create) and not operation.path.endswith("/state")
+def _lives_checked(changes: Sequence[PartitionChange]) -> list[Operation]:
+    """One check per broker whose own word made it leader."""
+    lives = dict.fromkeys((change.after.leader, change.life) for change in changes if change.life is not None)
+    return [Check(znodes.BrokerIncarnationZnode.path(broker_id), life) for broker_id, life in lives]
+
+
+def _writes_a_state(operation: Operation) -> bool:
+    return isinstance(operation, Create | SetData) and operation.path.endswith("/state")

@@ -37,7 +37,7 @@ from strandline.protocol.messages import (
     UpdateMetadataResponse,
 )
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.coordination import Coordination, NodeExists
+from strandline.runtime.coordination import MATCH_ANY_VERSION, Coordination, NodeExists
 from strandline.runtime.network import Address
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
@@ -89,9 +89,16 @@ class ScriptedBroker:
         await self.coordination.start()
         await create_persistent_paths(self.coordination)
         self.roles, self.metadata, self.known_brokers, self.controller_epoch = {}, {}, [], -1
+        await self._count_life()
         if lossy:
             await renounce_claims(self.coordination, self.broker_id, structlog.wrap_logger(structlog.ReturnLogger()))
         await self.register(lossy=lossy)
+
+    async def _count_life(self) -> None:
+        path = znodes.BrokerIncarnationZnode.path(self.broker_id)
+        if await self.coordination.exists(path) is None:
+            await self.coordination.create(path)
+        await self.coordination.set(path, b"", MATCH_ANY_VERSION)
 
     async def register(self, *, lossy: bool = False) -> None:
         """Also after its session expired while it lived: what it was told stays known to it."""

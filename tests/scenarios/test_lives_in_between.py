@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.broker import registration
+from strandline.controller.planner import PartitionChange
+from strandline.controller.store import WriteResult
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificationZnode
+from strandline.runtime.coordination import Coordination
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.inspection import read_all
+from strandline.testkit.inspection import Ledger, read_all
 from strandline.testkit.scenario import T0, cluster_with_topic, numbered
 
 
@@ -80,18 +88,28 @@ async def test_eligible_replicas_are_known_after_a_fail_over_that_was_cut_short(
         await cluster.until(lambda: cluster.leader(T0) in (1, 2), "a whole copy leads", within_s=60)
 
 
-async def test_a_recovery_does_not_believe_what_an_earlier_life_said(autojump_clock: MockClock) -> None:
-    """All lost power, brokers 1 and 2 are whole all the same. While broker 3 is waited for, the disk of broker 1, which
-    has answered, is replaced."""
+@contextlib.asynccontextmanager
+async def all_lost_power(*whole: int) -> AsyncIterator[tuple[MemoryCluster, Ledger]]:
+    """A partition of brokers 1, 2 and 3, of which some kept all of it; broker 4 is controller, nobody else runs."""
     async with cluster_with_topic([1, 2, 3], brokers=4) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("m", 20))
-        for broker in (1, 2):
+        for broker in whole:
             cluster.nodes[broker].disk.sync_everything()
         for broker in (1, 2, 3):
             cluster.lose_power(broker)
         for broker in (1, 2, 3):
             cluster.expire_session(broker)
         await cluster.until(lambda: cluster.controller_id == 4 and cluster.leader(T0) == NO_BROKER, "4 is controller")
+        yield cluster, ledger
+        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "all are back", within_s=60)
+        async with cluster.consumer() as consumer:
+            ledger.assert_kept(T0, await read_all(consumer, T0))
+
+
+async def test_a_recovery_does_not_believe_what_an_earlier_life_said(autojump_clock: MockClock) -> None:
+    """Brokers 1 and 2 are whole. While broker 3 is waited for, the disk of broker 1, which has answered, is
+    replaced."""
+    async with all_lost_power(1, 2) as (cluster, _):
         cluster.cut_both(4, 3)
         for broker in (2, 3, 1):
             await cluster.start_broker(broker)
@@ -102,6 +120,47 @@ async def test_a_recovery_does_not_believe_what_an_earlier_life_said(autojump_cl
         await cluster.start_broker(1)
         await trio.sleep(1)
         cluster.heal(4, 3)
-        await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "all are back", within_s=60)
-        async with cluster.consumer() as consumer:
-            ledger.assert_kept(T0, await read_all(consumer, T0))
+
+
+@pytest.mark.parametrize("is_noticed", [False, True], ids=["the old session lingers", "the old session is over"])
+@pytest.mark.parametrize("until", ["its claims are read", "it is registered"])
+async def test_a_recovery_is_not_written_for_a_life_that_ended_since_it_was_asked_for(
+    until: str, is_noticed: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the controller's last look and its write who is about to lead comes back with an empty disk. It is
+    credited with nothing, so it writes nothing into the state."""
+    async with all_lost_power(1, 2) as (cluster, _), trio.open_nursery() as nursery:
+        term = cluster.broker(4).controller.term
+        assert term is not None
+        write, elected, started = term.store.write_states, list[int](), trio.Event()
+        renounce = registration.renounce_claims
+
+        async def and_hold(coordination: Coordination, broker_id: int, log: Any) -> bool:
+            is_understood = await renounce(coordination, broker_id, log)
+            if elected and until == "its claims are read":
+                started.set()
+                await trio.sleep(0.5)
+            return is_understood
+
+        async def start_again(broker: int) -> None:
+            await cluster.start_broker(broker)
+            started.set()
+
+        async def after_another_life(changes: Sequence[PartitionChange]) -> WriteResult:
+            unclean = [change.after.leader for change in changes if change.unclean]
+            if unclean and not elected:
+                elected.extend(unclean)
+                cluster.crash(*unclean)
+                if is_noticed:
+                    cluster.expire_session(*unclean)
+                cluster.replace_disk(*unclean)
+                nursery.start_soon(start_again, *unclean)
+                await started.wait()
+            return await write(changes)
+
+        monkeypatch.setattr(registration, "renounce_claims", and_hold)
+        monkeypatch.setattr(term.store, "write_states", after_another_life)
+        for broker in (3, 2, 1):
+            await cluster.start_broker(broker)
+        await cluster.until(lambda: bool(elected) and cluster.leader(T0) != NO_BROKER, "somebody leads", within_s=60)
+        assert {cluster.leader(T0), *elected} == {1, 2}, "the other whole one leads"

@@ -79,9 +79,16 @@ MUTANTS = [
     Mutant(
         "a recovery believes what an earlier life said",
         "controller/recovery.py",
-        "[b for b in ends if living.get(b) != lives.get(b)]",
+        "[b for b in ends if b not in living or living[b] != lives.get(b)]",
         "()",
-        (LIVES_IN_BETWEEN, "test_a_recovery_"),
+        (LIVES_IN_BETWEEN, "test_a_recovery_does_not"),
+    ),
+    Mutant(
+        "a recovery is written whatever lives began since",
+        "controller/store.py",
+        "            [*_lives_checked(group), *(operation",
+        "            [*(operation",
+        (LIVES_IN_BETWEEN, "test_a_recovery_is_not"),
     ),
     Mutant(
         "a leader is not told of the epoch that a lossy broker wrote",

@@ -154,6 +154,39 @@ async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_an
     assert (await cluster.state("t")).leader == -1
 
 
+async def test_a_start_between_the_last_look_and_the_write_holds_up_its_own_partitions_only(
+    autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 2 would lead t-0, broker 3 t-1, in one transaction. 2 comes back with empty logs before that is
+    written."""
+    await cluster.start(1, 2, 3, 4)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[4, 2], [4, 3]])
+    for partition in (0, 1):
+        await cluster.leader_writes_isr("t", partition, [4])
+    await cluster.settle()
+    for broker, end in (4, 10), (2, 15), (3, 15):
+        cluster.brokers[broker].log_ends.update({TP: (0, end), TopicPartition("t", 1): (0, end)})
+    store, waves = controller.term.store, list[list[str]]()
+    write_wave = store._write_wave
+
+    async def after_a_start(changes: Any, *others: Any) -> Any:
+        waves.append(sorted(f"{c.topic_partition} {c.after.leader}" for c in changes if c.unclean))
+        if waves[-1] == ["t-0 2", "t-1 3"] and waves.count(waves[-1]) == 1:
+            cluster.kill(2, noticed=False)
+            cluster.brokers[2].log_ends.clear()
+            await cluster.brokers[2].start(lossy=True)
+        return await write_wave(changes, *others)
+
+    monkeypatch.setattr(store, "_write_wave", after_a_start)
+    cluster.kill(4)
+    await cluster.brokers[4].start(lossy=True)
+    await cluster.until(lambda: TP in cluster.brokers[4].roles)
+    await cluster.settle()
+    assert [wave for wave in waves if wave] == [["t-0 2", "t-1 3"], ["t-1 3"], ["t-0 4"]]
+    assert [(await cluster.state("t", partition)).leader for partition in (0, 1)] == [4, 3]
+
+
 # --- who is missed -------------------------------------------------------------------------------------------------
 
 
