@@ -33,7 +33,6 @@ from strandline.storage.checkpoints import (
     encode_offsets,
     is_of_another_version,
     write_atomically,
-    write_offsets,
 )
 from strandline.storage.damage import name_for_damaged
 
@@ -72,23 +71,31 @@ class CheckpointFiles:
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace one, durably."""
-        coming = crc32c.crc32c(encode_offsets(offsets)) if name == HIGH_WATERMARKS else None
-        if coming is not None and coming != self._written[name]:
-            self.seal_watermarks(coming)
-        self._written[name] = write_offsets(self._disk, f"{self._path}/{name}", offsets)
+        self._replace(name, encode_offsets(offsets))
 
-    def seal_watermarks(self, coming: int | None = None) -> None:
-        """Those that stand there are ours, or taken over, and so are those with this checksum. Durable."""
-        ours = [str(crc) for crc in (self._written[HIGH_WATERMARKS], coming) if crc is not None]
-        write_atomically(self._disk, f"{self._path}/{WATERMARKS_SEAL}", " ".join(ours).encode())
+    def seal_watermarks(self) -> None:
+        """Those that stand there are ours, or taken over. Durable."""
+        self._seal(self._written[HIGH_WATERMARKS])
 
     def settle(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, int | None]:
         """At the stop: the checksum of each, which says `contents` then, in exactly our words."""
         for name, offsets in contents.items():
             written = self._written.get(name)
-            if (offsets or written is not None) and written != crc32c.crc32c(encode_offsets(offsets)):
-                self.write(name, offsets)
+            content = encode_offsets(offsets)
+            if (offsets or written is not None) and written != crc32c.crc32c(content):
+                self._replace(name, content)
         return {name: self._written.get(name) for name in contents}
+
+    def _replace(self, name: str, content: bytes) -> None:
+        coming = int(crc32c.crc32c(content))
+        if name == HIGH_WATERMARKS and coming != self._written[name]:
+            self._seal(self._written[name], coming)
+        write_atomically(self._disk, f"{self._path}/{name}", content)
+        self._written[name] = coming
+
+    def _seal(self, *ours: int | None) -> None:
+        content = " ".join(str(crc) for crc in ours if crc is not None)
+        write_atomically(self._disk, f"{self._path}/{WATERMARKS_SEAL}", content.encode())
 
 
 def are_watermarks_ours(disk: Disk, path: str) -> bool:
@@ -107,8 +114,15 @@ def are_watermarks_ours(disk: Disk, path: str) -> bool:
 def checksum(disk: Disk, path: str) -> int | None:
     """CRC-32C of a file; None where there is none. OSError from the disk."""
     try:
-        return int(crc32c.crc32c(read_file(disk, path)))
+        content = _content(disk, path)
     except FileNotFoundError:
         return None
-    except ValueError:  # absurdly large
-        return _UNREADABLE
+    return _UNREADABLE if content is None else int(crc32c.crc32c(content))
+
+
+def _content(disk: Disk, path: str) -> bytes | None:
+    """Of a file; None where it is absurdly large. OSError from the disk."""
+    try:
+        return read_file(disk, path)
+    except ValueError:
+        return None

@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-import crc32c
-
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, read_file, write_whole
 from strandline.storage.leader_epochs import EpochEntry
@@ -95,13 +93,6 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint."""
     lines = ["0", str(len(offsets)), *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())]
     return ("\n".join(lines) + "\n").encode()
-
-
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> int:
-    """Replace an offset checkpoint; returns its CRC-32C. Blocking."""
-    content = encode_offsets(offsets)
-    write_atomically(disk, path, content)
-    return int(crc32c.crc32c(content))
 
 
 def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:

@@ -36,7 +36,7 @@ from strandline.runtime.config import BrokerConfig, load_broker_config, topic_co
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, write_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets, write_atomically
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
 from strandline.storage.orderly_stops import CLEAN_MARKER
@@ -102,7 +102,7 @@ def build_clean(
     for tp in everywhere[1:]:
         shutil.copytree(f"{root}/t-0", f"{root}/{tp}")
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
-        write_offsets(PosixDisk(), f"{root}/{name}", dict.fromkeys(everywhere, end_offset))
+        write_atomically(PosixDisk(), f"{root}/{name}", encode_offsets(dict.fromkeys(everywhere, end_offset)))
     return config, dict.fromkeys(everywhere, listed)
 
 

@@ -15,9 +15,10 @@ from strandline.storage.checkpoints import (
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    encode_offsets,
     read_epochs,
     read_offsets,
-    write_offsets,
+    write_atomically,
 )
 
 TOPIC, COMPACTED = "reopened", "follower"
@@ -40,10 +41,10 @@ def test_kafka_goes_by_our_checkpoints_and_we_read_its(new_site, written: Writte
     assert len(bases) == 3
     log_start, dirty, end = 7, 300, 740
     high_watermark = bases[2] + 3
-    write_offsets(DISK, f"{site.data}/{RECOVERY_POINTS}", {TP: bases[1] + 1, COMPACTED_TP: 600})
-    write_offsets(DISK, f"{site.data}/{LOG_START_OFFSETS}", {TP: log_start})
-    write_offsets(DISK, f"{site.data}/{HIGH_WATERMARKS}", {TP: high_watermark, COMPACTED_TP: 600})
-    write_offsets(DISK, f"{site.data}/{COMPACTED_OFFSETS}", {COMPACTED_TP: dirty})
+    write_atomically(DISK, f"{site.data}/{RECOVERY_POINTS}", encode_offsets({TP: bases[1] + 1, COMPACTED_TP: 600}))
+    write_atomically(DISK, f"{site.data}/{LOG_START_OFFSETS}", encode_offsets({TP: log_start}))
+    write_atomically(DISK, f"{site.data}/{HIGH_WATERMARKS}", encode_offsets({TP: high_watermark, COMPACTED_TP: 600}))
+    write_atomically(DISK, f"{site.data}/{COMPACTED_OFFSETS}", encode_offsets({COMPACTED_TP: dirty}))
 
     site.kafka.start()
     assert site.kafka.bounds(TOPIC) == (log_start, end)

@@ -12,7 +12,7 @@ from written import Written, install
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.checkpoints import RECOVERY_POINTS, write_offsets
+from strandline.storage.checkpoints import RECOVERY_POINTS, encode_offsets, write_atomically
 from strandline.storage.producer_snapshots import decode_snapshot
 from strandline.storage.producer_states import ProducerRow
 from strandline.storage.segment_manifest import encode_marker
@@ -94,7 +94,7 @@ def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Writt
     newest = snapshots(site.data / "idempotent-0")[-1]
     before = shutil.copy(newest, tmp_path)
     offsets = {TopicPartition("idempotent", 0): int(newest.stem)}
-    write_offsets(PosixDisk(), f"{site.data}/{RECOVERY_POINTS}", offsets)
+    write_atomically(PosixDisk(), f"{site.data}/{RECOVERY_POINTS}", encode_offsets(offsets))
     (site.data / ".kafka_cleanshutdown").write_bytes(encode_marker(None))
     site.kafka.start()
     site.kafka.wait_for_log(rf"Loading producer state from snapshot file 'SnapshotFile\(offset={int(newest.stem)}")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoint_files import NAMES, CheckpointFiles, are_watermarks_ours
 from strandline.storage.checkpoints import (
     decode_topic_id,
     encode_epochs,
+    encode_offsets,
     encode_topic_id,
+    no_report,
     read_epochs,
     read_offsets,
     write_atomically,
-    write_offsets,
     write_partition_metadata,
 )
 from strandline.storage.leader_epochs import EpochEntry
@@ -35,7 +39,7 @@ def disk() -> MemoryDisk:
 
 
 def test_an_offset_checkpoint_is_kafkas_text(disk: MemoryDisk) -> None:
-    write_offsets(disk, PATH, {A: 17, B: 0})
+    write_atomically(disk, PATH, encode_offsets({A: 17, B: 0}))
     assert disk.read(PATH) == b"0\n2\na-topic 0 17\nb.topic_x 12 0\n"
     assert read_offsets(disk, PATH) == {A: 17, B: 0}
 
@@ -124,3 +128,25 @@ def test_a_full_disk_leaves_the_old_content(disk: MemoryDisk) -> None:
     with pytest.raises(OSError, match="ENOSPC"):
         write_atomically(disk, PATH, b"new")
     assert disk.read(PATH) == b"old"
+
+
+class CountedOffsets(dict[TopicPartition, int]):
+    """Counts how often somebody goes through them: with thousands of partitions that is what a checkpoint costs."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
+    files = CheckpointFiles(disk, "/d")
+    files.open(None, no_report)
+    written, settled = CountedOffsets({A: 17}), CountedOffsets({A: 18})
+    files.write(name, written)
+    crcs = files.settle({name: settled})
+    assert written.times == settled.times == 1
+    assert crcs == {name: crc32c.crc32c(disk.read(f"/d/{name}"))} and read_offsets(disk, f"/d/{name}") == {A: 18}
+    assert are_watermarks_ours(disk, "/d")

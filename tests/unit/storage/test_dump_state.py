@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.checkpoints import encode_epochs, write_offsets
+from strandline.storage.checkpoints import encode_epochs, encode_offsets, write_atomically
 from strandline.storage.dump import DumpEntry, DumpOptions, dump_file
 from strandline.storage.leader_epochs import EpochEntry
 from strandline.storage.producer_snapshots import encode_snapshot
@@ -54,7 +54,7 @@ def test_a_damaged_snapshot_is_told(written: StorageSite, content: bytes) -> Non
 @pytest.mark.parametrize("name", ["recovery-point", "replication", "log-start", "cleaner"])
 def test_offset_checkpoints_are_printed_and_their_bad_lines_named(written: StorageSite, name: str) -> None:
     path = f"/logs/{name}-offset-checkpoint"
-    write_offsets(written.disk, path, {TP: 12})
+    write_atomically(written.disk, path, encode_offsets({TP: 12}))
     (entry,) = dump(written, path)
     assert entry.line == "topic: t partition: 0 offset: 12"
     assert entry.fields == {"topic": "t", "partition": 0, "offset": 12}

@@ -9,7 +9,7 @@ import pytest
 from strandline.protocol.record_batch import assign_offset
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import HIGH_WATERMARKS, write_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, encode_offsets, write_atomically
 from strandline.storage.errors import DuplicateLog, TransactionalLog
 from strandline.storage.log_manager import LogManager
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
@@ -166,7 +166,7 @@ def stopped(site: StorageSite) -> None:
 
 
 def checkpointed(site: StorageSite) -> None:
-    write_offsets(site.disk, f"/logs/{HIGH_WATERMARKS}", {TP: 60, OTHER: 59})
+    write_atomically(site.disk, f"/logs/{HIGH_WATERMARKS}", encode_offsets({TP: 60, OTHER: 59}))
 
 
 def appended(site: StorageSite) -> None:
