@@ -8,10 +8,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import trio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.protocol.types import TopicPartition
 
@@ -30,74 +29,83 @@ SILENT = "brokers {brokers} live and do not say where their logs end"
 UNDECIDED = "the in-sync replicas ({brokers}) may have lost data, and unclean.recovery.strategy is none"
 
 
+class _Reason(NamedTuple):
+    """`text` has a place for the brokers, one of which, or all, are waited for."""
+
+    text: str
+    brokers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A partition that waits. `is_due`: it did so at the last look already. `said`: what its last line told."""
+
+    reason: _Reason
+    is_due: bool = False
+    said: _Reason | None = None
+
+
 class Waits:
-    """Of one term; what is said, and when, ends with it."""
+    """The partitions of one term that wait; what is said, and when, ends with it."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
-        self._brokers: dict[TopicPartition, tuple[int, ...]] = {}
-        self._texts: dict[TopicPartition, str] = {}
-        self._since: dict[TopicPartition, float] = {}
-        self._said: dict[TopicPartition, tuple[str, tuple[int, ...]]] = {}
-        self._due: dict[TopicPartition, float] = {}
+        self._waits: dict[TopicPartition, _Wait] = {}
+        self._will_look = False
 
     def note(self, partitions: Mapping[TopicPartition, tuple[int, ...]], text: str = ABSENT) -> None:
         """These wait for these brokers. Never waits."""
-        if not partitions:
-            return
-        self._brokers.update(partitions)
-        self._texts.update(dict.fromkeys(partitions, text))
-        self._since = {**dict.fromkeys(partitions, trio.current_time()), **self._since}
-        if not self._due:
+        for tp, brokers in partitions.items():
+            reason = _Reason(text, brokers)
+            self._waits.setdefault(tp, _Wait(reason)).reason = reason
+        if partitions and not self._will_look:
             self._look_later()
 
     def is_led(self, tp: TopicPartition) -> None:
         """It waits no more."""
-        self._since.pop(tp, None)
-        self._said.pop(tp, None)
+        self._waits.pop(tp, None)
 
     def why(self, tp: TopicPartition) -> str | None:
         """Whom it waits for, and what for; None where it does not wait."""
-        if tp not in self._since:
+        if tp not in self._waits:
             return None
         state = self._term.context.states.get(tp)
-        text = self._texts[tp]
+        text, brokers = self._waits[tp].reason
         if text == ABSENT and not (state is not None and state.whole):
             text = ABSENT_OR_LOSSY
-        refusals = {broker: self._term.context.offline_replicas.get((broker, tp)) for broker in self._brokers[tp]}
-        return text.format(brokers=", ".join(map(str, self._brokers[tp]))) + "".join(
+        refusals = {broker: self._term.context.offline_replicas.get((broker, tp)) for broker in brokers}
+        return text.format(brokers=", ".join(map(str, brokers))) + "".join(
             f"; broker {broker} does not serve its replica: {why}" for broker, why in refusals.items() if why
         )
 
     def _look_later(self) -> None:
-        self._due = dict(self._since)
+        for wait in self._waits.values():
+            wait.is_due = True
+        self._will_look = True
         self._term.later(self._look, GRACE_S)
 
     async def _look(self) -> None:
         """Say it of what has waited since the last look."""
-        due, self._due = self._due, {}
+        self._will_look = False
         offline = dict.fromkeys(self._term.context.offline_partitions())
-        self._since = {tp: since for tp, since in self._since.items() if tp in offline}
-        self._brokers = {tp: self._brokers[tp] for tp in self._since}
-        self._texts = {tp: self._texts[tp] for tp in self._since}
-        self._said = {tp: reason for tp, reason in self._said.items() if tp in self._since}
-        self._say([tp for tp, since in due.items() if self._since.get(tp) == since])
-        if self._since:
+        self._waits = {tp: wait for tp, wait in self._waits.items() if tp in offline}
+        self._say()
+        if self._waits:
             self._look_later()
 
-    def _say(self, partitions: Sequence[TopicPartition]) -> None:
-        """Once of each partition and set of brokers."""
-        news = {tp: (self._texts[tp], self._brokers[tp]) for tp in partitions}
-        news = {tp: reason for tp, reason in news.items() if self._said.get(tp) != reason}
+    def _say(self) -> None:
+        """One line of all that are due, each once per reason."""
+        news = {tp: wait for tp, wait in self._waits.items() if wait.is_due and wait.said != wait.reason}
         if not news:
             return
-        self._said.update(news)
+        for wait in news.values():
+            wait.said = wait.reason
         named = list(news)[:MAX_PARTITIONS_NAMED]
         example = f"{named[0].topic}:{named[0].partition}"
         self._term.log.error(
             "partitions stay offline",
             count=len(news),
-            brokers=sorted({broker for _, brokers in news.values() for broker in brokers}),
+            brokers=sorted({broker for wait in news.values() for broker in wait.reason.brokers}),
             first={str(tp): self.why(tp) for tp in named},
             remedy=f"strandline recover {example} shows what each replica has, and what helps",
         )
