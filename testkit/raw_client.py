@@ -20,7 +20,14 @@ from strandline.protocol.frame import (
     encode_head,
     frame_bytes,
 )
-from strandline.protocol.messages import REQUESTS, Message, Request
+from strandline.protocol.messages import (
+    REQUESTS,
+    Message,
+    PartitionProduceData,
+    ProduceRequest,
+    Request,
+    TopicProduceData,
+)
 from strandline.runtime.network import Transport, TransportClosed
 
 _READ_BYTES = 256 * 1024
@@ -40,6 +47,18 @@ def request_frame(
     """The bytes of one request."""
     key = message.API_KEY if api_key is None else api_key
     return encode_head(key, version, correlation_id, message, len(attachments)) + attachments
+
+
+def produce_request(size: int = 0, *, acks: int = -1) -> ProduceRequest:
+    """Of one partition, `t-0`, whose batches take `size` bytes."""
+    return ProduceRequest(acks, 30_000, [TopicProduceData("t", [PartitionProduceData(0, size)])])
+
+
+def produce_frames(count: int, size: int = 10) -> bytes:
+    """`count` Produce requests with zeros for batches; their correlation ids count from 0."""
+    return b"".join(
+        request_frame(produce_request(size), correlation_id=number, attachments=bytes(size)) for number in range(count)
+    )
 
 
 def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, rest: bytes = b"") -> bytes:
@@ -91,6 +110,15 @@ class RawClient:
                 return _decode(frame)
             if not await self._receive():
                 return None
+
+    async def responses(self, count: int) -> list[Response]:
+        """The next `count` responses; AssertionError when the connection ended before."""
+        found: list[Response] = []
+        for _ in range(count):
+            response = await self.response()
+            assert response is not None, f"closed after {len(found)} responses"
+            found.append(response)
+        return found
 
     async def is_closed_by_peer(self) -> bool:
         """Wait for the next thing the broker does: True when that is closing, False for bytes."""

@@ -15,21 +15,17 @@ from strandline.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     Message,
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from strandline.testkit.pipeline import Pipeline, open_pipeline
-from strandline.testkit.raw_client import RawClient, frame_of, request_frame
+from strandline.testkit.raw_client import RawClient, frame_of, produce_request, request_frame
 
 OK = ProduceResponse([])
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 def frame(payload: bytes, number: int, acks: int = -1) -> bytes:
-    request = ProduceRequest(acks, 30_000, [TopicProduceData("t", [PartitionProduceData(0, len(payload))])])
-    return request_frame(request, correlation_id=number, attachments=payload)
+    return request_frame(produce_request(len(payload), acks=acks), correlation_id=number, attachments=payload)
 
 
 def slow(number: int, size: int = 100) -> bytes:

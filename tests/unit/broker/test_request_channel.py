@@ -28,7 +28,7 @@ from strandline.protocol.messages import (
     UpdateMetadataResponse,
 )
 from strandline.testkit.pipeline import open_pipeline
-from strandline.testkit.raw_client import RawClient, request_frame
+from strandline.testkit.raw_client import RawClient, produce_request, request_frame
 
 CREATED = CreateTopicsResponse([])
 Handler = Callable[[RequestInHand], Awaitable[Message]]
@@ -55,12 +55,7 @@ def metadata(request: RequestInHand) -> None:
 
 
 async def correlation_ids(client: RawClient, count: int) -> list[int]:
-    found = []
-    for _ in range(count):
-        response = await client.response()
-        assert response is not None
-        found.append(response.header.correlation_id)
-    return found
+    return [response.header.correlation_id for response in await client.responses(count)]
 
 
 class Gate:
@@ -127,9 +122,7 @@ async def test_a_queued_request_owns_its_bytes() -> None:
         client, other = await pipeline.connect("a"), await pipeline.connect("b")
         await client.send(request_frame(create("t"), attachments=b"mine"))
         await trio.testing.wait_all_tasks_blocked()
-        await other.request(
-            ProduceRequest(-1, 0, [TopicProduceData("t", [PartitionProduceData(0, 500)])]), attachments=bytes(500)
-        )
+        await other.request(produce_request(500), attachments=bytes(500))
         gate.set()
         await correlation_ids(client, 1)
         assert seen == [b"mine"]
@@ -319,7 +312,7 @@ async def test_bytes_of_a_large_frame_are_charged_while_it_is_received() -> None
         request.respond(ProduceResponse([]))
 
     size = 300_000
-    produce = ProduceRequest(-1, 0, [TopicProduceData("t", [PartitionProduceData(0, size)])])
+    produce = produce_request(size)
     frame = request_frame(produce, attachments=bytes(size))
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
     async with open_pipeline(inline={ApiKey.PRODUCE: handle}, limits=limits, max_queued_bytes=size + 1000) as pipeline:
@@ -340,7 +333,7 @@ async def test_bytes_of_a_large_frame_are_charged_while_it_is_received() -> None
 
 async def test_an_unfinished_frame_is_put_aside_once_however_it_comes() -> None:
     size = 30_000  # fits the shared buffer, but would be copied in and out of it for every packet
-    produce = ProduceRequest(-1, 0, [TopicProduceData("t", [PartitionProduceData(0, size)])])
+    produce = produce_request(size)
     frame = request_frame(produce, attachments=bytes(size))
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
     async with open_pipeline(
