@@ -1,7 +1,8 @@
 """`strandline consume`: prints records of some partitions of one topic, from and up to given offsets.
 
 Rules: only committed records are seen (the brokers serve nothing else); a partition is finished when the *position*
-reaches its stop offset, so gaps left by compaction do no harm; the count on stderr comes whatever ends the command.
+reaches its stop offset, so gaps left by compaction do no harm; the count on stderr comes whatever ends the command. A
+partition of which nothing can be read for a while is waited for, and stderr says why (`waits`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from strandline.cli.offset_range import (
 from strandline.cli.options import bootstrap_option, client_settings, output_option, settings_option, topic_option
 from strandline.cli.record_format import InvalidFormat, Writer, compile_format, console_format, json_format
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
+from strandline.cli.waits import Waits
 from strandline.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -206,6 +208,7 @@ class ConsumeLoop:
         """Print records as they come. Raises OSError when the output is closed."""
         remaining = dict(stops)
         quiet_since = self._session.monotonic()
+        waits = Waits(consumer, self._session.monotonic)
         while True:
             for partition, stop in list(remaining.items()):
                 if stop is not None and consumer.position(partition) >= stop:
@@ -214,6 +217,7 @@ class ConsumeLoop:
                 return
             polled = consumer.poll(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
             printed = self._print(polled, stops)
+            waits.look()
             now = self._session.monotonic()
             if printed:
                 quiet_since = now

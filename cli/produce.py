@@ -2,13 +2,14 @@
 
 Rules: a line is what stands between two `\\n` (a `\\r` stays); bytes are never decoded; the first record that fails for
 good ends the command, which then says how many were acknowledged. What becomes of records is shown as it is known, also
-while no input comes, and what is settled shortly after Ctrl-C counts. An empty input asks for nothing: no broker is
-needed, and it is no failure.
+while no input comes, and so is what partitions wait for (`waits`); what is settled shortly after Ctrl-C counts. An
+empty input asks for nothing: no broker is needed, and it is no failure.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ from strandline.cli.options import (
     topic_option,
 )
 from strandline.cli.session import EXIT_INTERRUPTED, Session, bootstrap_of, session_of
+from strandline.cli.waits import LOOK_EVERY_S, Waits
 from strandline.cli.wording import counted
 from strandline.runtime.input_lines import PULSE_S, input_lines
 
@@ -36,9 +38,6 @@ MAX_PENDING = 20_000
 
 MAX_BLOCK_MS = 10_000
 """How long a person should wait to learn that the topic or the cluster is not there."""
-
-TELL_AFTER_S = 10.0
-"""How long a person should wait to learn what keeps records back: most of it mends itself, so they are not given up."""
 
 GIVE_UP_S = 0.5
 """How long records that are on their way may take once the command has failed or was interrupted."""
@@ -53,15 +52,17 @@ class LineRules(NamedTuple):
 
 
 class Tally:
-    """What came of the records so far, in their order, and where each acknowledgement is shown."""
+    """What came of the records so far, in their order, and where each acknowledgement is shown. `waits` is looked at
+    whenever time passes."""
 
-    def __init__(self, *, verbose: bool, as_json: bool) -> None:
+    def __init__(self, waits: Waits, *, verbose: bool, as_json: bool) -> None:
         self.acked = 0
         self.acked_bytes = 0
         self.lost = 0
         """Of an end before its time: not acknowledged, as far as anybody knows."""
         self.partitions: set[int] = set()
         self._pending: collections.deque[tuple[Any, int]] = collections.deque()
+        self._waits = waits
         self._verbose = verbose
         self._as_json = as_json
 
@@ -71,12 +72,23 @@ class Tally:
     def reap(self) -> None:
         """Count what is settled; wait for the oldest while too many are not. Raises what a record failed with."""
         while self._pending and (self._pending[0][0].done() or len(self._pending) > MAX_PENDING):
+            self._await_oldest()
             self._acknowledged(*self._take_oldest())
+        self._waits.look()
 
     def reap_all(self) -> None:
         """Wait for every record. Raises what the first one that failed did so with."""
         while self._pending:
+            self._await_oldest()
             self._acknowledged(*self._take_oldest())
+
+    def _await_oldest(self) -> None:
+        """Until it is settled, well or badly."""
+        future, _ = self._pending[0]
+        while not future.done():
+            with contextlib.suppress(Exception):  # raised anew by whoever takes it
+                future.result(LOOK_EVERY_S)
+            self._waits.look()
 
     def reap_rest(self) -> None:
         """After an end before its time: nothing is waited for, and why it ended is told by others. All are counted,
@@ -197,11 +209,6 @@ def produce(
         raise click.UsageError("--key-separator is empty; leave it out for records without a key", ctx)
     rules = LineRules(_encoded(key_separator), _encoded(fixed_key), empty_is_null)
     header_pairs = [header_of(text) for text in headers]
-    tally = Tally(verbose=verbose, as_json=output == "json")
-    interactive = source.isatty() and sys.stdout.isatty()
-    lines: Iterable[bytes] = lines_of(source, tally.reap, prompt=interactive)
-    if rate is not None:
-        lines = paced(lines, rate, session, tally.reap)
     producer = session.producer(
         bootstrap_of(session, bootstrap),
         **{
@@ -211,11 +218,17 @@ def produce(
             **client_settings(settings),
         },
     )
+    waits = Waits(producer, session.monotonic)
+    tally = Tally(waits, verbose=verbose, as_json=output == "json")
+    interactive = source.isatty() and sys.stdout.isatty()
+    lines: Iterable[bytes] = lines_of(source, tally.reap, prompt=interactive)
+    if rate is not None:
+        lines = paced(lines, rate, session, tally.reap)
     finished = interrupted = False
     try:
         if partition is not None:
             require_partition(producer, topic, partition)
-        send_all(producer, topic, lines, rules, partition, header_pairs, tally, wait_for_each=interactive)
+        send_all(producer, topic, lines, rules, partition, header_pairs, tally, waits, wait_for_each=interactive)
         finished = True
     except KeyboardInterrupt:
         interrupted = True
@@ -232,15 +245,16 @@ def produce(
         ctx.exit(EXIT_INTERRUPTED)
 
 
-def flush(producer: Producer) -> None:
-    """Wait for all that was sent; where that takes long, say once what it waits for."""
+def flush(producer: Producer, waits: Waits) -> None:
+    """Wait for all that was sent: each record is settled some time, well or badly."""
     from strandline.client.errors import FlushTimedOut
 
-    try:
-        producer.flush(TELL_AFTER_S)
-    except FlushTimedOut as error:
-        click.echo(f"strandline: still trying: {error}", err=True)
-        producer.flush()
+    while True:
+        try:
+            producer.flush(LOOK_EVERY_S)
+            return
+        except FlushTimedOut:
+            waits.look()
 
 
 def close(producer: Producer, *, wait: bool) -> None:
@@ -286,6 +300,7 @@ def send_all(
     partition: int | None,
     headers: list[tuple[str, bytes]],
     tally: Tally,
+    waits: Waits,
     *,
     wait_for_each: bool,
 ) -> None:
@@ -294,9 +309,9 @@ def send_all(
         key, value = key_and_value(line, rules)
         tally.sent(producer.send(topic, value, key=key, partition=partition, headers=headers), len(line))
         if wait_for_each:
-            flush(producer)
+            flush(producer, waits)
         tally.reap()
-    flush(producer)
+    flush(producer, waits)
     tally.reap_all()
 
 

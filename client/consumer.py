@@ -145,6 +145,14 @@ class TrioConsumer(Service):
         """As of the last fetch, −1 before it; never goes back."""
         return self._state(partition).high_watermark
 
+    def waiting(self) -> dict[TopicPartition, Exception]:
+        """The assigned partitions of which nothing can come now, and why: nobody leads them, the leader is out of reach
+        or refuses. `poll` is patient with all of that, for as long as the program is. Paused ones are left out."""
+        now = trio.current_time()
+        wanted = [state for state in self._assigned.values() if not state.paused and not state.has_records]
+        hindered = {state.topic_partition: self._fetcher.hindrance(state, now) for state in wanted}
+        return {topic_partition: why for topic_partition, why in hindered.items() if why is not None}
+
     # --- Reading ---
 
     async def poll(

@@ -45,6 +45,11 @@ class RequestTimedOut(ClientError):
     invalid_metadata = True
 
 
+def no_answer(broker_id: int) -> RequestTimedOut:
+    """It does not answer for longer than it should, and may yet."""
+    return RequestTimedOut(f"broker {broker_id} does not answer")
+
+
 class BrokerMisbehaved(ClientError, RemoteProtocolError):
     """A broker (or what listens in its place) broke the protocol: whether the request was carried out is unknown."""
 

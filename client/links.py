@@ -15,6 +15,7 @@ from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ClientSettings
+from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 
 
@@ -107,6 +108,18 @@ class Links:
     def known(self, broker_id: int) -> Link | None:
         """The link to a broker that was wanted before."""
         return self._links.get(broker_id)
+
+    def hindrance(self, topic_partition: TopicPartition) -> Exception | None:
+        """Why the partition's leader cannot be asked now, of several causes the one nearest to the cluster; None where
+        nothing is known to be wrong."""
+        metadata = self.metadata
+        known = metadata.view.partition(topic_partition)
+        if known is None or known.leader == NO_BROKER:
+            return metadata.last_error or metadata.view.no_leader(topic_partition)
+        link = self._links.get(known.leader)
+        if link is None or link.connection is not None:
+            return None
+        return metadata.last_error or link.last_error
 
     def last_error(self) -> Exception | None:
         """Why a broker could not be used, for messages; None while none failed."""

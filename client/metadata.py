@@ -280,7 +280,7 @@ class Metadata:
             except ClientError as error:
                 self._disconnect()
                 causes[str(address)] = error
-        text = "; ".join(str(cause) for cause in causes.values())
+        text = "; ".join(str(causes[address]) for address in sorted(causes))  # not another text after each attempt
         raise NoBrokerReachable(f"no broker answers (bootstrap_servers={self._settings.bootstrap_servers}): {text}")
 
     def _candidates(self) -> list[tuple[int, Address]]:

@@ -251,6 +251,11 @@ class TrioProducer(Service):
         """The topic's partitions. UnknownTopic or what else hindered it after `max_block_ms`."""
         return sorted((await self._layout(topic, None)).partitions)
 
+    def waiting(self) -> dict[TopicPartition, Exception]:
+        """The partitions whose records cannot be delivered now, and why: nobody leads them, the leader is out of reach
+        or refuses. They are sent again until `delivery_timeout_ms` is over."""
+        return self._sender.waiting(trio.current_time())
+
     @property
     def delivered_records(self) -> int:
         """Records acknowledged so far."""

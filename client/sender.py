@@ -18,7 +18,7 @@ import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.breadth import ALL_ASKED, MAX_ASKED
-from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for
+from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
@@ -32,7 +32,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceData,
 )
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID
+from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
 
 APPENDED_NOTHING = frozenset(
     {
@@ -290,6 +290,20 @@ class Sender:
             outcome_unknown=batch.maybe_appended,
             cause=cause if isinstance(cause, Exception) else None,
         )
+
+    def waiting(self, now: float) -> dict[TopicPartition, Exception]:
+        """The partitions whose records cannot be delivered now, and why."""
+        hindered = {queue.topic_partition: self._hindrance(queue, now) for queue in self._accumulator.active.values()}
+        return {topic_partition: why for topic_partition, why in hindered.items() if why is not None}
+
+    def _hindrance(self, queue: PartitionQueue, now: float) -> Exception | None:
+        why = self._links.hindrance(queue.topic_partition)
+        oldest = next((batch for batch in (*queue.in_flight, *queue.ready) if not batch.done), None)
+        if why is not None or oldest is None:
+            return why
+        if queue.in_flight and now >= queue.sent_at + SUSPICIOUS_AFTER_S:
+            return no_answer(queue.sent_to)
+        return oldest.last_error
 
     def last_cause(self) -> Exception | str:
         """What keeps records back, for an error about no batch in particular: of several causes the one nearest to the

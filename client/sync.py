@@ -163,6 +163,10 @@ class Consumer(_Front[TrioConsumer]):
         """As of the last fetch, −1 before it."""
         return self._now(self._client.high_watermark, partition)
 
+    def waiting(self) -> dict[TopicPartition, Exception]:
+        """See `TrioConsumer.waiting`."""
+        return self._now(self._client.waiting)
+
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """See `TrioConsumer.poll`."""
 

@@ -18,6 +18,7 @@ from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
 from strandline.client.producer import TrioProducer
 from strandline.client.sync import GRACE_S, SyncClient
+from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
 
@@ -228,6 +229,14 @@ class Producer(SyncClient):
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what hindered it after `max_block_ms`."""
         return self._call(self._client.partitions_for, topic, timeout_s=self._max_block_s + GRACE_S)
+
+    def waiting(self) -> dict[TopicPartition, Exception]:
+        """See `TrioProducer.waiting`."""
+
+        async def waiting() -> dict[TopicPartition, Exception]:
+            return self._client.waiting()
+
+        return self._call(waiting, timeout_s=GRACE_S)
 
     @property
     def delivered_records(self) -> int:

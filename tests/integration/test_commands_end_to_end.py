@@ -140,6 +140,29 @@ def test_ctrl_c_ends_an_endless_read_with_its_count(shell: Shell) -> None:
     assert (process.returncode, out, err) == (130, b"", b"Processed a total of 1 messages\n")
 
 
+def test_consume_says_what_a_partition_waits_for_and_that_it_goes_on(served: EmbeddedCluster, shell: Shell) -> None:
+    shell("topics", "--create", "--topic", "lonely", "--partitions", "1", "--replication-factor", "1")
+    shell("produce", "-t", "lonely", stdin=b"a\n")
+    [described] = json.loads(shell("topics", "describe", "lonely", "--output", "json").stdout)["topics"]
+    leader = described["partitions"][0]["leader"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with shell.start("consume", "-t", "lonely", "--from-beginning", **pipes) as reader:
+        assert reader.stdout is not None and reader.stderr is not None
+        assert reader.stdout.readline() == b"a\n"
+        served.kill_broker(leader)
+        expected = (
+            f"strandline: lonely-0 waits: partition lonely-0 has no leader (of its replicas {leader} gone: {leader})"
+        )
+        assert reader.stderr.readline().decode().startswith(expected)
+        served.start_broker(leader)
+        assert reader.stderr.readline() == b"strandline: lonely-0 goes on\n"
+        assert shell("produce", "-t", "lonely", stdin=b"b\n").returncode == 0
+        assert reader.stdout.readline() == b"b\n"
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(TIMEOUT_S) == 130
+    served.wait_ready()
+
+
 def test_ctrl_c_on_produce_says_all_that_was_acknowledged_while_the_pipe_stayed_open(shell: Shell) -> None:
     topic = created(shell, "interrupted")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

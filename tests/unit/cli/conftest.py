@@ -61,10 +61,10 @@ class FakeCluster:
     late: bool = False
     """Futures are settled after the sending."""
     late_futures: list[Any] = field(default_factory=list)
-    kept_back: str = ""
-    """Why no flush that is bounded succeeds."""
-    flushes: list[float | None] = field(default_factory=list)
+    waiting: list[dict[TopicPartition, Exception]] = field(default_factory=list)
+    """What clients say that they wait for, one after the other; then nothing. Until then no record is settled."""
     when_settled: Callable[[], None] = lambda: None
+    when_all_waited: Callable[[], None] = lambda: None
     polls: int = 0
     recovered: dict[TopicPartition, RecoveredPartition | Exception] = field(default_factory=dict)
     interrupt_at_poll: int | None = None
@@ -92,20 +92,32 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         return None
 
+    def waiting(self) -> dict[TopicPartition, Exception]:
+        if self.cluster.waiting:
+            return self.cluster.waiting.pop(0)
+        self.cluster.when_all_waited()
+        self.cluster.when_all_waited = lambda: None
+        return {}
+
 
 class LateFuture(Future[Acked]):
-    """Settled when it is asked for the second time, or when the producer is closed."""
+    """Settled when it is asked for the second time and nothing waits any more, or when the producer is closed. Nobody
+    waits for it: the clock stands still."""
 
-    def __init__(self, settle: Callable[[], None]) -> None:
+    def __init__(self, cluster: FakeCluster, settle: Callable[[], None]) -> None:
         super().__init__()
+        self.cluster = cluster
         self.settle = settle
         self.asked = 0
 
     def done(self) -> bool:
         self.asked += 1
-        if self.asked == 2:
+        if self.asked > 1 and not self.cluster.waiting and not super().done():
             self.settle()
         return super().done()
+
+    def result(self, timeout: float | None = None) -> Acked:
+        return super().result(timeout and 0)
 
 
 class FakeProducer(FakeClient):
@@ -131,7 +143,7 @@ class FakeProducer(FakeClient):
                 future.set_result(Acked(topic, 0, offset, 1_700_000_000_000))
             self.cluster.when_settled()
 
-        future = LateFuture(settle)
+        future = LateFuture(self.cluster, settle)
         self.cluster.late_futures.append(future)
         return future
 
@@ -139,9 +151,8 @@ class FakeProducer(FakeClient):
         return list(range(self.cluster.partitions_count))
 
     def flush(self, timeout: float | None = None) -> None:
-        self.cluster.flushes.append(timeout)
-        if timeout is not None and self.cluster.kept_back:
-            raise FlushTimedOut(self.cluster.kept_back)
+        if self.cluster.waiting:
+            raise FlushTimedOut("not yet")
 
     def close(self, timeout: float | None = None) -> None:
         self.cluster.settings["closed_within_s"] = timeout
@@ -236,11 +247,12 @@ class FakeAdmin(FakeClient):
 
 
 class FakeSession:
-    """A session of a fake cluster: time stands still but for what is slept."""
+    """A session of a fake cluster: time stands still but for what is slept, and a step whenever it is asked for."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.clock = 0.0
+        self.step_s = 0.1
 
     def _made(self, kind: type[FakeClient], bootstrap_servers: str, settings: dict[str, Any]) -> Any:
         self.cluster.bootstrap = bootstrap_servers
@@ -266,7 +278,7 @@ class FakeSession:
         return 1_700_000_060_000
 
     def monotonic(self) -> float:
-        self.clock += 0.1
+        self.clock += self.step_s
         return self.clock
 
     def sleep(self, seconds: float) -> None:

@@ -15,7 +15,9 @@ import click
 import pytest
 
 from strandline.cli import main as cli_main
+from strandline.client.errors import LeaderNotAvailable
 from strandline.client.metadata import PartitionView
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 
 
@@ -80,12 +82,39 @@ def test_a_record_that_fails_ends_the_command_and_the_acknowledged_ones_are_coun
     assert "Traceback" not in ran.err
 
 
+NO_LEADER = LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, "partition t-0 has no leader")
+WAITED = [{TopicPartition("t", 0): NO_LEADER}] * 20
+"""Asked each second: longer than what nobody is told of."""
+TOLD = f"strandline: t-0 waits: {NO_LEADER}\n"
+GOES_ON = "strandline: t-0 goes on\n"
+
+
 def test_what_keeps_records_back_is_told_once_and_they_are_waited_for(shell: Any, tmp_path: Path) -> None:
-    shell.cluster.kept_back = "1 batches are still under way; last cause: partition t-0 has no leader"
+    shell.cluster.waiting = list(WAITED)
     ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\n"))
-    told = f"strandline: still trying: {shell.cluster.kept_back}\n"
-    assert (ran.code, ran.err) == (0, f"{told}1 record produced to t in 1 partition (1 byte)\n")
-    assert shell.cluster.flushes == [10, None]
+    assert (ran.code, ran.err) == (0, f"{TOLD}1 record produced to t in 1 partition (1 byte)\n")
+
+
+def test_what_keeps_records_back_is_told_while_no_input_comes(shell: Any) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n")
+    shell.cluster.waiting = list(WAITED)
+    shell.session.step_s = 1
+    # The input ends when the partition went on; whoever does not ask waits for ever.
+    shell.cluster.when_all_waited = lambda: os.close(writing)
+    ran = shell("produce", "-t", "t", "-f", f"/dev/fd/{reading}")
+    os.close(reading)
+    assert (ran.code, ran.err.startswith(TOLD + GOES_ON)) == (0, True)
+
+
+def test_too_many_records_that_are_kept_back_are_a_wait_that_is_told(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.cli.produce.MAX_PENDING", 0)
+    shell.cluster.waiting = list(WAITED)
+    shell.cluster.late = True
+    ran = shell("produce", "-t", "t", "-f", write_lines(tmp_path / "in", b"a\nb\n"))
+    assert (ran.code, ran.err.startswith(TOLD)) == (0, True)
 
 
 @pytest.mark.parametrize("key", ["linger.ms", "linger-ms", "linger_ms"])
@@ -164,6 +193,13 @@ def test_rate_spreads_the_records_over_time(shell: Any, tmp_path: Path) -> None:
 
 
 # --- consume -----------------------------------------------------------------------------------------------------
+
+
+def test_consume_says_once_what_a_partition_waits_for_and_when_it_goes_on(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"a"])
+    shell.cluster.waiting = list(WAITED)
+    ran = shell("consume", "-t", "t", "--from-beginning", "--timeout-ms", "60000")
+    assert (ran.code, ran.out, ran.err) == (0, "a\n", f"{TOLD}{GOES_ON}Processed a total of 1 messages\n")
 
 
 def test_consume_reads_to_the_end_as_it_is_now(shell: Any) -> None:
