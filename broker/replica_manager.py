@@ -7,7 +7,6 @@ It owns the dictionary of partitions, which `role_changes` fills and empties as 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -39,6 +38,8 @@ from strandline.storage.log_manager import LogManager
 
 T = TypeVar("T")
 
+NEW_LOGS_INTERVAL_S = 0.5
+"""Between two checkpoints that name new logs, while many are made: one of 10,000 logs takes some 10 ms."""
 DEADLINE_CHECK_INTERVAL_S = 0.1
 """How late an expired produce or fetch may be answered: one coarse timer for all of them."""
 
@@ -74,6 +75,9 @@ class ReplicaManager:
         self.logs_deleted = trio.Event()
         """Set when logs were deleted, and another takes its place. Checkpoints are written at once then: where a log of
         that name is created while they still tell of it, `LogManager.create` writes them, and the event loop waits."""
+        self.logs_changed = trio.Event()
+        """The same, also when logs were made. High watermarks are written then: a start misses the logs that they name,
+        so a folder that vanishes is a loss from then on, and not only from the next checkpoint on."""
         self._environment = environment
         self._isr_updates = isr_updates
         self._followers = followers
@@ -294,11 +298,21 @@ class ReplicaManager:
             self.flush_responses()
 
     async def run_high_watermark_checkpoints(self) -> None:
-        interval_s = self.config.replica_high_watermark_checkpoint_interval_ms / 1000
         async with trio.open_nursery() as nursery:
             for directory in self.logs.directories:
-                write = partial(self._checkpoint_high_watermarks, directory.path)
-                nursery.start_soon(self.repeat_checkpoint, interval_s, write)
+                nursery.start_soon(self._run_high_watermark_checkpoints, directory.path)
+
+    async def _run_high_watermark_checkpoints(self, path: str) -> None:
+        interval_s = self.config.replica_high_watermark_checkpoint_interval_ms / 1000
+        pause_s = min(NEW_LOGS_INTERVAL_S, interval_s)
+        changed = self.logs_changed
+        while True:
+            with trio.move_on_after(interval_s - pause_s):
+                await changed.wait()
+            deleted, changed = self.logs_deleted, self.logs_changed
+            await self._checkpoint_high_watermarks(path)
+            with trio.move_on_after(pause_s):
+                await deleted.wait()
 
     async def repeat_checkpoint(self, interval_s: float, write: Callable[[], Awaitable[None]]) -> None:
         """Write one in this interval, and at once when logs were deleted."""
@@ -319,6 +333,12 @@ class ReplicaManager:
         """A log was deleted."""
         self.logs_deleted.set()
         self.logs_deleted = trio.Event()
+        self.note_creation()
+
+    def note_creation(self) -> None:
+        """A log was made."""
+        self.logs_changed.set()
+        self.logs_changed = trio.Event()
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

@@ -219,6 +219,7 @@ class RoleChanges:
             if config.is_tiered and topic_partition not in self._logs.refused:
                 raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)
+            self._replicas.note_creation()
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)
         elif log.topic_id is not None:

@@ -128,10 +128,13 @@ CASES = [
 ]
 
 
-async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(autojump_clock) -> None:
-    async with cluster_with_topic([3, 1, 2]) as (cluster, producer, ledger):
+@pytest.mark.parametrize("age_s", [0, 70])
+async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(age_s: int, autojump_clock) -> None:
+    """A young one, too, whatever the interval of the checkpoints that name it."""
+    rarely = {"replica.high.watermark.checkpoint.interval.ms": "60000"}
+    async with cluster_with_topic([3, 1, 2], properties=rarely) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("m", 10))
-        await trio.sleep(70)  # until the checkpoints name it
+        await trio.sleep(age_s)
         await leave_alone(cluster, 3)
         cluster.crash(3)
         cluster.expire_session(3)

@@ -188,4 +188,11 @@ MUTANTS = [
         "",
         (CONFIGURATIONS, "test_a_log_is_loaded_by"),
     ),
+    Mutant(
+        "a log is named by no checkpoint before the next one is due",
+        "broker/role_changes.py",
+        "            self._replicas.note_creation()\n",
+        "",
+        (ELIGIBLE_LEADERS, "test_a_log_whose_folder_is_gone"),
+    ),
 ]
