@@ -34,7 +34,7 @@ from strandline.storage.checkpoints import (
     is_of_another_version,
     write_atomically,
 )
-from strandline.storage.damage import name_for_damaged
+from strandline.storage.damage import put_aside
 
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 WATERMARKS_SEAL = ".strandline_watermarks"
@@ -52,22 +52,18 @@ class CheckpointFiles:
 
     def open(self, expected: Mapping[str, int | None] | None, report: Report) -> None:
         """Look at them before they are read, and before the marker goes. expected: checksums of the orderly stop."""
-        is_changed = False
         for name in NAMES:
             path = f"{self._path}/{name}"
             found = self._written[name] = checksum(self._disk, path)
             if expected is not None and name in expected and found != expected[name]:
                 report("checkpoint-not-as-written", path=path, is_missing=found is None)
-            elif found is not None and is_of_another_version(self._disk, path):
+            elif found is not None and is_of_another_version(_content(self._disk, path)):
                 report("checkpoint-not-understood", path=path)
             else:
                 continue
             if found is not None:
-                self._disk.rename(path, name_for_damaged(self._disk, path))
+                put_aside(self._disk, path)
                 self._written[name] = None
-                is_changed = True
-        if is_changed:
-            self._disk.fsync_dir(self._path)
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace one, durably."""

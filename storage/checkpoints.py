@@ -127,13 +127,9 @@ def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict
     return offsets, ends_with_line and not faults
 
 
-def is_of_another_version(disk: Disk, path: str) -> bool:
-    """Whether a checkpoint that is there says something that nobody here understands. Blocking. OSError."""
-    try:
-        content = read_file(disk, path)
-    except ValueError:  # absurdly large
-        return True
-    return bool(content) and content.splitlines()[0].strip() != b"0"
+def is_of_another_version(content: bytes | None) -> bool:
+    """Whether a checkpoint that is there says something that nobody here understands. None: it is absurdly large."""
+    return content is None or (bool(content) and content.splitlines()[0].strip() != b"0")
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:

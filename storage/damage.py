@@ -83,6 +83,12 @@ def name_for_damaged(disk: Disk, path: str) -> str:
     return next(name for name in names if not disk.exists(name))
 
 
+def put_aside(disk: Disk, path: str) -> None:
+    """Keep the whole file at `path` so; another one may take its place. Durable when it returns. OSError."""
+    disk.rename(path, name_for_damaged(disk, path))
+    disk.fsync_dir(path.rpartition("/")[0])
+
+
 def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None:
     source = segment.log.get()
     path = name_for_damaged(context.disk, f"{segment.path}{LOG_SUFFIX}.{position}")

@@ -4,7 +4,8 @@ Three cases, by the checksum that an orderly stop leaves in its list (`segment_m
 
 * it agrees, and the segments are the listed ones: the file says what it said then;
 * it does not: somebody changed the file. Nothing of it is taken, the epochs are built anew from all headers and
-  written at once, since the next start may have no checksum to tell by;
+  written at once, since the next start may have no checksum to tell by. The file is kept aside as `.damaged`, once the
+  log is not refused for anything else. So is one of a version that is not understood, after any stop;
 * there is none (an unclean stop, a folder of Kafka's): the batches have to agree (`epoch_check`), else the same, but
   the file counts where the batches leave it open.
 
@@ -22,8 +23,15 @@ from typing import NamedTuple
 import crc32c
 
 from strandline.runtime.disk import read_file
-from strandline.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs, write_atomically
+from strandline.storage.checkpoints import (
+    LEADER_EPOCHS,
+    decode_epochs,
+    encode_epochs,
+    is_of_another_version,
+    write_atomically,
+)
 from strandline.storage.context import StorageContext
+from strandline.storage.damage import put_aside
 from strandline.storage.epoch_check import epochs_agree, epochs_from_headers
 from strandline.storage.errors import CorruptLog
 from strandline.storage.leader_epochs import LeaderEpochCache
@@ -38,20 +46,25 @@ _NO_EPOCHS = encode_epochs(())
 class StoredEpochs(NamedTuple):
     cache: LeaderEpochCache
     is_as_written: bool | None
-    """Whether the file is that of the orderly stop; None where nobody wrote down which that was."""
+    """Whether the file is that of the orderly stop; None where nobody wrote down which that was. False, too, where it
+    is of another version."""
 
 
 def read_stored(context: StorageContext, folder: str, expected_crc: int | None) -> StoredEpochs:
     """Of the log in `folder`. Blocking. OSError from the disk."""
     path = f"{folder}/{LEADER_EPOCHS}"
+    content: bytes | None
     try:
         content = read_file(context.disk, path)
     except FileNotFoundError:
         content = _NO_EPOCHS
-    except ValueError as error:  # absurdly large
-        context.report("checkpoint-unreadable", path=path, why=str(error))
-        content = b""
-    if expected_crc is not None and crc32c.crc32c(content) != expected_crc:
+    except ValueError:  # absurdly large
+        content = None
+    if expected_crc is not None and (content is None or crc32c.crc32c(content) != expected_crc):
+        context.report("checkpoint-not-as-written", path=path, is_missing=content is _NO_EPOCHS)
+        return StoredEpochs(LeaderEpochCache(), False)
+    if content is None or is_of_another_version(content):
+        context.report("checkpoint-not-understood", path=path)
         return StoredEpochs(LeaderEpochCache(), False)
     cache = LeaderEpochCache(decode_epochs(content, path, context.report))
     if encode_epochs(cache.entries) != content:
@@ -104,6 +117,8 @@ def true_epochs(
     noted = cache.starts(segments.holding(0).base_offset) if may_be_true else ()
     cache = epochs_from_headers(segments, log_start_offset, noted)
     if stored.is_as_written is False:
+        if context.disk.exists(path):
+            put_aside(context.disk, path)
         write_atomically(context.disk, path, encode_epochs(cache.entries))
     cache.version += 1
     return cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+CHECKSUMS = "../unit/storage/test_damage_checksums.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
@@ -49,6 +50,13 @@ MUTANTS = [
         "    disbelieve(epochs, segments[:first], scanned)\n",
         "",
         (RECOVERY, "test_a_wrong_epoch_file"),
+    ),
+    Mutant(
+        "epochs that are not understood are replaced",
+        "storage/stored_epochs.py",
+        "            put_aside(context.disk, path)\n",
+        "            pass\n",
+        (CHECKSUMS, "test_the_epochs_of_an_empty_log_are_kept"),
     ),
     Mutant(
         "a log that begins with a segment is left out of the log starts",

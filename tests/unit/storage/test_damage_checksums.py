@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import crc32c
 import pytest
@@ -94,7 +95,8 @@ def test_a_changed_byte_is_noticed_and_hides_no_record(name: str) -> None:
     content = original.disk.read(f"{original.root}/{name}")
     kept = records(again(original).start().logs[TP])
     assert [record.offset for record in kept] == list(range(LOG_START, END))
-    expected = [("epochs-rebuilt" if name == EPOCH_FILE else NOT_AS_WRITTEN, f"{original.root}/{name}")]
+    expected = [(NOT_AS_WRITTEN, f"{original.root}/{name}")]
+    expected += [("epochs-rebuilt", f"{original.root}/{name}")] if name == EPOCH_FILE else []
     log_start = 0 if name == LOG_START_OFFSETS else LOG_START
     for wrong in [None, *changed(content)]:
         site = again(original)
@@ -115,7 +117,7 @@ def test_a_changed_byte_is_noticed_and_hides_no_record(name: str) -> None:
                 (number * 7, max(number * 3, log_start)) for number in range(EPOCHS) if number * 3 + 3 > log_start
             ]
             manager = site.restart()
-        if wrong is not None and name != EPOCH_FILE:
+        if wrong is not None:
             assert site.disk.read(f"{site.root}/{name}.damaged") == wrong
 
 
@@ -128,17 +130,81 @@ def test_a_checkpoint_that_was_put_aside_stays_when_the_next_one_is() -> None:
     assert site.disk.read(f"{site.root}/{HIGH_WATERMARKS}.damaged") == b"0"
 
 
+NOT_UNDERSTOOD = {
+    "another version": b"1\n1\nt 0 1 more\n",
+    "no version": b"\n1\n0 0\n",
+    "no text": b"\xff\xfe0\n1\n0 0\n",
+    "zeros": bytes(40),
+    "absurdly large": b"0\n" + bytes(2**26),
+}
+
+
 @pytest.mark.parametrize("how", ["clean", "kill", "power"])
-@pytest.mark.parametrize("name", OFFSET_FILES)
-def test_a_checkpoint_of_another_version_is_kept_aside(name: str, how: str) -> None:
+@pytest.mark.parametrize("what", NOT_UNDERSTOOD)
+@pytest.mark.parametrize("name", [*OFFSET_FILES, EPOCH_FILE])
+def test_a_checkpoint_of_another_version_is_kept_aside(name: str, what: str, how: str) -> None:
     site = DamageSite()
-    site.stop(site.build(flushed=True), how)
+    manager = site.build(flushed=True)
+    kept, kept_epochs = records(manager.logs[TP]), epochs(manager.logs[TP])
+    site.stop(manager, how)
     site.disk.write(f"{site.root}/.kafka_cleanshutdown", KAFKAS_MARKER) if how == "clean" else None
-    site.disk.write(f"{site.root}/{name}", b"1\n1\nt 0 1 more\n")
+    site.disk.write(f"{site.root}/{name}", NOT_UNDERSTOOD[what])
     manager = site.start()
     assert [fields["path"] for fields in site.reports.of("checkpoint-not-understood")] == [f"{site.root}/{name}"]
-    manager.close(clean=True)
-    assert site.disk.read(f"{site.root}/{name}.damaged") == b"1\n1\nt 0 1 more\n"
+    for _ in range(2):
+        assert records(manager.logs[TP]) == kept and epochs(manager.logs[TP]) == kept_epochs
+        manager.close(clean=True)
+        assert site.disk.read(f"{site.root}/{name}.damaged") == NOT_UNDERSTOOD[what]
+        manager = site.start()
+        assert not site.reports.of("checkpoint-not-understood")
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_the_epochs_of_an_empty_log_are_kept_aside_too(how: str) -> None:
+    site = DamageSite()
+    site.stop(site.build(batches=0), how)
+    write(site, EPOCH_FILE, NOT_UNDERSTOOD["another version"])
+    site.start().close(clean=True)
+    assert site.names(".damaged") == [f"{LEADER_EPOCHS}.damaged"]
+    assert site.disk.read(f"{site.root}/{EPOCH_FILE}.damaged") == NOT_UNDERSTOOD["another version"]
+
+
+def test_of_a_log_that_is_refused_the_epochs_stay_where_they_are() -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), "kill")
+    write(site, EPOCH_FILE, NOT_UNDERSTOOD["another version"])
+    site.disk.unlink(site.path(2))
+    before = site.everything()
+    assert TP in site.start().refused and site.everything() == before
+
+
+def test_epochs_are_kept_aside_whatever_operation_a_start_is_ended_before() -> None:
+    original = DamageSite()
+    original.stop(original.build(flushed=True), "kill")
+    write(original, EPOCH_FILE, NOT_UNDERSTOOD["another version"])
+    for operations in range(10**6):
+        site = again(original)
+        left = operations
+
+        def end(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        site.disk.on_operation = end
+        is_done = False
+        with suppress(KeyboardInterrupt):
+            site.start()
+            is_done = True
+        site.disk.on_operation = None
+        site.disk.kill()
+        site.start()
+        assert site.disk.read(f"{site.root}/{EPOCH_FILE}.damaged") == NOT_UNDERSTOOD["another version"]
+        assert site.names(".damaged") == [f"{LEADER_EPOCHS}.damaged"]
+        if is_done:
+            break
+    assert operations > 10
 
 
 @pytest.mark.parametrize("name", [LOG_START_OFFSETS, COMPACTED_OFFSETS])
