@@ -3,8 +3,8 @@
 Writing (safety.md 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
 leaves the old or the new content. Reading: a damaged line is dropped and reported, the others count; a file that is
 missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
-recovery point: 0, so everything is checked). Only what they protect from being cut in silence is not known then
-(`read_bounds`).
+recovery point: 0, so everything is checked). So of two lines for one log the lower offset counts. Only what they
+protect from being cut in silence is not known then (`read_bounds`).
 
 Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
 directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
@@ -104,9 +104,11 @@ def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[Topi
             report("checkpoint-bad-line", path=path, line=line[:200])
             continue
         tp = TopicPartition(parts[0], int(parts[1]))
-        if tp in offsets:
-            report("checkpoint-bad-line", path=path, line=line[:200])
-        offsets[tp] = int(parts[2])
+        offset = int(parts[2])
+        if tp in offsets:  # one of the two lines was another log's, and nobody knows which
+            report("checkpoint-two-lines", path=path, line=line[:200])
+            offset = min(offset, offsets[tp])
+        offsets[tp] = offset
     return offsets
 
 

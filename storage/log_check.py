@@ -81,6 +81,7 @@ _TEXTS = {
     "count as missing",
     "checkpoint-not-understood": "does not begin with version 0: would be put aside as *.damaged, and count as missing",
     "checkpoint-bad-line": "a line cannot be read, it would be left out: {line}",
+    "checkpoint-two-lines": "has two lines for one log, the lower offset would be taken: {line}",
     "checkpoint-bad-count": "announces {announced} entries and has {found}: those would be taken",
     "checkpoint-bad-version": "begins with '{version}' instead of version 0: would be taken as empty",
     "checkpoint-unreadable": "would be taken as empty: {why}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+CHECKPOINTS = "../unit/storage/test_checkpoints.py"
 CHECKSUMS = "../unit/storage/test_damage_checksums.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
@@ -43,6 +44,13 @@ MUTANTS = [
         " or (fault is Fault.INSIDE and not power_failed)\n",
         "\n",
         (RECOVERY, "test_a_fault_in_a_sealed_segment"),
+    ),
+    Mutant(
+        "of two lines for one log the last one counts",
+        "storage/checkpoints.py",
+        "            offset = min(offset, offsets[tp])\n",
+        "",
+        (CHECKPOINTS, "test_a_damaged_line"),
     ),
     Mutant(
         "a file of epochs is believed against the batches",

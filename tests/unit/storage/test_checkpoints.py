@@ -75,6 +75,9 @@ def test_a_topic_id_survives_its_text(topic_id: bytes) -> None:
         (b"0\n9\na-topic 0 17\n", {A: 17}),
         (b"0\nx\na-topic 0 17\n", {A: 17}),
         (b"0\n2\n\n\na-topic 0 17\nb.topic_x 12 3", {A: 17, B: 3}),
+        (b"0\n2\na-topic 0 17\na-topic 0 50\n", {A: 17}),
+        (b"0\n2\na-topic 0 50\na-topic 0 17\n", {A: 17}),
+        (b"0\n3\na-topic 0 50\na-topic 0 17\na-topic 0 51\n", {A: 17}),
     ],
 )
 def test_a_damaged_line_costs_itself_only(disk: MemoryDisk, content: bytes, left: dict[TopicPartition, int]) -> None:
