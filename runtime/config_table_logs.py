@@ -74,7 +74,7 @@ _LOGS = (
       "Records younger than this are not compacted.", True),
     K("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, "ms", at_least(1),
       "Records that wait longer are compacted whatever the ratio says; closes segments as log.roll.ms does.", True),
-    K("log.index.size.max.bytes", "int", 10485760, "bytes", at_least(4),
+    K("log.index.size.max.bytes", "int", 10485760, "bytes", at_least(12),  # `index_bounds`
       "A segment is closed when its index is so long.", True),
     K("log.index.interval.bytes", "int", 4096, "bytes", at_least(0), "Bytes of log between two index entries.", True),
     K("log.flush.interval.messages", "long", LONG_MAX, "records", at_least(1), "fsync after so many records.", True),

@@ -7,6 +7,10 @@ entries, and does not start where one has more; nor does it where a recovery of 
   timestamp, which comes when it is sealed (Kafka's `isFull`). A segment of which one is full takes no more batches;
 * where one has more (it was built anew, or loaded, and the limit or the interval was larger before) it is thinned out:
   with fewer entries the answers are the same, a little later. The last entry stays, so that appends go on behind it.
+
+The least is one entry of the time index: below it a Kafka, which allows 4 bytes, appends one batch and fails at each
+further one, since it cannot seal that segment. Here such a value is none (`config_table_logs`). With room for one entry
+each batch has a segment of its own.
 """
 
 from __future__ import annotations

@@ -125,6 +125,7 @@ BAD_TOPICS = [
     (CreatableTopic("t", num_partitions=1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST),
     (CreatableTopic("t", configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
     (CreatableTopic("t", configs={"no.such.key": "1"}), ErrorCode.INVALID_CONFIG),
+    (CreatableTopic("t", configs={"segment.index.bytes": "11"}), ErrorCode.INVALID_CONFIG),
 ]
 
 

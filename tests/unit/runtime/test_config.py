@@ -317,6 +317,7 @@ def test_the_rules_of_a_topics_batches_follow_its_own_keys_and_the_brokers() -> 
         ("min.insync.replicas", "0", "1 or more"),
         ("cleanup.policy", "", "delete, compact"),
         ("max.compaction.lag.ms", "0", "1 or more"),
+        *(("segment.index.bytes", str(less), "12 or more") for less in range(12)),
     ],
 )
 def test_a_topics_key_that_is_unknown_or_not_allowed_is_refused(name: str, text: str, why: str) -> None:
