@@ -20,8 +20,12 @@ _LEFTOVER = re.compile(
     r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)\.(deleted|cleaned)"
     r"|(leader-epoch-checkpoint|partition\.metadata|[0-9]{20}\.snapshot)(\.[0-9]+)?\.tmp"
 )
-"""Names that we or a Kafka give; what else somebody keeps in the folder stays."""
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether we or a Kafka name so what is to go; what else somebody keeps in the folder stays."""
+    return _LEFTOVER.fullmatch(name) is not None
 
 
 def tidy(context: StorageContext, folder: str, entries: list[FolderEntry]) -> list[FolderEntry]:
@@ -40,7 +44,7 @@ def _remove_leftovers(context: StorageContext, folder: str, names: Sequence[str]
     disk = context.disk
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
     # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
-    cleaned = (name for name in names if name.endswith(".cleaned") and _LEFTOVER.fullmatch(name))
+    cleaned = (name for name in names if name.endswith(".cleaned") and is_leftover(name))
     first_unfinished = min(cleaned, default="~")[:20]
     swaps = {name: parts for name in names if (parts := SEGMENT_FILE.fullmatch(name)) and parts[3]}
     unfinished = [name for name in swaps if name[:20] >= first_unfinished]
@@ -50,7 +54,7 @@ def _remove_leftovers(context: StorageContext, folder: str, names: Sequence[str]
         if parts[2] == LOG_SUFFIX and name not in unfinished
     }
     for name in names:
-        if _LEFTOVER.fullmatch(name) or name in unfinished:
+        if is_leftover(name) or name in unfinished:
             disk.unlink(f"{folder}/{name}")
         elif name.endswith(_LEFTOVER_SUFFIXES) and name not in swaps:
             context.report("log-unknown-file", path=f"{folder}/{name}")

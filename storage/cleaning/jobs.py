@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from strandline.runtime.disk import Disk
-from strandline.storage.cleaning.output import TooLarge
+from strandline.storage.cleaning.output import Unwritable
 from strandline.storage.cleaning.plan import Plan, Step, Unreadable
 
 _KEY = "cleaning"
@@ -36,7 +36,7 @@ def advance(disk: Disk, memory: dict[str, Any], max_bytes: int) -> dict[str, Any
                 break
     except Unreadable as error:
         return _failed(read, written, error.offset, error.why)
-    except TooLarge as error:
+    except Unwritable as error:
         return _failed(read, written, -1, str(error))
     if step.done is not None:
         give_up(disk, memory)

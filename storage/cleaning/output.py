@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
 from strandline.storage.index_bounds import thin_out
+from strandline.storage.leftovers import is_leftover
 from strandline.storage.reading import write_rest
 from strandline.storage.scan import IndexBuilder
 from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -23,8 +24,8 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 """Positions in an index are int32."""
 
 
-class TooLarge(Exception):
-    """A segment would grow beyond what an index can address."""
+class Unwritable(Exception):
+    """A segment would grow beyond what an index can address, or its name is taken."""
 
 
 class Output:
@@ -38,10 +39,10 @@ class Output:
         self._log = self._create(LOG_SUFFIX)
 
     def append(self, headers: Sequence[BatchHeader], pieces: Sequence[Buffer]) -> None:
-        """These batches come next; `pieces` are their bytes. OSError; TooLarge."""
+        """These batches come next; `pieces` are their bytes. OSError; Unwritable."""
         size = sum(map(len, pieces))
         if self.size_bytes + size > MAX_SEGMENT_BYTES:
-            raise TooLarge(f"{self.path} would have more than {MAX_SEGMENT_BYTES} bytes")
+            raise Unwritable(f"{self.path} would have more than {MAX_SEGMENT_BYTES} bytes")
         _write(self._log, pieces, self.size_bytes, size)
         position = self.size_bytes
         for header in headers:
@@ -81,6 +82,8 @@ class Output:
     def _create(self, suffix: str) -> File:
         """New and by this process only: a leftover is somebody else's."""
         path = self.path + suffix + CLEANED_SUFFIX
+        if self._disk.is_dir(path):
+            raise Unwritable(f"somebody keeps a folder at {path}")
         remove_files(self._disk, [path])
         return self._disk.open(path, exclusive=True)
 
@@ -93,8 +96,8 @@ def _write(file: File, pieces: Sequence[Buffer], position: int, size: int) -> No
 
 def remove_leftovers(disk: Disk, folder: str) -> None:
     """Unlink what a cleaning that came to nothing left in a partition's folder. Blocking. OSError from the disk."""
-    names = [name for name in disk.listdir(folder) if name.endswith(CLEANED_SUFFIX)]
-    remove_files(disk, [f"{folder}/{name}" for name in names])
+    left = [entry.name for entry in disk.scandir(folder) if entry.name.endswith(CLEANED_SUFFIX) and not entry.is_dir]
+    remove_files(disk, [f"{folder}/{name}" for name in left if is_leftover(name)])
 
 
 def remove_files(disk: Disk, paths: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 CHECKPOINTS = "../unit/storage/test_checkpoints.py"
 CHECKSUMS = "../unit/storage/test_damage_checksums.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
+COMPACTED_LOGS = "../unit/storage/cleaning/test_compacted_logs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FULL_DISKS = "test_full_disks.py"
@@ -44,6 +45,13 @@ MUTANTS = [
         " or (fault is Fault.INSIDE and not power_failed)\n",
         "\n",
         (RECOVERY, "test_a_fault_in_a_sealed_segment"),
+    ),
+    Mutant(
+        "a compaction removes whatever is called like a leftover",
+        "storage/cleaning/output.py",
+        "for name in left if is_leftover(name)]",
+        "for name in left]",
+        (COMPACTED_LOGS, "test_a_cleaning_removes_its_own"),
     ),
     Mutant(
         "of two lines for one log the last one counts",

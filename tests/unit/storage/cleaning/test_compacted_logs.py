@@ -15,8 +15,10 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
 from strandline.storage.checkpoints import LEADER_EPOCHS
+from strandline.storage.cleaning import jobs
 from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.facts import last_offsets_of_producers
+from strandline.storage.cleaning.output import SUFFIXES
 from strandline.storage.cleaning.plan import Plan, Result, Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
@@ -406,6 +408,37 @@ def test_a_producers_last_committed_sequence_is_known_once_what_was_not_committe
             site.disk.unlink(f"{log.segments.folder}/{name}")
     log = site.start().logs[TP]
     assert send(7) == 7 and send(9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+# --- what others keep in the folder -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["before-the-upgrade.cleaned", f"{0:020d}.cleaned", f"0{0:020d}.log.cleaned", f"{0:020d}.log.old.cleaned"]
+)
+def test_a_cleaning_removes_its_own_leftovers_only(site: StorageSite, name: str) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    folder, own = log.segments.folder, [f"{base:020d}{suffix}.cleaned" for base in (3, 900) for suffix in SUFFIXES]
+    for each in [name, *own]:
+        site.disk.write(f"{folder}/{each}", b"anything")
+    site.disk.makedirs(f"{folder}/keep-{name}")
+    site.disk.makedirs(f"{folder}/{901:020d}.log.cleaned")
+    clean(log, site.disk)
+    left = [each for each in site.disk.listdir(folder) if each.endswith(".cleaned")]
+    assert left == sorted([name, f"keep-{name}", f"{901:020d}.log.cleaned"])
+    assert site.disk.read(f"{folder}/{name}") == b"anything"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_where_its_name_is_taken_a_log_is_not_cleaned_and_not_offline(site: StorageSite, suffix: str) -> None:
+    log = site.log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 30)
+    site.disk.makedirs(f"{log.segments.folder}/{0:020d}{suffix}.cleaned")
+    memory: dict[str, Any] = {}
+    jobs.begin(site.disk, memory, msgspec.to_builtins(plan_for(log, Lent(log, log.log_end_offset))))
+    offset, why = jobs.advance(site.disk, memory, 2**30)["failure"]
+    assert offset == -1 and "somebody keeps a folder" in why
 
 
 # --- what cannot be read ----------------------------------------------------------------------------------------------
