@@ -40,7 +40,10 @@ MAX_BACKOFF_SECONDS = 5.0
 
 class Controller:
     """Takes part in elections from `run` on, while the broker is registered in `/brokers/ids` by the same session: a
-    controller that does not count itself among the living would move its own leaderships away."""
+    controller that does not count itself among the living would move its own leaderships away. `TERM`: a search over
+    many orders of moves has one without tasks."""
+
+    TERM: type[Term] = Term
 
     def __init__(
         self,
@@ -123,16 +126,7 @@ class Controller:
     async def _serve(self, won: Won, failures: int) -> int:
         """One term. Returns how many terms and attempts in a row came to nothing."""
         self._log.info("elected controller", controller_epoch=won.epoch)
-        term = self._term = Term(
-            broker_id=self.broker_id,
-            won=won,
-            config=self._config,
-            coordination=self._coordination,
-            connect=self._connect,
-            rng=self._random,
-            log=self._log,
-            state_change_log=self._state_change_log,
-        )
+        term = self._term = self._new_term(won)
         served = False
         try:
             await term.run()
@@ -143,6 +137,18 @@ class Controller:
             served = term.was_active
             self._term = None
         return 0 if served else failures + 1
+
+    def _new_term(self, won: Won) -> Term:
+        return self.TERM(
+            broker_id=self.broker_id,
+            won=won,
+            config=self._config,
+            coordination=self._coordination,
+            connect=self._connect,
+            rng=self._random,
+            log=self._log,
+            state_change_log=self._state_change_log,
+        )
 
     def _backoff_seconds(self, failures: int) -> float:
         """Jittered, so that brokers do not take turns in lock step."""

@@ -58,7 +58,10 @@ Planner = Callable[[Sequence[TopicPartition]], Awaitable[Sequence[PartitionChang
 
 
 class Term:
-    """The acting controller. `context` is its picture of the cluster; `active` from step 9 of the fail-over on."""
+    """The acting controller. `context` is its picture of the cluster; `active` from step 9 of the fail-over on.
+    `SENDER`: a search over many orders of moves has one without a task."""
+
+    SENDER: type[BrokerSender] = BrokerSender
 
     def __init__(
         self,
@@ -214,7 +217,7 @@ class Term:
         return lambda _: self.events.put(trigger)
 
     def _make_sender(self, broker: LiveBroker) -> BrokerSender:
-        return BrokerSender(
+        return self.SENDER(
             broker,
             controller_id=self.broker_id,
             controller_epoch=self.context.epoch,

@@ -37,7 +37,6 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.protocol.znodes import BrokerIdZnode, PartitionStateZnode
 from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs
@@ -45,6 +44,7 @@ from strandline.testkit.bare_broker import AtOnce, BareBroker, OneStream, Standi
 from strandline.testkit.bare_controller import BareTerm
 from strandline.testkit.bare_coordination import BareCoordination, BareZooKeeper
 from strandline.testkit.cluster import LOG_DIR
+from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import Choose, lose_everything
 from strandline.testkit.environment import EPOCH_MS
@@ -91,12 +91,12 @@ class BareNode:
         return self.broker is not None
 
 
-class BareCluster:
+class BareCluster(ClusterView):
     """See the module; the methods are those of `MemoryCluster`."""
 
     def __init__(self, brokers: int, config: Mapping[str, str]) -> None:
-        self.zookeeper = BareZooKeeper()
-        self.nodes = {broker_id: BareNode(broker_id) for broker_id in range(1, brokers + 1)}
+        self.zookeeper: BareZooKeeper = BareZooKeeper()
+        self.nodes: dict[int, BareNode] = {broker_id: BareNode(broker_id) for broker_id in range(1, brokers + 1)}
         self.history: list[str] = []
         self._config = dict(config)
 
@@ -298,22 +298,6 @@ class BareCluster:
     def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
         broker = self.nodes[broker_id].broker
         return broker is not None and tp in broker.replicas.partitions
-
-    def state(self, tp: TopicPartition) -> PartitionStateZnode:
-        path = PartitionStateZnode.path(tp.topic, tp.partition)
-        return PartitionStateZnode.decode(path, self.zookeeper.tree.get(path).data)
-
-    def leader(self, tp: TopicPartition) -> int:
-        return self.state(tp).leader
-
-    def isr(self, tp: TopicPartition) -> list[int]:
-        return sorted(self.state(tp).isr)
-
-    def leads(self, broker_id: int, tp: TopicPartition) -> bool:
-        return self.hosts(broker_id, tp) and self.partition(broker_id, tp).leadership is not None
-
-    def registered(self) -> list[int]:
-        return [n for n in self.nodes if self.zookeeper.tree.exists(BrokerIdZnode.path(n)) is not None]
 
 
 class BareProducer:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from strandline.controller.context import LiveBroker
 from strandline.controller.controller import Controller
 from strandline.controller.election import try_to_be_elected
 from strandline.controller.events import Event, Trigger
@@ -69,28 +68,18 @@ class BareSender(BrokerSender):
 class BareTerm(Term):
     """`senders`: by broker; those that are closed may stand there, too."""
 
+    SENDER = BareSender
+
     def __init__(self, **facts: Any) -> None:
         self.senders: dict[int, BareSender] = {}
         self.beside: list[Callable[[], Awaitable[None]]] = []
         self.postponed: dict[Event, None] = {}
         super().__init__(**facts)
 
-    def _make_sender(self, broker: LiveBroker) -> BrokerSender:
-        sender = self.senders[broker.broker_id] = BareSender(
-            broker,
-            controller_id=self.broker_id,
-            controller_epoch=self.context.epoch,
-            connect=self._connect,
-            timeout_ms=self.config.controller_socket_timeout_ms,
-            may_send=self.may_act,
-            on_response=self._on_response,
-            on_told=self.progress.poke,
-            log=self.log,
-        )
-        return sender
-
     def _start_sender(self, sender: BrokerSender) -> None:
         """Whoever moves the cluster calls `tell`."""
+        assert isinstance(sender, BareSender)
+        self.senders[sender.broker.broker_id] = sender
 
     def start(self, function: Callable[[], Awaitable[None]]) -> None:
         self.beside.append(function)
@@ -140,6 +129,8 @@ class BareTerm(Term):
 class BareController(Controller):
     """Stands for election when it is told to."""
 
+    TERM = BareTerm
+
     async def stand(self) -> bool:
         """Be elected if nobody is. Whether it was."""
         if self.term is not None or not await self._is_registered():
@@ -147,16 +138,7 @@ class BareController(Controller):
         won = await try_to_be_elected(self._coordination, self.broker_id, 0, self._on_change, self._log)
         if won is None:
             return False
-        term = BareTerm(
-            broker_id=self.broker_id,
-            won=won,
-            config=self._config,
-            coordination=self._coordination,
-            connect=self._connect,
-            rng=self._random,
-            log=self._log,
-            state_change_log=self._log,
-        )
-        self._term = term
+        self._term = term = self._new_term(won)
+        assert isinstance(term, BareTerm)
         await term.begin()
         return True

@@ -27,7 +27,7 @@ from strandline.broker.partition import Partition
 from strandline.broker.server import Broker
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.protocol.znodes import BrokerIdZnode, PartitionStateZnode
+from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
@@ -35,6 +35,7 @@ from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.storage.errors import StorageError
 from strandline.storage.log import Log
+from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk_model import Choose, lose_everything
 from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
@@ -96,7 +97,7 @@ class _History:
         """Nothing to release."""
 
 
-class MemoryCluster:
+class MemoryCluster(ClusterView):
     """See the module. `network` and `zookeeper` may be broken further by hand."""
 
     def __init__(
@@ -112,8 +113,8 @@ class MemoryCluster:
         """computing_delay_s: what each job of a worker takes. config: keys of `server.properties` for every broker."""
         self.seed = seed
         self.network = MemoryNetwork(seed, latency_s=network_latency_s)
-        self.zookeeper = MemoryZooKeeper(latency_s=zookeeper_latency_s)
-        self.nodes = {broker_id: BrokerNode(broker_id) for broker_id in range(1, brokers + 1)}
+        self.zookeeper: MemoryZooKeeper = MemoryZooKeeper(latency_s=zookeeper_latency_s)
+        self.nodes: dict[int, BrokerNode] = {broker_id: BrokerNode(broker_id) for broker_id in range(1, brokers + 1)}
         self.history: list[str] = []
         self._computing_delay_s = computing_delay_s
         self._config = dict(config or {})
@@ -302,7 +303,6 @@ class MemoryCluster:
         return controller.epoch if controller is not None and controller.is_active else -1
 
     def partition(self, broker_id: int, tp: TopicPartition) -> Partition:
-        """A replica. KeyError when that broker does not host it (yet)."""
         return self.broker(broker_id).replicas.partitions[tp]
 
     def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
@@ -310,27 +310,8 @@ class MemoryCluster:
         replicas = getattr(node.broker, "replicas", None)
         return node.is_up and replicas is not None and tp in replicas.partitions
 
-    def state(self, tp: TopicPartition) -> PartitionStateZnode:
-        """Leader and ISR as ZooKeeper has them. NoNode before the topic is there."""
-        path = PartitionStateZnode.path(tp.topic, tp.partition)
-        return PartitionStateZnode.decode(path, self.zookeeper.tree.get(path).data)
-
     def state_version(self, tp: TopicPartition) -> int:
         return self.zookeeper.tree.get(PartitionStateZnode.path(tp.topic, tp.partition)).stat.version
-
-    def leader(self, tp: TopicPartition) -> int:
-        """As ZooKeeper has it; −1: nobody."""
-        return self.state(tp).leader
-
-    def isr(self, tp: TopicPartition) -> list[int]:
-        return sorted(self.state(tp).isr)
-
-    def leads(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Whether that broker believes that it leads."""
-        return self.hosts(broker_id, tp) and self.partition(broker_id, tp).leadership is not None
-
-    def registered(self) -> list[int]:
-        return [n for n in self.nodes if self.zookeeper.tree.exists(BrokerIdZnode.path(n)) is not None]
 
     def logs(self, tp: TopicPartition) -> dict[int, Log]:
         """The logs of all replicas that are hosted now, by broker id."""
