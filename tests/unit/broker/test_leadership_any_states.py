@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -25,6 +27,25 @@ def states_led_by_1(draw: st.DrawFn) -> PartitionStateZnode | None:
         return PartitionStateZnode.decode(PATH, msgspec.json.encode(fields))
     except InvalidZnode:
         return None
+
+
+def led_by_1(
+    isr: Sequence[int], eligible: Sequence[int], min_isr: int, *, log_end_offset: int, high_watermark: int
+) -> Leadership:
+    return Leadership.begin(
+        broker_id=1,
+        leader_epoch=5,
+        controller_epoch=1,
+        log_end_offset=log_end_offset,
+        high_watermark=high_watermark,
+        replicas=REPLICAS,
+        isr=isr,
+        eligible=eligible,
+        zk_version=7,
+        min_insync_replicas=min_isr,
+        lag_time_max_s=LAG_S,
+        now=0.0,
+    )
 
 
 def check(leadership: Leadership, proposal: IsrProposal) -> None:
@@ -53,20 +74,7 @@ def test_a_leader_goes_on_with_any_state_and_what_is_proposed_can_be_read(
     states: list[PartitionStateZnode], fetches: list[tuple[int, int]], min_isr: int
 ) -> None:
     first, *adopted = states
-    leadership = Leadership.begin(
-        broker_id=1,
-        leader_epoch=5,
-        controller_epoch=1,
-        log_end_offset=10,
-        high_watermark=4,
-        replicas=REPLICAS,
-        isr=first.isr,
-        eligible=first.elr,
-        zk_version=7,
-        min_insync_replicas=min_isr,
-        lag_time_max_s=LAG_S,
-        now=0.0,
-    )
+    leadership = led_by_1(first.isr, first.elr, min_isr, log_end_offset=10, high_watermark=4)
     event(f"{leadership.has_strangers=}")
     for now, (broker_id, offset) in enumerate(fetches):
         before, in_sync = leadership.high_watermark, set(leadership.isr)
@@ -88,18 +96,6 @@ def test_a_leader_goes_on_with_any_state_and_what_is_proposed_can_be_read(
 
 
 def test_a_member_that_is_no_replica_does_not_count_for_the_minimum() -> None:
-    leadership = Leadership.begin(
-        broker_id=1,
-        leader_epoch=5,
-        controller_epoch=1,
-        log_end_offset=0,
-        high_watermark=0,
-        replicas=REPLICAS,
-        isr=(1, 4),
-        zk_version=7,
-        min_insync_replicas=2,
-        lag_time_max_s=LAG_S,
-        now=0.0,
-    )
+    leadership = led_by_1(isr=(1, 4), eligible=(), min_isr=2, log_end_offset=0, high_watermark=0)
     assert not leadership.has_enough_replicas
     assert not leadership.advance_high_watermark(10)
