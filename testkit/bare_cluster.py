@@ -46,13 +46,12 @@ from strandline.testkit.bare_coordination import BareCoordination, BareZooKeeper
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.disk_model import Choose, lose_everything
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replicas import Call
 
 MAX_STEPS = 2_000
 LONG_S = 10.0
-"""Longer than anything here is waited for: who lags is noticed."""
+"""Longer than any wait in here, and than any lag: who lags is noticed."""
 
 
 class BareLog:
@@ -78,7 +77,7 @@ class BareLog:
 
 @dataclass(eq=False)
 class BareNode:
-    """One machine."""
+    """One machine. `broker` runs on it, None while none does; `coordination`: of its present or last life."""
 
     broker_id: int
     disk: MemoryDisk = field(default_factory=MemoryDisk)
@@ -135,11 +134,11 @@ class BareCluster(ClusterView):
     def crash(self, broker_id: int) -> None:
         self._drop(broker_id).disk.kill()
 
-    def lose_power(self, broker_id: int, choose: Choose = lose_everything) -> None:
-        self._drop(broker_id).disk.crash(choose)
+    def lose_power(self, broker_id: int) -> None:
+        self._drop(broker_id).disk.crash()
 
-    def lose_power_while_down(self, broker_id: int, choose: Choose = lose_everything) -> None:
-        self.nodes[broker_id].disk.crash(choose)
+    def lose_power_while_down(self, broker_id: int) -> None:
+        self.nodes[broker_id].disk.crash()
 
     def replace_disk(self, broker_id: int, disk: MemoryDisk | None = None) -> None:
         node = self.nodes[broker_id]

@@ -34,10 +34,10 @@ from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.scenario import T0, cluster_with_topic
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
-SETTLED_S = 15.0
-"""… and when everybody is back, at most."""
 REST_S = 0.5
 """Virtual seconds after each move: elections are over, followers have caught up."""
+SETTLED_S = 15.0
+"""Virtual seconds that this may take, at most, once everybody is back."""
 KILL, STOP, POWER, WIPE, RETURN = "kill", "stop", "power", "wipe", "return"
 TEAR, RESTORE, EXPIRE = "tear", "restore", "expire"
 KAFKA_KEYS = {"controller_epoch", "leader", "version", "leader_epoch", "isr"}
@@ -325,9 +325,7 @@ class Trial:
 
 
 @asynccontextmanager
-async def trial(
-    replicas: Sequence[int], *, minimum: int, strategy: str, is_patient: bool, seed: int = 0
-) -> AsyncIterator[Trial]:
+async def trial(replicas: Sequence[int], *, minimum: int, strategy: str, is_patient: bool) -> AsyncIterator[Trial]:
     """A cluster with the partition `T0` on `replicas`, of which the first one leads, and two records in it."""
     properties = {
         "unclean.recovery.strategy": strategy,
@@ -335,7 +333,7 @@ async def trial(
         "replica.fetch.wait.max.ms": "900",
     }
     async with (
-        cluster_with_topic(replicas, min_insync_replicas=minimum, properties=properties, seed=seed) as (cluster, _, _),
+        cluster_with_topic(replicas, min_insync_replicas=minimum, properties=properties) as (cluster, _, _),
         cluster.producer(linger_ms=0, delivery_timeout_ms=3_000, request_timeout_ms=1_500) as producer,
     ):
         begun = Trial(cluster, producer, T0, is_patient=is_patient)
