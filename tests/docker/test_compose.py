@@ -49,14 +49,6 @@ def numbers(count: int, what: str) -> list[str]:
     return [f"{what} {number}" for number in range(count)]
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    with trio.move_on_after(PATIENCE_S):
-        while not await trio.to_thread.run_sync(condition):
-            await trio.sleep(0.2)
-        return
-    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
-
-
 def test_records_go_in_inside_and_come_out_on_the_host_and_the_reverse(cluster: Compose, bootstrap: str) -> None:
     cluster(
         "exec",

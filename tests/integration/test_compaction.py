@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
+from real_time import off_loop, until
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
@@ -17,7 +17,6 @@ from strandline.protocol.types import TopicPartition
 
 TP = TopicPartition("accounts", 0)
 KEYS = 200
-PATIENCE_S = 120
 SMALL_BYTES = 400_000
 CONFIG = {
     "log.cleanup.policy": "compact",
@@ -84,25 +83,17 @@ def cleanings(cluster: EmbeddedCluster, broker_id: int) -> int:
     return cluster.brokers[broker_id].log_path.read_text().count("log cleaned")
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    with trio.move_on_after(PATIENCE_S):
-        while not await trio.to_thread.run_sync(condition):
-            await trio.sleep(0.1)
-        return
-    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
-
-
 async def test_a_compacted_topic_under_load_keeps_the_newest_of_each_key_on_every_replica(new_cluster: Any) -> None:
     cluster: EmbeddedCluster = new_cluster(3, properties=CONFIG)
-    await trio.to_thread.run_sync(cluster.start)
+    await off_loop(cluster.start)
     async with TrioAdmin(cluster.bootstrap_servers) as admin:
         await admin.create_topic(TP.topic, 1, 3)
     newest: dict[bytes, bytes] = {}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(produce, cluster, range(40), newest)
         await until(lambda: cleanings(cluster, 2) > 0, "a first cleaning")
-        await trio.to_thread.run_sync(cluster.kill_broker, 2)
-        await trio.to_thread.run_sync(partial(cluster.start_broker, 2))
+        await off_loop(cluster.kill_broker, 2)
+        await off_loop(cluster.start_broker, 2)
     # A follower that is still catching up has a small log, too.
     await until(lambda: is_whole(cluster), "all replicas in sync")
     for broker_id in (1, 2, 3):

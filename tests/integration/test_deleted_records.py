@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import trio
+from real_time import off_loop, until
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
@@ -31,7 +31,6 @@ CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "4000"}
 WANTED = {0: 73, 1: 50, 2: -1}
 """Within a batch, at the start of one, all; partition 3 keeps everything."""
 LOG_STARTS = {0: 73, 1: 50, 2: RECORDS, 3: 0}
-PATIENCE_S = 120
 
 NOTHING_PERIODIC = {
     "log.flush.start.offset.checkpoint.interval.ms": str(2**31 - 1),
@@ -46,18 +45,6 @@ CHECKPOINTS = {
     "log.flush.scheduler.interval.ms": "200",
 }
 """What a broker does within some minutes, so often that nobody has to wait for it."""
-
-
-async def off_loop(function: Callable[..., object], *arguments: object) -> None:
-    await trio.to_thread.run_sync(partial(function, *arguments))
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    with trio.move_on_after(PATIENCE_S):
-        while not await trio.to_thread.run_sync(condition):
-            await trio.sleep(0.05)
-        return
-    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
 
 
 def in_sync(cluster: EmbeddedCluster) -> list[list[int]]:
@@ -113,7 +100,7 @@ async def kill(cluster: EmbeddedCluster, *brokers: int) -> None:
 
 async def start(cluster: EmbeddedCluster, *brokers: int) -> None:
     for broker_id in brokers:
-        await off_loop(partial(cluster.start_broker, broker_id, wait=False))
+        await off_loop(cluster.start_broker, broker_id, wait=False)
     await off_loop(cluster.wait_ready)
     await until_in_sync(cluster, BROKERS)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import trio
+from real_time import PATIENCE_S, off_loop, until
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import Daemon, ProcessId
@@ -29,7 +30,6 @@ TOPIC = "promises"
 PARTITIONS = 3
 BROKERS = (1, 2, 3)
 VICTIM = 1
-PATIENCE_S = 120
 SMALL_DISK_BYTES = 4 * 2**20
 FREE_BYTES = 192 * 2**10
 MAX_FILE_BYTES = 128 * 2**10
@@ -110,18 +110,6 @@ def cluster(new_cluster: Callable[..., EmbeddedCluster]) -> DiskCluster:
     made = new_cluster(3, kind=DiskCluster)
     assert isinstance(made, DiskCluster)
     return made
-
-
-async def off_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return await trio.to_thread.run_sync(partial(function, *args, **kwargs))
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    with trio.move_on_after(PATIENCE_S):
-        while not await off_loop(condition):
-            await trio.sleep(0.1)
-        return
-    raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
 
 
 def partitions(cluster: EmbeddedCluster) -> dict[int, MetadataPartition]:
