@@ -1,8 +1,8 @@
-"""This broker's presence in ZooKeeper: its incarnation, its ephemeral registration, its cluster's id.
+"""This broker's presence in ZooKeeper: its incarnation, its ephemeral registration.
 
 A start in order, each step before the next because the next relies on it:
 
-1. the persistent paths exist; the cluster has an id (created by whoever comes first)
+1. nobody else holds the id
 2. the incarnation is bumped, first on the disk: fetches of an earlier start can no longer carry this broker into an ISR
    (KIP-903), and a folder that missed a life of this broker (an old backup) counts as one that lost data
 3. a broker that may have lost data says so in the state of every partition that credits it with data (`claims`, 22)
@@ -14,22 +14,15 @@ After the session expired, step 4 is done again with the new session; every othe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
-from uuid import UUID
 
 import structlog
 import trio
 
 from strandline.broker.claims import renounce_claims
-from strandline.protocol.znodes import (
-    LATEST_PRODUCER_ID_BLOCK_PATH,
-    PERSISTENT_PATHS,
-    BrokerIdZnode,
-    BrokerIncarnationZnode,
-    ClusterIdZnode,
-    InvalidZnode,
-)
+from strandline.broker.patience import DELAY_TOLD_INTERVAL_S, RETRY_DELAY_S, until_answered
+from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, InvalidZnode
 from strandline.runtime.coordination import (
     BadVersion,
     ConnectionLost,
@@ -45,11 +38,6 @@ from strandline.runtime.coordination import (
 )
 from strandline.runtime.logging import RateLimited
 
-T = TypeVar("T")
-
-RETRY_DELAY_S = 0.2
-"""Between two attempts while ZooKeeper does not answer."""
-DELAY_TOLD_INTERVAL_S = 10.0
 SESSIONS_AWAITED = 1.5
 """Session timeouts: a server ends a session a little late, in steps of its tick."""
 
@@ -62,7 +50,7 @@ class Registration:
     """Registers this broker and keeps it registered for as long as `run` runs."""
 
     def __init__(
-        self, broker_id: int, directory_id: str, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+        self, broker_id: int, lock_id: str, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
     ) -> None:
         self.broker_id = broker_id
         self.incarnation = -1
@@ -70,7 +58,7 @@ class Registration:
         """czxid of the registration; −1 while there is none."""
         self.loss_is_noted = True
         """Whether ZooKeeper has all that there is to say of a loss; until then the disk must not forget it."""
-        self._directory_id = directory_id
+        self.lock_id = lock_id
         self._coordination = coordination
         self._log = log
         self._limited = RateLimited(log, interval_s=DELAY_TOLD_INTERVAL_S)
@@ -78,24 +66,21 @@ class Registration:
         self._changed = trio.Event()
         coordination.add_session_listener(self._session_changed)
 
-    async def prepare(self, new_cluster_id: UUID, begin_life: Callable[[int], Awaitable[bool]]) -> str:
-        """Steps 1–3; returns the cluster's id. `begin_life` is told how often this broker was started before, notes on
-        the disk that one more life begins, and says whether data may have been lost."""
-        for path in PERSISTENT_PATHS:
-            await self._until_answered(partial(self._ensure, path))
-        await self._until_answered(self._empty_producer_id_block)
-        await self._until_answered(self._await_own)
-        cluster_id = await self._until_answered(partial(self._ensure_cluster_id, new_cluster_id))
-        self.incarnation, may_have_lost_data = await self._until_answered(partial(self._bump_incarnation, begin_life))
+    async def prepare(self, begin_life: Callable[[int], Awaitable[bool]]) -> None:
+        """Steps 1–3, where `find_cluster` found the cluster to be this broker's. `begin_life` is told how often this
+        broker was started before, notes on the disk that one more life begins, and says whether data may have been
+        lost. BrokerIdTaken."""
+        await until_answered(self._await_own, self._limited)
+        bump = partial(self._bump_incarnation, begin_life)
+        self.incarnation, may_have_lost_data = await until_answered(bump, self._limited)
         if may_have_lost_data:
             renounce = partial(renounce_claims, self._coordination, self.broker_id, self._log)
-            self.loss_is_noted = await self._until_answered(renounce)
-        return cluster_id
+            self.loss_is_noted = await until_answered(renounce, self._limited)
 
     async def register(self, znode: BrokerIdZnode) -> None:
         """Step 4. BrokerIdTaken when a foreign broker holds the id."""
         self._znode = znode
-        await self._until_answered(self._register)
+        await until_answered(self._register, self._limited)
 
     async def run(self) -> None:
         """Register again whenever the session was replaced."""
@@ -116,45 +101,14 @@ class Registration:
         elif state is SessionState.CONNECTED and self.broker_epoch == -1:
             self._changed.set()
 
-    async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a step of the start while the connection breaks under it: each may be done twice, and a broker that
-        starts just then must not die of it."""
-        while True:
-            try:
-                return await step()
-            except (ConnectionLost, SessionExpired) as error:
-                self._limited.warning("delayed", "registration delayed", error=str(error))
-                await trio.sleep(RETRY_DELAY_S)
-
-    async def _ensure(self, path: str, data: bytes | None = None) -> None:
-        try:
-            await self._coordination.create(path, data, parents=True)
-        except NodeExists:
-            return
-
-    async def _empty_producer_id_block(self) -> None:
-        """Null is to Kafka, which may take over, the start of all producer ids. The empty string, which stood here
-        once, is a block that it cannot read: its idempotent producers hang."""
-        znode = await self._coordination.get(LATEST_PRODUCER_ID_BLOCK_PATH)
-        if not znode.data and not znode.is_null:
-            try:
-                await self._coordination.set(LATEST_PRODUCER_ID_BLOCK_PATH, None, znode.stat.version)
-            except BadVersion:
-                return  # another broker was faster
-
-    async def _ensure_cluster_id(self, new_cluster_id: UUID) -> str:
-        znode = ClusterIdZnode.new(new_cluster_id)
-        await self._ensure(ClusterIdZnode.PATH, znode.encode())
-        stored = await self._coordination.get(ClusterIdZnode.PATH)
-        return ClusterIdZnode.decode(ClusterIdZnode.PATH, stored.data).id
-
     async def _bump_incarnation(self, begin_life: Callable[[int], Awaitable[bool]]) -> tuple[int, bool]:
         """(the version of `/brokers/incarnations/<id>` after this start's own write, what `begin_life` says).
 
         The disk comes first: a folder that knows of fewer lives than ZooKeeper has was not there in the last of them. A
         crash in between leaves one that knows of more, which proves nothing and harms nobody."""
         path = BrokerIncarnationZnode.path(self.broker_id)
-        await self._ensure(path)
+        with suppress(NodeExists):
+            await self._coordination.create(path, parents=True)
         while True:
             stat = await self._coordination.exists(path)
             assert stat is not None, f"{path} vanished"
@@ -199,9 +153,9 @@ class Registration:
         """This broker's registration of this life or a past one, None if there is none. Before a start touches anything
         of its id it comes here: a foreign broker must not take the rightful one out of its ISRs.
 
-        The data folder's lock is held by this process, so a registration with its directory id is a past life's. One
-        with another directory id may be so, too, where the disk was replaced: its session ends then, while another
-        broker keeps its own, which is BrokerIdTaken."""
+        The lock on the data folder is held by this process, so a registration under the same lock is a past life's. One
+        under another may be so, too, where the machine was started again or the disk replaced: its session ends then,
+        while another broker keeps its own, which is BrokerIdTaken. That may be one with a copy of this folder."""
         path = BrokerIdZnode.path(self.broker_id)
         patience_s = SESSIONS_AWAITED * self._coordination.session_timeout_ms / 1000
         deadline, is_told = trio.current_time() + patience_s, False
@@ -212,8 +166,8 @@ class Registration:
                 return None
             if found.stat.ephemeral_owner == self._coordination.session_id:
                 return found
-            directory_id, where = _holder(path, found)
-            if directory_id == self._directory_id:
+            lock_id, where = _holder(path, found)
+            if lock_id and lock_id == self.lock_id:
                 return found
             if trio.current_time() >= deadline:
                 raise BrokerIdTaken(
@@ -222,7 +176,8 @@ class Registration:
                 )
             if not is_told:
                 self._log.info(
-                    "this broker id is registered with another data folder: waiting for the end of that session",
+                    "this broker id is registered with another data folder, or from before a start of the machine: "
+                    "waiting for the end of that session",
                     registered_at=where,
                     at_most_s=patience_s,
                 )
@@ -230,10 +185,10 @@ class Registration:
             await trio.sleep(RETRY_DELAY_S)
 
 
-def _holder(path: str, found: Znode) -> tuple[str | None, str]:
-    """(directory id, address) of a registration."""
+def _holder(path: str, found: Znode) -> tuple[str, str]:
+    """(lock id, address) of a registration."""
     try:
         other = BrokerIdZnode.decode(path, found.data)
     except InvalidZnode:
-        return None, "an unreadable address"
-    return other.directory_id, f"{other.host}:{other.port}"
+        return "", "an unreadable address"
+    return other.lock_id, f"{other.host}:{other.port}"

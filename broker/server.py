@@ -22,6 +22,7 @@ import trio
 from strandline import __version__
 from strandline.broker.admin_port import AdminPort
 from strandline.broker.cleaning import Cleaning
+from strandline.broker.cluster_identity import find_cluster
 from strandline.broker.config_changes import ConfigChanges
 from strandline.broker.control import ControlHandlers
 from strandline.broker.disk_failures import DiskFailures
@@ -33,6 +34,7 @@ from strandline.broker.leftovers import settle_loss
 from strandline.broker.listeners import Listeners
 from strandline.broker.loading import load_logs
 from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
 from strandline.broker.queries import QueryHandler
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
@@ -46,7 +48,7 @@ from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, topic_config
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
-from strandline.runtime.logging import BrokerLogs
+from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.runtime.network import Address
 from strandline.runtime.versions import versions
 from strandline.storage.log_manager import LogManager
@@ -73,6 +75,7 @@ class Broker:
         self._stop = trio.Event()
         self._start = trio.CancelScope()
         self._serves = False
+        self._cluster_id = ""
 
     def shut_down(self) -> None:
         """Ask for a controlled shutdown, or give up the start where it is not over; `run` returns when that is done.
@@ -84,9 +87,9 @@ class Broker:
     async def run(self, *, task_status: trio.TaskStatus[dict[str, Address]] = trio.TASK_STATUS_IGNORED) -> None:
         """Start, serve, stop.
 
-        1 ask ZooKeeper, which has a word in the configurations of the broker and its topics; 2 load the logs by these
-        (recovers what an unclean stop left), join the cluster; 3 build and start the data plane; 4 bind, register,
-        elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
+        1 ask ZooKeeper which cluster it holds, and for the configurations of the broker and its topics, in which it has
+        a word; 2 load the logs by these (recovers what an unclean stop left); 3 build and start the data plane; 4 bind,
+        register, elect: from here on others know of this broker; 5 serve until asked to stop; 6 leave.
 
         Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported. A start
         that ends before 3 has changed no log: one that an orderly stop left whole is left so again.
@@ -102,6 +105,9 @@ class Broker:
         try:
             # 1
             await self.coordination.start()
+            new_id = UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4)
+            limited = RateLimited(self._log, interval_s=DELAY_TOLD_INTERVAL_S)
+            self._cluster_id = await find_cluster(self.coordination, new_id, limited)
             self.config_changes = ConfigChanges(self.config, self.coordination, self._log)
             self.config = await self.config_changes.begin()
             environment = self.environment
@@ -112,6 +118,7 @@ class Broker:
                 environment.disk,
                 self.config.log_dirs,
                 broker_id=self.broker_id,
+                cluster_id=self._cluster_id,
                 topic_config_for=lambda topic: configs.get(topic) or topic_config(self.config, {}),
                 wall_clock=environment.wall_clock,
                 random=environment.random("storage"),
@@ -128,16 +135,13 @@ class Broker:
         clean = self.log_manager.was_clean
         try:
             self.registration = Registration(
-                self.broker_id, self.log_manager.directory_id, self.coordination, self._log
+                self.broker_id, self.log_manager.directories.lock_id, self.coordination, self._log
             )
-            cluster_id = await self.registration.prepare(
-                UUID(int=self.environment.random("cluster-id").getrandbits(128), version=4),
-                partial(self.environment.blocking.run, self.log_manager.directories.begin_life),
-            )
-            await self.environment.blocking.run(self.log_manager.join_cluster, cluster_id)
+            begin_life = partial(self.environment.blocking.run, self.log_manager.directories.begin_life)
+            await self.registration.prepare(begin_life)
             # 3
             clean = False
-            self._build(cluster_id)
+            self._build()
             async with trio.open_nursery() as nursery:
                 await self._start_data_plane(nursery)
                 # 4
@@ -160,12 +164,12 @@ class Broker:
 
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
-    def _build(self, cluster_id: str) -> None:
+    def _build(self) -> None:
         self._build_replication()
         self._build_control()
         queries = QueryHandler(
             self.replicas,
-            cluster_id=cluster_id,
+            cluster_id=self._cluster_id,
             software_version=__version__,
             create_topic=self.control.creations.add,
         )
@@ -178,7 +182,7 @@ class Broker:
         self.health = HealthCheck(
             self.broker_id,
             versions(),
-            cluster_id,
+            self._cluster_id,
             self.metadata,
             self.replicas.partitions,
             self.log_manager,
@@ -311,7 +315,7 @@ class Broker:
             endpoints=self.listeners.advertised(),
             timestamp_ms=self.environment.wall_clock.now_ms(),
             rack=self.config.broker_rack,
-            directory_id=self.log_manager.directory_id,
+            lock_id=self.registration.lock_id,
             lossy_start=self.log_manager.may_have_lost_data,
             apis={int(key): cls.VERSIONS for key, cls in REQUESTS.items()},
         )

@@ -50,7 +50,7 @@ class _BrokerJson(msgspec.Struct):
     listener_security_protocol_map: dict[str, str] = {}
     features: dict[str, Any] = {}
     rack: str | msgspec.UnsetType | None = msgspec.UNSET  # Kafka's reader refuses null: left out if there is none
-    directory_id: str = ""
+    lock_id: str = ""
     lossy_start: bool = False
     apis: dict[str, tuple[Int16, Int16]] = {}
 
@@ -63,8 +63,9 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """When it registered, wall clock, ms."""
     rack: str | None = None
     jmx_port: int = -1
-    directory_id: str = ""
-    """Of its data folder: tells its own stale registration from a foreign broker with the same id."""
+    lock_id: str = ""
+    """Of the lock on its data folder: tells its own stale registration from that of another broker with the same id,
+    be it one with a copy of the folder."""
     lossy_start: bool = False
     """It may have lost data at this start (safety.md 22), and has changed the states of its partitions accordingly."""
     apis: Mapping[int, tuple[int, int]] = {}
@@ -95,7 +96,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
                 endpoints=[str(endpoint) for endpoint in self.endpoints],
                 listener_security_protocol_map={e.listener: e.security_protocol for e in self.endpoints},
                 rack=msgspec.UNSET if self.rack is None else self.rack,
-                directory_id=self.directory_id,
+                lock_id=self.lock_id,
                 lossy_start=self.lossy_start,
                 apis={str(key): (lowest, highest) for key, (lowest, highest) in self.apis.items()},
             )
@@ -119,7 +120,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
             timestamp_ms=timestamp_ms,
             rack=json.rack or None,
             jmx_port=json.jmx_port,
-            directory_id=json.directory_id,
+            lock_id=json.lock_id,
             lossy_start=json.lossy_start,
             apis=apis,
         )

@@ -118,7 +118,10 @@ class FolderEntry(NamedTuple):
 
 
 class FileLock(Protocol):
-    """An exclusive advisory lock on a file, held until released or until the process ends."""
+    """An exclusive advisory lock on a file, held until released or until the process ends. file_id: no other file that
+    exists has it within one boot of the machine, no copy of this one either."""
+
+    file_id: str
 
     def release(self) -> None: ...
 

@@ -174,6 +174,8 @@ class PosixLock:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        said = os.fstat(descriptor)
+        self.file_id = f"{said.st_dev}:{said.st_ino}"
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

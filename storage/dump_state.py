@@ -27,7 +27,7 @@ from strandline.storage.checkpoints import (
 )
 from strandline.storage.dump_entry import DumpEntry, damage
 from strandline.storage.errors import CorruptSnapshot
-from strandline.storage.log_directory import META_PROPERTIES
+from strandline.storage.identity import META_PROPERTIES
 from strandline.storage.producer_snapshots import SNAPSHOT_SUFFIX, decode_snapshot
 from strandline.storage.producer_states import ProducerRow
 from strandline.storage.properties import parse_properties

@@ -17,9 +17,9 @@ from strandline.storage.checkpoints import no_report
 from strandline.storage.context import LogConfig
 from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import LogDirLocked, StorageError
+from strandline.storage.identity import META_PROPERTIES
 from strandline.storage.loading import finish, scan_groups
 from strandline.storage.log import Log
-from strandline.storage.log_directory import META_PROPERTIES
 from strandline.storage.log_manager import LogManager
 from strandline.storage.orderly_stops import read_last_stop
 from strandline.storage.overlay_disk import OverlayDisk

@@ -20,7 +20,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.checkpoints import Report
 from strandline.storage.directory_health import has_room, is_about_process, is_full
-from strandline.storage.errors import LogDirUnusable, LogStorageError, NoLogDirLeft
+from strandline.storage.errors import LogDirUnusable, LogStorageError, NoLogDirLeft, StorageError
 from strandline.storage.log_directory import LogDirectory
 
 CHECKPOINT_FAILED = "writing a checkpoint failed"
@@ -30,8 +30,8 @@ META_FAILED = "writing meta.properties failed"
 class LogDirectories:
     """In the order of `log.dirs`."""
 
-    def __init__(self, disk: Disk, paths: Sequence[str], broker_id: int, report: Report) -> None:
-        """paths: absolute. LogDirUnusable for a list that cannot be."""
+    def __init__(self, disk: Disk, paths: Sequence[str], broker_id: int, cluster_id: str, report: Report) -> None:
+        """paths: absolute. cluster_id: empty where nobody knows it. LogDirUnusable for a list that cannot be."""
         self.has_unread = False
         """One could not be read when the broker started: whatever log is not known may lie in there."""
         self._opened: list[str] = []
@@ -40,7 +40,7 @@ class LogDirectories:
         self._unopened = 0
         self._disk = disk
         self._report = report
-        self._all = [LogDirectory(disk, _checked(path), broker_id, report) for path in paths]
+        self._all = [LogDirectory(disk, _checked(path), broker_id, cluster_id, report) for path in paths]
         normal = [directory.path for directory in self._all]
         for path in normal:
             if normal.count(path) > 1:
@@ -62,6 +62,11 @@ class LogDirectories:
     def directory_id(self) -> str:
         """Of the first that could be opened."""
         return next(filter(None, (directory.directory_id for directory in self._all)))
+
+    @property
+    def lock_id(self) -> str:
+        """Of the first that could be opened; see `LogDirectory`."""
+        return next(each.lock_id for each in self._all if each.directory_id in self._opened)
 
     @property
     def may_have_lost_data(self) -> bool:
@@ -102,16 +107,14 @@ class LogDirectories:
     def open(self, new_id: Callable[[], str]) -> None:
         """Open what can be opened. Blocking. LogDirLocked, InconsistentMetaProperties; LogDirUnusable: no directory can
         be used, or one for a reason that is not its disk's."""
-        unusable: list[LogDirUnusable] = []
-        for directory in self._all:
-            try:
-                directory.open(new_id())
-            except LogDirUnusable as error:
-                cause = error.__cause__
-                if not isinstance(cause, OSError) or is_about_process(cause):
-                    raise
-                directory.health.fail("opening it failed", cause, at_start=True)
-                unusable.append(error)
+        try:
+            # All are held before the first is changed: a refused start leaves the others' clean markers, too.
+            unusable = self._each_usable(LogDirectory.seize)
+            unusable += self._each_usable(lambda directory: directory.open(new_id()))
+        except StorageError:
+            for directory in self._all:
+                directory.unlock()
+            raise
         if len(unusable) == len(self._all):
             raise unusable[0]
         self._look_for_missing(len(unusable))
@@ -119,6 +122,20 @@ class LogDirectories:
         for directory in self.online():
             if directory.directory_id in suspects:
                 directory.distrust()
+
+    def _each_usable(self, act: Callable[[LogDirectory], None]) -> list[LogDirUnusable]:
+        """Do it for each; what its disk refused makes one offline."""
+        unusable: list[LogDirUnusable] = []
+        for directory in self.online():
+            try:
+                act(directory)
+            except LogDirUnusable as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError) or is_about_process(cause):
+                    raise
+                directory.health.fail("opening it failed", cause, at_start=True)
+                unusable.append(error)
+        return unusable
 
     def _look_for_missing(self, unopened: int) -> None:
         online = self.online()

@@ -44,7 +44,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.disk import Disk, FileLock, read_file
+from strandline.runtime.disk import Disk, FileLock
 from strandline.storage.adoption import is_adopted, was_in_order, with_adoption, without_adoption
 from strandline.storage.checkpoint_files import CheckpointFiles
 from strandline.storage.checkpoints import (
@@ -58,7 +58,8 @@ from strandline.storage.checkpoints import (
     write_atomically,
 )
 from strandline.storage.directory_health import DirectoryHealth
-from strandline.storage.errors import InconsistentMetaProperties, LogDirLocked, LogDirUnusable, UnsafePath
+from strandline.storage.errors import LogDirLocked, LogDirUnusable, StorageError, UnsafePath
+from strandline.storage.identity import META_PROPERTIES, read_identity
 from strandline.storage.known_state import KnownState
 from strandline.storage.orderly_stops import (
     LastStop,
@@ -67,7 +68,7 @@ from strandline.storage.orderly_stops import (
     take_markers,
     unvouched_folders,
 )
-from strandline.storage.properties import dash_out, parse_properties
+from strandline.storage.properties import dash_out
 from strandline.storage.removal import is_temporary
 from strandline.storage.segment_manifest import MANIFEST, encode_marker, list_logs, write_manifest
 from strandline.storage.verdicts import Origin
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from strandline.storage.log import Log
 
 LOCK = ".lock"
-META_PROPERTIES = "meta.properties"
 BOOT_ID_KEY = "strandline.boot.id"
 SUSPECTS_KEY = "strandline.suspect.directories"
 INCARNATION_KEY = "strandline.incarnation"
@@ -86,7 +86,7 @@ DIRECTORIES_KEY = "strandline.directories"
 class LogDirectory:
     """Opened by `LogManager.load`."""
 
-    def __init__(self, disk: Disk, path: str, broker_id: int, report: Report) -> None:
+    def __init__(self, disk: Disk, path: str, broker_id: int, cluster_id: str, report: Report) -> None:
         self.path = path
         self.health = DirectoryHealth(path, report)
         self.last_stop = LastStop()
@@ -99,6 +99,7 @@ class LogDirectory:
         self.is_marked_suspect = False
         self._disk = disk
         self._broker_id = broker_id
+        self._cluster_id = cluster_id
         self._report = report
         self._lock: FileLock | None = None
         self._meta: dict[str, str] = {}
@@ -124,23 +125,33 @@ class LogDirectory:
         return self._meta.get("directory.id", "")
 
     @property
-    def cluster_id(self) -> str | None:
-        return self._meta.get("cluster.id")
+    def lock_id(self) -> str:
+        """Tells the folder of this process from every other one, copies of it too, for as long as it is locked: whoever
+        had the same lock before is gone. Empty where the machine does not tell its boots apart."""
+        assert self._lock is not None
+        boot_id = self._disk.boot_id()
+        return boot_id and f"{self.directory_id} {boot_id} {self._lock.file_id}"
 
-    def open(self, new_directory_id: str) -> None:
-        """Make and lock the folder, check whose it is, take away the clean marker, read the checkpoints.
-
-        LogDirLocked, LogDirUnusable, InconsistentMetaProperties."""
+    def seize(self) -> None:
+        """Make and lock the folder, and see whose it is. LogDirLocked, LogDirUnusable, InconsistentMetaProperties."""
         try:
             self._make_folder()
             self._lock = self._disk.lock(f"{self.path}/{LOCK}")
+            self._meta = read_identity(self._disk, self.path, broker_id=self._broker_id, cluster_id=self._cluster_id)
         except BlockingIOError:
             raise LogDirLocked(self.path) from None
         except OSError as error:
+            self.unlock()
             raise LogDirUnusable(self.path, error) from error
+        except StorageError:
+            self.unlock()
+            raise
+
+    def open(self, new_directory_id: str) -> None:
+        """Once it is seized: see how it was left, take away the clean markers, read the checkpoints. LogDirUnusable."""
         try:
             self._remove_temporaries()
-            self._read_identity(new_directory_id)
+            self._look_back(new_directory_id)
             self._files.open(self.last_stop.checkpoints, self._report)
             take_markers(self._disk, self.path)
             self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
@@ -167,24 +178,16 @@ class LogDirectory:
             if is_temporary(name) and not self._disk.is_dir(f"{self.path}/{name}"):
                 self._disk.unlink(f"{self.path}/{name}")
 
-    def _read_identity(self, new_directory_id: str) -> None:
-        """Whose folder it is, and how it was left."""
-        path = f"{self.path}/{META_PROPERTIES}"
+    def _look_back(self, new_directory_id: str) -> None:
+        """What an earlier life left, and whether it may have lost data."""
         boot_id = self._disk.boot_id()
-        if not self._disk.exists(path):
-            self._meta = {"version": "0", "broker.id": str(self._broker_id), "directory.id": new_directory_id}
-            self.may_have_lost_data = self.is_new = (
-                True  # an empty or replaced folder: what this broker acknowledged before is gone
-            )
+        missing = {"directory.id": new_directory_id} | ({"cluster.id": self._cluster_id} if self._cluster_id else {})
+        if not self._meta:
+            # An empty or replaced folder: what this broker acknowledged before is gone.
+            self.may_have_lost_data = self.is_new = True
+            self._meta = {"version": "0", "broker.id": str(self._broker_id), **missing}
             self._write_meta()
             return
-        try:
-            self._meta = parse_properties(read_file(self._disk, path, max_bytes=2**20).decode())
-        except ValueError as error:
-            raise LogDirUnusable(self.path, f"{META_PROPERTIES} is unreadable ({error})") from error
-        found = self._meta.get("broker.id", "nothing")
-        if found != str(self._broker_id):
-            raise InconsistentMetaProperties(self.path, "broker.id", found, str(self._broker_id))
         self.last_stop = read_last_stop(self._disk, self.path, self._report)
         if self.last_stop.was_kafkas and (foreign := without_adoption(self._meta)) != self._meta:
             self._meta = foreign
@@ -192,18 +195,10 @@ class LogDirectory:
         self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
         self.may_have_lost_data = not self.last_stop.was_clean and not same_boot
-        if "directory.id" not in self._meta or not (self.may_have_lost_data or same_boot):
-            self._meta.setdefault("directory.id", new_directory_id)
+        if not missing.keys() <= self._meta.keys() or not (self.may_have_lost_data or same_boot):
+            self._meta = missing | self._meta
             if not self.may_have_lost_data:
                 self._meta[BOOT_ID_KEY] = boot_id
-            self._write_meta()
-
-    def set_cluster_id(self, cluster_id: str) -> None:
-        """The cluster that this broker belongs to, once ZooKeeper told it. InconsistentMetaProperties."""
-        if self.cluster_id not in (None, cluster_id):
-            raise InconsistentMetaProperties(self.path, "cluster.id", str(self.cluster_id), cluster_id)
-        if self.cluster_id is None:
-            self._meta["cluster.id"] = cluster_id
             self._write_meta()
 
     @property

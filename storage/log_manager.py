@@ -43,14 +43,15 @@ class LogManager:
         log_dirs: Sequence[str],
         *,
         broker_id: int,
+        cluster_id: str = "",
         topic_config_for: Callable[[str], LogConfig],
         wall_clock: WallClock,
         random: random.Random,
         log: WarningLog | None = None,
         max_open_files: int = DEFAULT_OPEN_FILES,
     ) -> None:
-        """log_dirs: absolute paths. random: for ids and roll jitter. log: told what was repaired or lost.
-        max_open_files: descriptors kept for segment files."""
+        """log_dirs: absolute paths. cluster_id: whose data they must be; empty where nobody knows. random: for ids and
+        roll jitter. log: told what was repaired or lost. max_open_files: descriptors kept for segment files."""
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As loaded, one for each log, within [log start, log end]."""
@@ -67,7 +68,7 @@ class LogManager:
             disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
         )
         self.rebuilds = context.rebuilds
-        self.directories = self._directories = LogDirectories(disk, log_dirs, broker_id, report)
+        self.directories = self._directories = LogDirectories(disk, log_dirs, broker_id, cluster_id, report)
         self._contexts = {
             directory.path: replace(context, directory=directory.health) for directory in self._directories
         }
@@ -182,10 +183,6 @@ class LogManager:
             directory.write_high_watermarks({(tp := log.topic_partition): self.high_watermarks[tp] for log in logs})
         directory.write_compacted_offsets(logs)
         directory.note_loaded()
-
-    def join_cluster(self, cluster_id: str) -> None:
-        """Check or record whose data this is. Blocking. InconsistentMetaProperties: another cluster's. NoLogDirLeft."""
-        self._directories.each_at_start(META_FAILED, lambda directory: directory.set_cluster_id(cluster_id))
 
     def mark_loss_handled(self) -> None:
         """See `LogDirectories`."""

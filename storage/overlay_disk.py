@@ -231,5 +231,7 @@ class OverlayDisk:
 
 
 class _NoLock:
+    file_id = ""
+
     def release(self) -> None:
         pass

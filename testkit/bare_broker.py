@@ -12,6 +12,7 @@ from uuid import UUID
 
 import trio
 
+from strandline.broker.cluster_identity import find_cluster
 from strandline.broker.follower import Fetcher
 from strandline.broker.leftovers import settle_loss
 from strandline.broker.partition import Partition
@@ -32,7 +33,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
 from strandline.runtime.config import BrokerConfig, TopicConfig, topic_config
 from strandline.runtime.environment import Environment
-from strandline.runtime.logging import BrokerLogs
+from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.storage.log_manager import LogManager
 from strandline.testkit.bare_controller import BareController, Deliver, Delivery
 from strandline.testkit.bare_coordination import BareCoordination
@@ -104,10 +105,12 @@ class BareBroker(Broker):
     async def begin(self) -> None:
         """The steps of `Broker.run` in their order, until it serves."""
         # 1
+        self._cluster_id = await find_cluster(self.coordination, UUID(int=1, version=4), RateLimited(self._log))
         self.log_manager = LogManager(
             self.environment.disk,
             self.config.log_dirs,
             broker_id=self.broker_id,
+            cluster_id=self._cluster_id,
             topic_config_for=partial(configuration_of, self.config),
             wall_clock=self.environment.wall_clock,
             random=self.environment.random("storage"),
@@ -115,15 +118,15 @@ class BareBroker(Broker):
         )
         self.log_manager.load()
         # 2
-        self.registration = Registration(self.broker_id, self.log_manager.directory_id, self.coordination, self._log)
-        begin_life = partial(self.environment.blocking.run, self.log_manager.directories.begin_life)
-        cluster_id = await self.registration.prepare(UUID(int=1, version=4), begin_life)
-        self.log_manager.join_cluster(cluster_id)
+        directories = self.log_manager.directories
+        self.registration = Registration(self.broker_id, directories.lock_id, self.coordination, self._log)
+        begin_life = partial(self.environment.blocking.run, directories.begin_life)
+        await self.registration.prepare(begin_life)
         # 3
         self._build_replication()
         self._build_control()
         self.queries = QueryHandler(
-            self.replicas, cluster_id=cluster_id, software_version="", create_topic=self.control.creations.add
+            self.replicas, cluster_id=self._cluster_id, software_version="", create_topic=self.control.creations.add
         )
         self.followers._nursery = cast(trio.Nursery, self.tasks)
         self.replicas.submit = self._submit
@@ -149,7 +152,7 @@ class BareBroker(Broker):
         return BrokerIdZnode(
             endpoints=(BrokerEndpoint(LISTENER, f"broker-{self.broker_id}", PORT, LISTENER),),
             timestamp_ms=EPOCH_MS,
-            directory_id=self.log_manager.directory_id,
+            lock_id=self.registration.lock_id,
             lossy_start=self.log_manager.may_have_lost_data,
         )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import trio
 
 from strandline.broker.partition import Partition
+from strandline.broker.registration import BrokerIdTaken
 from strandline.broker.server import Broker
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -182,7 +183,7 @@ class MemoryCluster(ClusterView):
                 await broker.run(task_status=task_status)
         except* NodeDied:
             assert life.is_over
-        except* StorageError as failures:  # the process would end with exit code 1
+        except* (StorageError, BrokerIdTaken) as failures:  # the process would end with exit code 1
             self.history.append(f"{trio.current_time():9.4f} {node.name} ended: {failures.exceptions[0]}")
             self.network.stop(node.name)
             node.disk.kill()

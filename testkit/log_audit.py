@@ -14,8 +14,9 @@ from strandline.protocol.record_batch import read_header, scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_bounds, read_offsets
 from strandline.storage.epoch_check import epochs_from_headers
+from strandline.storage.identity import META_PROPERTIES
 from strandline.storage.log import Log
-from strandline.storage.log_directory import BOOT_ID_KEY, META_PROPERTIES
+from strandline.storage.log_directory import BOOT_ID_KEY
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_states import ProducerStates
 from strandline.storage.scan import build_indexes, walk_headers

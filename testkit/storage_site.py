@@ -83,6 +83,7 @@ class StorageSite:
     reports: Reports = field(default_factory=Reports)
     dirs: tuple[str, ...] = ("/logs",)
     broker_id: int = 7
+    cluster_id: str = "abc"
     max_open_files: int = 4
 
     def start(self) -> LogManager:
@@ -91,6 +92,7 @@ class StorageSite:
             self.disk,
             self.dirs,
             broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
             topic_config_for=lambda topic: self.config,
             wall_clock=self.clock,
             random=random.Random(1),

@@ -33,7 +33,8 @@ from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
 from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.storage.log_directory import DIRECTORIES_KEY, INCARNATION_KEY, META_PROPERTIES
+from strandline.storage.identity import META_PROPERTIES
+from strandline.storage.log_directory import DIRECTORIES_KEY, INCARNATION_KEY
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk

@@ -11,7 +11,22 @@ OF_REPLICATION = "test_regressions_of_replication.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
 REFUSED_LOGS = "test_refused_logs.py"
 STOPS_DURING_START = "test_stops_during_start.py"
+WRONG_FOLDERS = "test_wrong_folders.py"
 MUTANTS = [
+    Mutant(
+        "whoever has a copy of the folder is a past life",
+        "broker/registration.py",
+        "            if lock_id and lock_id == self.lock_id:\n",
+        "            if lock_id.split()[:1] == self.lock_id.split()[:1]:\n",
+        (WRONG_FOLDERS, "test_a_copy_of_a_running"),
+    ),
+    Mutant(
+        "the cluster of a folder is not looked at",
+        "storage/identity.py",
+        "    if cluster_id and (said",
+        "    if not cluster_id and (said",
+        (WRONG_FOLDERS, "test_a_broker_of_another_cluster"),
+    ),
     Mutant(
         "truncate to the high watermark",
         "broker/partition.py",

@@ -11,26 +11,26 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.registration import DELAY_TOLD_INTERVAL_S, SESSIONS_AWAITED, BrokerIdTaken, Registration
+from strandline.broker.cluster_identity import find_cluster
+from strandline.broker.registration import SESSIONS_AWAITED, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
-    LATEST_PRODUCER_ID_BLOCK_PATH,
     BrokerEndpoint,
     BrokerIdZnode,
     BrokerIncarnationZnode,
     PartitionStateZnode,
     TopicIdZnode,
 )
-from strandline.runtime.coordination import ConnectionLost, Create, Delete, Znode, ZnodeStat
+from strandline.runtime.coordination import Create, Delete
+from strandline.runtime.logging import RateLimited
 from strandline.testkit.zookeeper import MemoryZooKeeper
 from strandline.testkit.zookeeper_client import MemoryCoordination
 
 PATH = BrokerIdZnode.path(1)
-ANY_STAT = ZnodeStat(0, 0, 0, 0, 0, 0)
 MY_FOLDER, OTHER_FOLDER = "folder-of-broker-1", "some-other-folder"
 
 
 def znode(folder: str = MY_FOLDER, port: int = 9092) -> BrokerIdZnode:
-    return BrokerIdZnode(endpoints=(BrokerEndpoint("PLAINTEXT", "host", port, "PLAINTEXT"),), directory_id=folder)
+    return BrokerIdZnode(endpoints=(BrokerEndpoint("PLAINTEXT", "host", port, "PLAINTEXT"),), lock_id=folder)
 
 
 def says(lossy: bool) -> Callable[[int], Awaitable[bool]]:
@@ -47,14 +47,13 @@ class Site:
     def __init__(self, zookeeper: MemoryZooKeeper) -> None:
         self.zookeeper = zookeeper
 
-    async def start(
-        self, *, lossy: bool = False, folder: str = MY_FOLDER, cluster_id: int = 7
-    ) -> tuple[Registration, MemoryCoordination]:
+    async def start(self, *, lossy: bool = False, folder: str = MY_FOLDER) -> tuple[Registration, MemoryCoordination]:
         """Steps 1-3 of a start, on a session of its own."""
         client = self.zookeeper.client()
         await client.start()
         registration = Registration(1, folder, client, structlog.get_logger())
-        self.cluster_id = await registration.prepare(UUID(int=cluster_id), says(lossy))
+        await find_cluster(client, UUID(int=7), RateLimited(structlog.get_logger()))
+        await registration.prepare(says(lossy))
         return registration, client
 
     def owner(self) -> int:
@@ -89,29 +88,6 @@ async def here(autojump_clock, nursery) -> AsyncIterator[Site]:
 # --- a start ---------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_comes_first_names_the_cluster(here: Site, autojump_clock: MockClock) -> None:
-    await here.start(cluster_id=7)
-    first = here.cluster_id
-    await here.start(cluster_id=8)
-    assert here.cluster_id == first
-
-
-@pytest.mark.parametrize(
-    ("found", "left"),
-    [(None, Znode(b"", ANY_STAT, True)), (b"", Znode(b"", ANY_STAT, True)), (b"{}", Znode(b"{}", ANY_STAT))],
-    ids=["not there", "the empty string", "a block of Kafka's"],
-)
-async def test_no_producer_ids_were_given_out_is_said_as_kafka_says_it(
-    found: bytes | None, left: Znode, here: Site, autojump_clock: MockClock
-) -> None:
-    if found is not None:
-        client = here.zookeeper.client()
-        await client.start()
-        await client.create(LATEST_PRODUCER_ID_BLOCK_PATH, found)
-    await here.start()
-    assert here.zookeeper.tree.get(LATEST_PRODUCER_ID_BLOCK_PATH)._replace(stat=ANY_STAT) == left
-
-
 async def test_every_start_is_a_new_incarnation(here: Site, autojump_clock: MockClock) -> None:
     incarnations = [(await here.start())[0].incarnation for _ in range(3)]
     assert incarnations == [1, 2, 3]
@@ -139,22 +115,6 @@ async def test_a_registration_whose_answer_was_lost_is_found_to_be_ours(here: Si
     here.zookeeper.drop_next_reply(PATH)
     await registration.register(znode())
     assert (registration.broker_epoch, here.owner()) == (here.czxid(), client.session_id)
-
-
-async def test_a_zookeeper_that_hangs_up_on_every_request_is_told_of_once_in_a_while(
-    here: Site, autojump_clock: MockClock
-) -> None:
-    class HangsUp(MemoryCoordination):
-        async def create(self, path: str, *_: object, **__: object) -> str:
-            await trio.lowlevel.checkpoint()
-            raise ConnectionLost(f"create {path}: it hung up")
-
-    client = HangsUp(here.zookeeper, chroot="", session_timeout_ms=6000, connection_timeout_ms=6000)
-    logs = LogCapture()
-    registration = Registration(1, MY_FOLDER, client, structlog.wrap_logger(None, processors=[logs]))
-    with trio.move_on_after(3 * DELAY_TOLD_INTERVAL_S - 1):
-        await registration.prepare(UUID(int=7), says(False))
-    assert [entry["event"] for entry in logs.entries] == ["registration delayed"] * 3
 
 
 # --- somebody is there -----------------------------------------------------------------------------------------
@@ -200,7 +160,7 @@ async def test_it_is_told_once_who_is_waited_for_and_no_longer_than_a_session_ma
         trio.fail_after(SESSIONS_AWAITED * 6 + 1),
         pytest.raises(BrokerIdTaken, match="host:7777, and has been for 9 s"),
     ):
-        await registration.prepare(UUID(int=7), says(True))
+        await registration.prepare(says(True))
     [line] = capture.entries
     assert (line["registered_at"], line["at_most_s"]) == ("host:7777", 9)
 
@@ -336,7 +296,7 @@ async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(
         return await inner(transactions)
 
     client.multi_many = beaten  # type: ignore[method-assign]
-    await registration.prepare(UUID(int=7), says(True))
+    await registration.prepare(says(True))
     assert here.state("t") == ([2], 2, 5)
     assert len(writes) == 2
 
@@ -364,7 +324,7 @@ async def test_leaving_spares_a_topic_that_was_made_anew_since_its_name_was_read
         return await inner(transactions)
 
     client.multi_many = beaten  # type: ignore[method-assign]
-    await registration.prepare(UUID(int=7), says(True))
+    await registration.prepare(says(True))
     assert here.state("t") == (([3], 3, 0) if had_an_id else ([2], 2, 4))
 
 

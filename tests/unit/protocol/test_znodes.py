@@ -72,7 +72,7 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
         timestamp_ms=st.integers(-1, 2**43),
         rack=st.none() | names,
         jmx_port=st.integers(-1, 65535),
-        directory_id=names,
+        lock_id=names,
         lossy_start=st.booleans(),
         apis=st.dictionaries(st.integers(0, 100), st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3),
     ),
@@ -154,7 +154,7 @@ _BUILT: dict[type[Znode], Callable[[], Znode]] = {
         endpoints=(BrokerEndpoint("PLAINTEXT", "node1", 9092),),
         timestamp_ms=1_500_000_000_000,
         rack="r1",
-        directory_id="d",
+        lock_id="d",
         apis={0: (0, 1)},
     ),
     TopicZnode: lambda: TopicZnode(TOPIC_ID, {0: [1, 2], 10: [2]}, {0: [3]}, {0: [1]}),
@@ -171,7 +171,7 @@ _BUILT: dict[type[Znode], Callable[[], Znode]] = {
 _EXAMPLES = {
     BrokerIdZnode: b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://node1:9092"],'
     b'"jmx_port":-1,"features":{},"host":"node1","timestamp":"1500000000000","port":9092,"version":5,"rack":"r1",'
-    b'"directory_id":"d","lossy_start":false,"apis":{"0":[0,1]}}',
+    b'"lock_id":"d","lossy_start":false,"apis":{"0":[0,1]}}',
     TopicZnode: b'{"removing_replicas":{"0":[1]},"partitions":{"10":[2],"0":[1,2]},'
     b'"topic_id":"AAECAwQFBgcICQoLDA0ODw","adding_replicas":{"0":[3]},"version":3}',
     PartitionStateZnode: b'{"controller_epoch":29,"leader":2,"version":1,"leader_epoch":48,"isr":[2]}',

@@ -17,7 +17,6 @@ SNAPSHOT = f"{FOLDER}/{40:020d}.snapshot"
 @pytest.fixture
 def written(site: StorageSite) -> StorageSite:
     manager = site.start()
-    manager.join_cluster("abc")
     fill(manager.create(TP, TOPIC_ID), 30, epoch=1)
     manager.close(clean=True)
     return site

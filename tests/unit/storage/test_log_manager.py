@@ -152,21 +152,20 @@ def test_the_directory_keeps_its_id(site: StorageSite) -> None:
 
 def test_meta_properties_is_kafkas(site: StorageSite) -> None:
     manager = site.start()
-    manager.join_cluster("abc")
     lines = site.disk.read("/logs/meta.properties").decode().splitlines()
     assert lines == [
         "version=0",
         "broker.id=7",
         f"directory.id={manager.directory_id}",
-        "strandline.adopted=1",
         "cluster.id=abc",
+        "strandline.adopted=1",
     ]
 
 
 def test_what_others_wrote_into_meta_properties_stays(site: StorageSite) -> None:
     site.disk.makedirs("/logs")
     site.disk.write("/logs/meta.properties", b"#\n#Mon Jan 01\ncluster.id=abc\nversion=0\nbroker.id=7\nx.y=z\n")
-    site.start().join_cluster("abc")
+    site.start()
     assert b"x.y=z\n" in site.disk.read("/logs/meta.properties")
 
 
@@ -180,11 +179,25 @@ def test_a_folder_of_another_broker_is_refused(site: StorageSite) -> None:
 
 
 def test_a_folder_of_another_cluster_is_refused(site: StorageSite) -> None:
-    manager = site.start()
-    manager.join_cluster("abc")
-    manager.join_cluster("abc")
+    site.start().close(clean=True)
+    site.start().close(clean=True)
+    before = site.disk.content()
+    site.cluster_id = "xyz"
     with pytest.raises(InconsistentMetaProperties, match=r"cluster.id=abc, this broker has xyz; point log.dirs"):
-        manager.join_cluster("xyz")
+        site.start()
+    assert site.disk.content() == before
+
+
+@pytest.mark.parametrize("mine", ["/a", "/b"])
+def test_a_directory_stays_as_it_is_where_another_one_is_refused(site: StorageSite, mine: str) -> None:
+    site.dirs = ("/a", "/b")
+    site.start().close(clean=True)
+    path = f"{mine}/meta.properties"
+    site.disk.write(path, site.disk.read(path).replace(b"cluster.id=abc", b"cluster.id=xyz"))
+    before = site.disk.content()
+    with pytest.raises(InconsistentMetaProperties, match=r"cluster.id=xyz, this broker has abc"):
+        site.start()
+    assert site.disk.content() == before
 
 
 def test_unreadable_meta_properties_are_refused(site: StorageSite) -> None:

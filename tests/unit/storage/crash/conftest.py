@@ -35,7 +35,6 @@ class Broker:
 
     def start(self) -> LogManager:
         self.manager = self.site.start()
-        self.manager.join_cluster("abc")
         self.manager.mark_loss_handled()
         return self.manager
 

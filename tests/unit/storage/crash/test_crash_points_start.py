@@ -146,7 +146,6 @@ class Machine:
         try:
             manager.directories.begin_life(self.lives)
             self.lives += 1
-            manager.join_cluster("abc")
         except StorageError:
             manager.close(clean=clean and not manager.directories.is_loss_open)
             raise
@@ -170,7 +169,6 @@ def test_a_start_on_a_full_disk(broker: Any, damage: Damage | None, past: str, t
     site.config = replace(site.config, segment_bytes=500, index_interval_bytes=100)
     manager = site.start()
     manager.directories.begin_life(0)
-    manager.join_cluster("abc")
     manager.mark_loss_handled()
     prepare(site, manager, damage or (lambda disk, paths: None), in_order=past.startswith("stopped"))
     site.disk.crash() if past in ("power lost", "stopped, another boot") else site.disk.kill()

@@ -1,0 +1,27 @@
+"""The steps of a start that ask ZooKeeper, while the connection breaks under them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from strandline.runtime.coordination import ConnectionLost, SessionExpired
+from strandline.runtime.logging import RateLimited
+
+T = TypeVar("T")
+
+RETRY_DELAY_S = 0.2
+"""Between two attempts while ZooKeeper does not answer."""
+DELAY_TOLD_INTERVAL_S = 10.0
+
+
+async def until_answered(step: Callable[[], Awaitable[T]], log: RateLimited) -> T:
+    """Repeat a step until it is done: it may be done twice, and a broker that starts just then must not die of it."""
+    while True:
+        try:
+            return await step()
+        except (ConnectionLost, SessionExpired) as error:
+            log.warning("delayed", "registration delayed", error=str(error))
+            await trio.sleep(RETRY_DELAY_S)

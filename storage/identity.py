@@ -1,0 +1,28 @@
+"""Whose a log directory is: what its `meta.properties` says, held against who wants it. Nothing is written here, so a
+directory that is another's stays as it is."""
+
+from __future__ import annotations
+
+from strandline.runtime.disk import Disk, read_file
+from strandline.storage.errors import InconsistentMetaProperties, LogDirUnusable
+from strandline.storage.properties import parse_properties
+
+META_PROPERTIES = "meta.properties"
+_MAX_BYTES = 2**20
+
+
+def read_identity(disk: Disk, path: str, *, broker_id: int, cluster_id: str) -> dict[str, str]:
+    """Of the directory at `path`; empty where it is no log directory yet. cluster_id: empty where nobody knows it.
+    Blocking. InconsistentMetaProperties, LogDirUnusable; OSError from the disk."""
+    file = f"{path}/{META_PROPERTIES}"
+    if not disk.exists(file):
+        return {}
+    try:
+        found = parse_properties(read_file(disk, file, max_bytes=_MAX_BYTES).decode())
+    except ValueError as error:
+        raise LogDirUnusable(path, f"{META_PROPERTIES} is unreadable ({error})") from error
+    if (said := found.get("broker.id", "nothing")) != str(broker_id):
+        raise InconsistentMetaProperties(path, "broker.id", said, str(broker_id))
+    if cluster_id and (said := found.get("cluster.id", cluster_id)) != cluster_id:
+        raise InconsistentMetaProperties(path, "cluster.id", said, cluster_id)
+    return found
