@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.storage import checkpoints, log_directory
+from strandline.storage import checkpoint_files, log_directory
 from strandline.storage.errors import StorageError
 from strandline.storage.flush import FlushPlan
 from strandline.storage.log import Log
@@ -24,9 +24,11 @@ from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
 
 
 def unsynced_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    original = checkpoints.write_atomically
+    original = checkpoint_files.write_atomically
     patch.setattr(
-        checkpoints, "write_atomically", lambda disk, path, content, sync=True: original(disk, path, content, False)
+        checkpoint_files,
+        "write_atomically",
+        lambda disk, path, content, sync=True: original(disk, path, content, False),
     )
 
 
@@ -37,7 +39,7 @@ def checkpoints_in_place(patch: pytest.MonkeyPatch) -> None:
         file.pwritev([content], 0)
         file.fsync()
 
-    patch.setattr(checkpoints, "write_atomically", write)
+    patch.setattr(checkpoint_files, "write_atomically", write)
 
 
 def a_flush_that_syncs_no_file(patch: pytest.MonkeyPatch) -> None:
