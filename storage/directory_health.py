@@ -2,7 +2,7 @@
 
 Rules (S10, safety.md 24): any OSError on any file of a directory fails it, and with it every log that lives there; it
 stays so until the broker starts again. Errors that are about this process and not about the disk (`is_about_process`:
-no descriptor left) fail nothing.
+no descriptor left) fail nothing. What stands by the name of a log's file and is none (`is_about_name`) fails that log.
 
 A disk that is *full* refuses what is new and keeps what it took, so nothing fails: nothing is appended until there is
 room again (`has_room`), and reads, checkpoints, retention go on. Only a start counts it as a failure, and so does
@@ -25,12 +25,18 @@ from strandline.storage.errors import LogStorageError
 ROOM_BYTES = 2**20
 """A disk that was full is used again once it takes so much: more than that, and it would be so again at once."""
 _PROCESS = frozenset({errno.EMFILE, errno.ENFILE})
+_NAMES = frozenset({errno.EISDIR, errno.ELOOP, errno.EEXIST})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_about_process(error: BaseException | None) -> bool:
     """This process (or machine) has no descriptor left: the disk is as good as before."""
     return isinstance(error, OSError) and error.errno in _PROCESS
+
+
+def is_about_name(error: BaseException | None) -> bool:
+    """A folder or a link has the name that a file was to have: the disk is as good as before."""
+    return isinstance(error, OSError) and error.errno in _NAMES
 
 
 def is_full(error: BaseException | None) -> bool:

@@ -252,6 +252,18 @@ class NotALog(LogStorageError):
         self.log = path
 
 
+class OccupiedName(LogStorageError):
+    """What stands in a log's folder by the name of one of its files is no file."""
+
+    def __init__(self, path: str, what: str) -> None:
+        Exception.__init__(
+            self,
+            f"{path}: {what}, so the log was left alone; put the file itself there, or move away what is there, and "
+            "restart the broker",
+        )
+        self.log = path
+
+
 class StrayLog(LogStorageError):
     """A log whose topic id is not its topic's was put aside: of a deleted topic, or its `partition.metadata` is
     damaged."""

@@ -2,15 +2,15 @@
 
 After a failed write or fsync nobody knows what the page cache holds, so nothing is retried as if it were clean
 (safety.md 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
-directory's failure and so that of all its logs (`directory_health`); a damaged file is this log's alone. Where only
-descriptors or space are lacking nothing has failed: `OutOfDescriptors` or `DiskFull` is raised and the same may be
-tried again.
+directory's failure and so that of all its logs (`directory_health`); a damaged file, or a name that something else has,
+is this log's alone. Where only descriptors or space are lacking nothing has failed: `OutOfDescriptors` or `DiskFull` is
+raised and the same may be tried again.
 """
 
 from __future__ import annotations
 
 from strandline.storage.checkpoints import Report
-from strandline.storage.directory_health import DirectoryHealth, is_about_process, is_full
+from strandline.storage.directory_health import DirectoryHealth, is_about_name, is_about_process, is_full
 from strandline.storage.errors import DiskFull, LogClosed, LogStorageError, OutOfDescriptors
 
 
@@ -60,7 +60,7 @@ class LogHealth:
         if self._own is None:  # the first reason stays
             self._own = failure
             self._report("log-offline", log=self._log, why=str(failure))
-        if isinstance(cause, OSError):
+        if isinstance(cause, OSError) and not is_about_name(cause):
             self._directory.fail(f"{what} in {self._log}", cause, syncing=syncing)
         return failure
 

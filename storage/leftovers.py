@@ -1,6 +1,9 @@
 """What an earlier life left half-done in the folder of a log: removed or finished before the log is loaded.
 
 `.deleted`, `.cleaned` and `.tmp` go, by full names only; a finished `.swap` replaces the segments it was made from.
+
+Before that the log is refused where a folder or a link has the name of one of its files: links are not followed, a
+Kafka follows them, and nobody knows what either is there for.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from strandline.runtime.disk import FolderEntry
 from strandline.storage.context import StorageContext
-from strandline.storage.errors import DamagedLog
+from strandline.storage.errors import DamagedLog, OccupiedName
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.scan import CheckedPrefix, check_batches
 from strandline.storage.segment import LOG_SUFFIX
@@ -20,7 +23,20 @@ _LEFTOVER = re.compile(
     r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)\.(deleted|cleaned)"
     r"|(leader-epoch-checkpoint|partition\.metadata|[0-9]{20}\.snapshot)(\.[0-9]+)?\.tmp"
 )
+_NAMED = re.compile(
+    r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata", re.ASCII
+)
+_LINKED = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
+"""A folder called `.swap` is in nobody's way; a link would take a segment's place."""
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
+
+
+def refuse_other_than_files(folder: str, entries: Iterable[FolderEntry]) -> None:
+    """OccupiedName."""
+    for entry in entries:
+        if (entry.is_dir and _NAMED.fullmatch(entry.name)) or (entry.is_link and _LINKED.fullmatch(entry.name)):
+            what = "this is a folder" if entry.is_dir else "this is a link, and links are not followed"
+            raise OccupiedName(f"{folder}/{entry.name}", what)
 
 
 def is_leftover(name: str) -> bool:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.context import LogConfig, SecondChanceCache, StorageContext
-from strandline.storage.errors import LogStorageError
+from strandline.storage.directory_health import is_about_name
+from strandline.storage.errors import LogStorageError, OccupiedName
 from strandline.storage.log_directory import LogDirectory
 from strandline.storage.recovery import load_steps
 from strandline.storage.rewriting import write_again
@@ -91,8 +92,13 @@ class LogLoading:
             self.tasks = next(self._steps) if scanned is None else self._steps.send(scanned)
         except StopIteration as done:
             self._loaded(done.value)
-        except (LogStorageError, OSError) as error:
+        except LogStorageError as error:
             self.failure = error
+        except OSError as error:
+            is_own = is_about_name(error)
+            self.failure = (
+                OccupiedName(f"{self.directory.path}/{self.topic_partition}", str(error)) if is_own else error
+            )
 
     def join_others(self) -> None:
         """It is loaded: from now on the log uses the caches of all. What it has open is closed, and opened on use."""

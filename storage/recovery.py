@@ -1,8 +1,9 @@
 """Loading one log from its folder: after a clean stop by a glance, after a crash by checking what may be torn.
 
 Steps (001, LogManager; the numbers are in the code):
-0. a log that another program may have written is looked through (`foreign`), and refused where it holds what is not
-   served. What is checked batch by batch in step 4 is refused for the same, before anything is cut;
+0. what has the name of a file of the log has to be one (`leftovers`). A log that another program may have written is
+   looked through (`foreign`), and refused where it holds what is not served. What is checked batch by batch in step 4
+   is refused for the same, before anything is cut;
 1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from.
    After an unclean stop what was reserved for a segment is given back (`reserving`);
 2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
@@ -46,7 +47,7 @@ from strandline.storage.damage import cut_at, cut_file, drop_all, drop_segments
 from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.known_state import KnownState
 from strandline.storage.leader_epochs import LeaderEpochCache
-from strandline.storage.leftovers import SEGMENT_FILE, tidy
+from strandline.storage.leftovers import SEGMENT_FILE, refuse_other_than_files, tidy
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.producer_log import LogProducers
@@ -78,8 +79,8 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, TieredLog, TransactionalLog, OldFormat, UnreadableTopicId: for an
-    operator. OSError."""
+    """The log in `folder`. Blocking. DamagedLog, OccupiedName, TieredLog, TransactionalLog, OldFormat,
+    UnreadableTopicId: for an operator. OSError."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
@@ -103,6 +104,7 @@ def load_steps(
     """As `load_log`, but yields segments to be looked through or checked, some at a time, and is sent what
     `scan_segments` found."""
     entries = context.disk.scandir(folder)
+    refuse_other_than_files(folder, entries)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
     topic_id = read_topic_id(context, folder, power_failed=known.may_have_lost_data)
     entries = tidy(context, folder, entries)

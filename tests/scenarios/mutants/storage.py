@@ -10,6 +10,7 @@ COMPACTED_EPOCHS = "test_compacted_epochs.py"
 COMPACTED_LOGS = "../unit/storage/cleaning/test_compacted_logs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 LOG_HEADS = "test_log_heads.py"
@@ -178,5 +179,12 @@ MUTANTS = [
         "    if is_tiered:\n",
         "    if False:\n",
         (UNSERVED, "test_checkpoints_of_a_log_with_a_remote_tier"),
+    ),
+    Mutant(
+        "what is in the way of a file takes the directory offline",
+        "storage/health.py",
+        " and not is_about_name(cause)",
+        "",
+        (FOUND_FOLDERS, "test_what_is_in_the_way"),
     ),
 ]

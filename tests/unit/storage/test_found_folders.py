@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.errors import LogStorageError, NotALog
+from strandline.storage.errors import LogStorageError, NotALog, OccupiedName
 from strandline.storage.log_check import REFUSE, check_directories
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
-from strandline.testkit.storage_site import TP, offsets
+from strandline.testkit.storage_site import TP, fill, offsets
 
 OTHER_ID = bytes(range(1, 17))
 
@@ -104,6 +105,85 @@ def test_a_link_and_a_file_that_came_since_the_start_are_in_the_way_of_a_log_onl
     assert not manager.directories.offline_paths
     manager.create(TopicPartition("t", 3), OTHER_ID)
     assert Path(f"{site.root}/t-2").read_bytes() == b"mine"
+
+
+def folder_instead(path: str) -> None:
+    if os.path.exists(path):
+        os.rename(path, path.replace("/logs/", "/logs-far-"))
+    os.mkdir(path)
+
+
+def link_to_it(path: str) -> None:
+    """As an operator does who wants old segments on another disk."""
+    far = path.replace("/logs/", "/logs-far-")
+    if os.path.exists(path):
+        os.rename(path, far)
+    os.symlink(far, path)
+
+
+NAMES_OF_FILES = [
+    *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")),
+    f"{10**6:020d}.log",
+    "leader-epoch-checkpoint",
+    "partition.metadata",
+]
+
+
+def tree(site: DamageSite) -> list[tuple[str, int, bytes]]:
+    """What is in the folder of the log, itself and what is behind links."""
+    return [
+        (path.name, path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(Path(site.folder).iterdir())
+    ]
+
+
+@pytest.mark.parametrize("how", ["clean", "kill", "power"])
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [(name, instead) for name in NAMES_OF_FILES for instead in (folder_instead, link_to_it)]
+    + [(f"{0:020d}.log.swap", link_to_it), (f"{0:020d}.index.swap", link_to_it)],
+)
+def test_what_has_the_name_of_a_logs_file_and_is_none_is_in_the_way_of_that_log_only(
+    site: DamageSite, name: str, instead: Callable[[str], None], how: str
+) -> None:
+    if how != "clean":
+        site.stop(site.start(), how)
+    path = f"{site.folder}/{name}"
+    os.makedirs(f"{site.root}-far-t-0", exist_ok=True)
+    was_there = os.path.exists(path)
+    instead(path)
+    before = tree(site)
+    for _ in range(2):
+        manager = site.start()
+        refused = manager.refused.get(TP)
+        assert isinstance(refused, OccupiedName) and path in str(refused) and "move away what is there" in str(refused)
+        assert offsets(manager.logs[OTHER]) == list(range(OTHER_RECORDS)) and not manager.directories.offline_paths
+        with pytest.raises(OccupiedName):
+            manager.create(TP, OTHER_ID)
+        assert tree(site) == before
+        manager.close(clean=True)
+        assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}")
+    (os.unlink if os.path.islink(path) else os.rmdir)(path)
+    if was_there:
+        os.rename(path.replace("/logs/", "/logs-far-"), path)
+    assert TP in site.start().logs
+
+
+@pytest.mark.parametrize("instead", [folder_instead, link_to_it])
+def test_what_is_in_the_way_of_the_next_segment_fails_that_log_only(
+    site: DamageSite, instead: Callable[[str], None]
+) -> None:
+    manager = site.start()
+    log = manager.logs[TP]
+    end = log.log_end_offset
+    instead(f"{site.folder}/{end:020d}.log")
+    log.config = replace(site.config, segment_bytes=1)
+    with pytest.raises(LogStorageError):
+        fill(log, 1, epoch=3)
+    assert log.failure is not None and not manager.directories.offline_paths
+    assert log.log_end_offset == end and offsets(log) == list(range(end))
+    fill(manager.logs[OTHER], 1)
+    manager.close(clean=True)
 
 
 def test_the_metadata_log_of_a_kraft_controller_is_left_alone() -> None:
