@@ -80,7 +80,7 @@ def kafkas_site(
     high_watermark: int | None = None,
 ) -> StorageSite:
     """A data folder that no broker of ours has had yet, with one log. Its Kafka stopped in order or was killed."""
-    site = StorageSite()
+    site = StorageSite(cluster_id="kafkas")
     disk = site.disk
     disk.makedirs(FOLDER)
     disk.write(
