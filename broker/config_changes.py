@@ -6,11 +6,17 @@ reading say nothing new; one that cannot be read may mean anything, and after a 
 is another one, some may have come and gone: then everything is read again. What could not be read or used is looked at
 from time to time, since an operator may mend it with a tool that announces nothing.
 
+Announcements are removed a quarter of an hour after this broker looked at them, as each Kafka does, so that they do not
+pile up. By then all brokers that live have seen them; who was away reads everything again. No wall clock is asked:
+where one is wrong, Kafka's, which go by the znodes' times, remove what others have not read yet.
+
 Other kinds of entities (quotas of clients, users and addresses) are not served by this version: they are named.
 """
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
@@ -29,6 +35,8 @@ from strandline.runtime.config_standing import read_overrides
 from strandline.runtime.coordination import (
     ConnectionLost,
     Coordination,
+    CoordinationError,
+    Delete,
     NoNode,
     SessionExpired,
     SessionState,
@@ -40,6 +48,9 @@ T = TypeVar("T")
 RETRY_DELAY_S = 0.2
 MENDED_CHECK_S = 30.0
 """Between two looks at what could not be read or used."""
+KEPT_S = 900.0
+"""How long an announcement stays that was looked at (Kafka's `changeExpirationMs`)."""
+REMOVED_AT_ONCE = 500
 NOT_SERVED = ("clients", "ips", "users")
 EVERYTHING = frozenset({"brokers/*", "topics/*"})
 """Stands for all entities of a kind."""
@@ -60,6 +71,10 @@ class ConfigChanges:
         self._seen = -1
         """Number of the last announcement that was looked at; ZooKeeper counts per life of their folder."""
         self._folder_czxid = NO_FOLDER
+        self._looks: deque[tuple[float, int]] = deque()
+        """(when, `_seen` then), of the last quarter of an hour, some apart; what is older may go."""
+        self._outdated = -1
+        """Announcements up to this number are to be removed."""
         self._session_id = 0
         self._wake = trio.Event()
 
@@ -95,7 +110,9 @@ class ConfigChanges:
                 await self._until_answered(partial(self._read_again, entities, topics))
                 take_over(self._dynamic.config)
                 await self._apply(topics, replicas)
+            await self._remove_outdated()
             while not await self._is_told():
+                await self._remove_outdated()
                 if self._dynamic.is_troubled or topics.troubled:
                     await self._until_answered(partial(self._look_for_mended, topics))
                     take_over(self._dynamic.config)
@@ -128,7 +145,8 @@ class ConfigChanges:
         names = await self._announcements()
         folder = await self._find_folder()
         if folder != self._folder_czxid:
-            self._folder_czxid, self._seen = folder, -1
+            self._folder_czxid, self._seen, self._outdated = folder, -1, -1
+            self._looks.clear()
             return EVERYTHING
         fresh = [name for name in names if _number(name) > self._seen]
         found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
@@ -164,6 +182,29 @@ class ConfigChanges:
             await self._read_brokers(topics)
         if topics.troubled:
             await topics.read_again(set(topics.troubled))
+
+    async def _remove_outdated(self) -> None:
+        """Some of what was looked at long ago. Should their folder be made anew meanwhile and one of the same number be
+        taken for an old one: who finds another folder reads everything."""
+        now = trio.current_time()
+        while self._looks and self._looks[0][0] <= now - KEPT_S:
+            self._outdated = self._looks.popleft()[1]
+        if not self._looks or self._looks[-1][0] <= now - MENDED_CHECK_S:
+            self._looks.append((now, self._seen))
+        if self._outdated < 0:
+            return
+        try:
+            if await self._find_folder() != self._folder_czxid:
+                return
+            names = await self._coordination.children(CONFIG_CHANGES_PATH)
+            outdated = [name for name in names if _ANNOUNCEMENT.fullmatch(name) and _number(name) <= self._outdated]
+            some = [[Delete(f"{CONFIG_CHANGES_PATH}/{name}")] for name in outdated[:REMOVED_AT_ONCE]]
+            results = await self._coordination.multi_many(some)
+        except CoordinationError:
+            return  # it is tried again
+        is_known = not any(isinstance(result, ConnectionLost | SessionExpired) for result in results)
+        if is_known and len(some) == len(outdated):
+            self._outdated = -1
 
     # --- who takes it over -------------------------------------------------------------------------------------------
 
@@ -203,6 +244,9 @@ class ConfigChanges:
                 await trio.sleep(RETRY_DELAY_S)
                 while self._coordination.state is not SessionState.CONNECTED:
                     await trio.sleep(RETRY_DELAY_S)
+
+
+_ANNOUNCEMENT = re.compile(r"config_change_[0-9]{10}", re.ASCII)
 
 
 def _number(name: str) -> int:

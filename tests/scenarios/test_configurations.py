@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.config_changes import MENDED_CHECK_S
+from strandline.broker.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
 from strandline.client.errors import LeaderNotAvailable
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import Delete, NoNode, SetData
@@ -343,6 +343,40 @@ async def test_announcements_count_after_their_folder_was_made_anew_and_numbers_
         await trio.sleep(CHECKS_S)
         for broker in cluster.nodes:
             assert cluster.partition(broker, T0).config.retention_bytes == -1
+
+
+async def test_announcements_go_a_quarter_of_an_hour_after_they_were_looked_at_and_nothing_else_does(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_with_topic([1], brokers=1, configs=KEEP_TOPIC) as (cluster, _, _):
+        client = cluster.zookeeper.client()
+        await client.start()
+        others = ["config_change_x", "note_0000000000", "config_change_00"]
+        for name in others:
+            await client.create(f"{CONFIG_CHANGES_PATH}/{name}", b"an operator's")
+
+        async def announced() -> list[int]:
+            names = await client.children(CONFIG_CHANGES_PATH)
+            assert {*others} <= {*names}
+            return [int(name.rpartition("_")[2]) for name in names if name not in others]
+
+        await put(cluster, "topics/t", overrides({"retention.bytes": "1"}))
+        word = ConfigChangeZnode("topics/t").encode()
+        for _ in range(1, 2 * REMOVED_AT_ONCE):
+            await client.create(ConfigChangeZnode.SEQUENCE_PATH, word, sequence=True)
+        await trio.sleep(KEPT_S - 60)
+        assert len(await announced()) == 2 * REMOVED_AT_ONCE
+        await put(cluster, "topics/t", overrides({"retention.bytes": "2"}))
+        young = (await announced())[-1:]
+        await trio.sleep(3 * MENDED_CHECK_S + 60)
+        assert await announced() == young, "what was looked at lately stays"
+        assert cluster.partition(1, T0).config.retention_bytes == 2
+        await put(cluster, "topics/t", overrides({"retention.bytes": "3"}))
+        await trio.sleep(CHECKS_S)
+        assert cluster.partition(1, T0).config.retention_bytes == 3
+        await trio.sleep(KEPT_S + 3 * MENDED_CHECK_S)
+        assert await announced() == []
+        await client.close()
 
 
 async def test_a_smaller_minimum_lets_the_high_watermark_move(autojump_clock: MockClock) -> None:

@@ -210,4 +210,11 @@ MUTANTS = [
         "",
         (ELIGIBLE_LEADERS, "test_a_log_whose_folder_is_gone"),
     ),
+    Mutant(
+        "announcements are removed as soon as they were looked at",
+        "broker/config_changes.py",
+        "self._looks[0][0] <= now - KEPT_S",
+        "self._looks[0][0] <= now",
+        (CONFIGURATIONS, "test_announcements_go_"),
+    ),
 ]
