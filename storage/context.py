@@ -178,26 +178,32 @@ class PooledFile:
     counter of truncations is true for everybody.
     """
 
-    __slots__ = ("_context", "_file", "_last", "path", "used")
+    __slots__ = ("_context", "_file", "_last", "is_made", "path", "used")
 
     def __init__(self, context: StorageContext, path: str) -> None:
         self.path = path
         self.used = False
         self._context = context
+        self.is_made = True
+        """False: `create` could not make it, the next `get` tries again."""
         self._file: File | None = None
         self._last: weakref.ref[File] | None = None
 
     def get(self) -> File:
-        """The open file. OSError where it cannot be opened."""
+        """The open file, made where `create` could not make it. OSError where it cannot be opened."""
         self.used = True
         file = self._file
-        return file if file is not None else self._open(create=False)
+        if file is not None:
+            return file
+        return self._open(create=False) if self.is_made else self.create()
 
     def create(self) -> File:
         """Open it, made new and empty."""
+        self.is_made = False
         file = self._open(create=True)
         if file.size():  # left over from a crash between creating and recording it
             file.truncate(0)
+        self.is_made = True
         return file
 
     def live(self) -> File | None:

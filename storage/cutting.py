@@ -16,12 +16,17 @@ Where a log begins anew, nothing of it is vouched for any more, since a kill may
 to the first one, which may lie below the log start. (What the high watermark's checkpoint protects would then count as
 lost, which costs a replication and no record.)
 
+What needs room comes first (the checkpoint; an index that is built anew to find the place): a full disk refuses it
+there, nothing was cut, and it may be tried again. The cut itself only shortens files and removes some. The one file
+that a log needs which begins anew is made last, or with its first append.
+
 `Log.truncate_to` and `truncate_fully_and_start_at` go through all of this by themselves and wait for the disk, where
 nobody asked `may_truncate_to` or `may_start_at` before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strandline.storage.context import StorageContext
@@ -33,6 +38,7 @@ from strandline.storage.tail import activate
 
 if TYPE_CHECKING:
     from strandline.storage.log import Log
+    from strandline.storage.segment import Segment
 
 NO_FLOOR = 2**63 - 1
 
@@ -93,6 +99,38 @@ def may_start_at(log: Log, offset: int) -> bool:
     """The same of `log.truncate_fully_and_start_at(offset)`."""
     log.health.check()
     return log.cutting.prepare_start(offset, log.log_start_offset)
+
+
+def prepare_cut(log: Log, offset: int, checkpoint_now: Callable[[Log], None]) -> tuple[Segment, int, int]:
+    """Where `log.truncate_to(offset)` cuts (`SegmentList.locate_cut`), once the disk allows that. LogStorageError:
+    nothing was cut."""
+    try:
+        segment, position, end_offset = log.segments.locate_cut(offset)
+        if not log.cutting.prepare(end_offset):
+            checkpoint_now(log)
+    except (OSError, CorruptLog) as error:
+        raise log.fail("truncating failed", error) from error
+    return segment, position, end_offset
+
+
+def prepare_start(log: Log, offset: int, checkpoint_now: Callable[[Log], None]) -> None:
+    """`log.truncate_fully_and_start_at(offset)` follows. LogStorageError: nothing was dropped."""
+    try:
+        if not log.cutting.prepare_start(offset, log.log_start_offset):
+            checkpoint_now(log)
+    except OSError as error:
+        raise log.fail("truncating failed", error) from error
+
+
+def make_active(log: Log) -> None:
+    """The log began anew: make its file, unless there is no room for an empty one; then the first append does.
+    LogStorageError from the disk."""
+    try:
+        log.segments.make_active(log.config)
+    except OSError as error:
+        failure = log.fail("beginning anew failed", error)
+        if log.failure is not None:
+            raise failure from error
 
 
 def take_back(log: Log, context: StorageContext, failure: LogStorageError) -> LogStorageError:

@@ -26,7 +26,8 @@ from strandline.storage.dump_state import dump_state, is_state_file
 from strandline.storage.errors import CorruptIndex, StorageError
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.scan import read_batch, walk_headers
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segment import LOG_SUFFIX
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.time_index import TimeIndex
 from strandline.storage.unserved import OldMessage, is_intact, old_message
 

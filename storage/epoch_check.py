@@ -19,7 +19,8 @@ from strandline.storage import reading
 from strandline.storage.errors import CorruptLog
 from strandline.storage.leader_epochs import UNDEFINED_EPOCH, EpochEntry, LeaderEpochCache
 from strandline.storage.offset_index import ENTRY_BYTES
-from strandline.storage.segment import INDEX_SUFFIX, Segment
+from strandline.storage.segment import Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX
 from strandline.storage.segment_list import SegmentList
 
 MAX_OFFSET = 2**63 - 1

@@ -30,7 +30,8 @@ from strandline.storage.errors import (
     TransactionalLog,
 )
 from strandline.storage.scan import ScannedSegment, ScanTask
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.unserved import TRANSACTION
 from strandline.storage.verdicts import Fault, Origin, Verdict
 

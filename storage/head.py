@@ -32,7 +32,8 @@ from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.retention import Decision, Rule, SegmentFacts, decide
 from strandline.storage.scan import walk_headers
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.time_index import TimeIndex
 
 SEGMENTS_PER_STEP = 20

@@ -26,7 +26,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage import reading
 from strandline.storage.boundaries import Boundaries
 from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.cutting import Cutting, take_back
+from strandline.storage.cutting import Cutting, make_active, prepare_cut, prepare_start, take_back
 from strandline.storage.directory_health import is_about_process, is_full
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.flush import Flushes, FlushPlan
@@ -129,7 +129,7 @@ class Log:
         Batches of idempotent producers come through `append_checked` instead, or stand alone before `producers.note`.
         Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
         fell into the wave, what stands before it may have been appended)."""
-        self.health.check_room()
+        self.ready()
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = offset = self.log_end_offset
@@ -333,10 +333,8 @@ class Log:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        segment, position, end_offset = prepare_cut(self, offset, self._checkpoint_now)
         try:
-            segment, position, end_offset = self.segments.locate_cut(offset)
-            if not self.cutting.prepare(end_offset):
-                self._checkpoint_now(self)
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
             self.producers.cut(self.log_end_offset)
         except (OSError, CorruptLog) as error:
@@ -346,9 +344,8 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
         self.health.check()
+        prepare_start(self, offset, self._checkpoint_now)
         try:
-            if not self.cutting.prepare_start(offset, self.log_start_offset):
-                self._checkpoint_now(self)
             self.log_start_offset = offset
             self.producers.clear()  # first: its snapshots would be believed of the log that starts here
             self.segments.start_at(offset, self._config)
@@ -357,6 +354,7 @@ class Log:
         self.log_end_offset = offset
         self.epochs.clear()
         self._after_cutting()
+        make_active(self)
 
     def _after_cutting(self) -> None:
         self.cutting.end()

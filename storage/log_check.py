@@ -26,7 +26,8 @@ from strandline.storage.overlay_disk import OverlayDisk
 from strandline.storage.properties import parse_properties
 from strandline.storage.removal import partition_of_folder
 from strandline.storage.scan import ScanTask, scan_segment, scan_segments
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 if TYPE_CHECKING:
     import random

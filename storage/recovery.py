@@ -54,7 +54,8 @@ from strandline.storage.producer_log import LogProducers
 from strandline.storage.producer_snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.reserving import give_back_leftovers
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segment_joins import check_joins, check_listed, emptied_below, gap_is_compaction
 from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs

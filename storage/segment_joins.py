@@ -19,7 +19,8 @@ from strandline.storage.known_state import KnownState
 from strandline.storage.offset_index import ENTRY_BYTES, MAX_RELATIVE_OFFSET
 from strandline.storage.reading import headers_from
 from strandline.storage.scan import ScannedSegment
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX
 from strandline.storage.verdicts import Fault, Verdict
 
 _ENTRY = struct.Struct(">ii")

@@ -162,12 +162,16 @@ class SegmentList:
         return activate(self._context, segment)
 
     def start_at(self, offset: int, config: LogConfig) -> None:
-        """Drop everything and begin with an empty segment at `offset`."""
+        """Drop everything and begin with an empty segment at `offset`; `make_active` gives it its file."""
         for segment in reversed(self._segments):
             segment.delete(stale=True)
-        self.active = create_segment(self._context, self.folder, offset, config, self._random)
+        self.active = _begin_segment(self._context, self.folder, offset, config, self._random)
         self._segments = [self.active]
         self._sealed_bytes = 0
+
+    def make_active(self, config: LogConfig) -> None:
+        """Make the file of the active segment that `start_at` began."""
+        _make(self._context, self.active, config)
 
     def release(self) -> None:
         """Drop descriptors and memory; the files stay."""
@@ -178,14 +182,27 @@ class SegmentList:
 def create_segment(
     context: StorageContext, folder: str, base_offset: int, config: LogConfig, stream: random.Random
 ) -> Segment:
-    """A new active segment, with its space where `preallocate` says so; its age limit is shortened by up to
-    `segment.jitter.ms`, so that logs that were created together do not all roll together."""
+    """A new active segment and its file."""
+    segment = _begin_segment(context, folder, base_offset, config, stream)
+    _make(context, segment, config)
+    return segment
+
+
+def _begin_segment(
+    context: StorageContext, folder: str, base_offset: int, config: LogConfig, stream: random.Random
+) -> Segment:
+    """Its age limit is shortened by up to `segment.jitter.ms`, so that logs that were created together do not all roll
+    together."""
     jitter_ms = stream.randrange(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
     jitter_ms = min(jitter_ms, config.segment_ms)
-    segment = Segment.create(context, folder, base_offset, config, jitter_ms)
+    return Segment.begin(context, folder, base_offset, config, jitter_ms)
+
+
+def _make(context: StorageContext, segment: Segment, config: LogConfig) -> None:
+    """With its space where `preallocate` says so."""
+    segment.log.create()
     if config.preallocate:
         reserve(context, segment, config.segment_bytes)
-    return segment
 
 
 def _base_offset(segment: Segment) -> int:

@@ -20,7 +20,8 @@ from strandline.storage.log_directory import BOOT_ID_KEY
 from strandline.storage.log_manager import LogManager
 from strandline.storage.producer_states import ProducerStates
 from strandline.storage.scan import build_indexes, walk_headers
-from strandline.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from strandline.storage.segment import Segment
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import Reports, StorageSite, produced
 

@@ -14,7 +14,8 @@ from strandline.storage.index_bounds import thin_out
 from strandline.storage.leftovers import is_leftover
 from strandline.storage.reading import write_rest
 from strandline.storage.scan import IndexBuilder
-from strandline.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segment import LOG_SUFFIX
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

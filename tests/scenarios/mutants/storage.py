@@ -12,6 +12,7 @@ CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
+FULL_TRUNCATIONS = "../unit/storage/test_full_truncations.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 LOG_HEADS = "test_log_heads.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
@@ -25,6 +26,20 @@ MUTANTS = [
         "        if is_full(cause) and not at_start:\n",
         "        if at_start and not at_start:\n",
         (FULL_DISKS, "test_a_leader_that_is_full"),
+    ),
+    Mutant(
+        "a cut writes what an index lacks",
+        "storage/segment_indexes.py",
+        "        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)\n",
+        "        self.flush()\n",
+        (FULL_TRUNCATIONS, "test_a_truncation_is_done"),
+    ),
+    Mutant(
+        "a log that begins anew without room for its file is refused as if nothing was dropped",
+        "storage/cutting.py",
+        "        if log.failure is not None:\n            raise failure from error",
+        "        if True:\n            raise failure from error",
+        (FULL_TRUNCATIONS, "test_a_truncation_is_done"),
     ),
     Mutant(
         "an fsync without room counts as a full disk",

@@ -105,7 +105,7 @@ class Model:
                     self.errors += 1
 
     def go_on(self) -> None:
-        """There is room again: every log takes more. (But for one that was to be cut and is half so.)"""
+        """There is room again: every log takes more. (But for one whose file could not be shortened.)"""
         for path in self.manager.directories.full_paths:
             assert self.manager.directories.look_for_room(path)
         for tp, log in self.manager.logs.items():

@@ -14,7 +14,7 @@ from strandline.storage.log import Log
 from strandline.storage.offset_index import ENTRY_BYTES, OffsetIndex
 from strandline.storage.producer_append import append_checked
 from strandline.storage.scan import walk_headers
-from strandline.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from strandline.storage.time_index import TimeIndex
 from strandline.testkit.log_audit import check_log
