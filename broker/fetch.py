@@ -162,7 +162,8 @@ class FetchHandler:
         if epoch != NO_EPOCH or is_follower:
             if epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            if epoch > partition.leader_epoch:
+            # Nobody who follows at this epoch can have records of a later one: it must not be told to cut them.
+            if epoch > partition.leader_epoch or (is_follower and read.wanted.last_fetched_epoch > epoch):
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
         if partition.leadership is None:
             return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -19,7 +19,6 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartiti
 from strandline.runtime.config import TopicConfig
 from strandline.storage import head
 from strandline.storage.cutting import CheckpointFirst, may_start_at, may_truncate_to
-from strandline.storage.errors import EpochsBeganAnew
 from strandline.storage.log import Log
 from strandline.storage.producer_append import Outcome, append_checked
 
@@ -200,13 +199,10 @@ class Partition:
         """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (5).
 
         Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (15).
-        EpochsBeganAnew: nothing was changed.
         """
         assert state.leader_epoch >= self.leader_epoch
         log = self.log
         high_watermark = self.high_watermark
-        if state.leader_epoch < log.epochs.latest_epoch:
-            raise EpochsBeganAnew(str(log), log.epochs.latest_epoch, state.leader_epoch)
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.leadership = Leadership.begin(
             broker_id=self.broker_id,

@@ -31,10 +31,10 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.reasons import Reason, reason_of
-from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config import TopicConfig
 from strandline.runtime.logging import RateLimited
-from strandline.storage.errors import DiskFull, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
+from strandline.storage.errors import DiskFull, EpochsBeganAnew, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
@@ -50,11 +50,13 @@ UNEXPECTED = "it met an error that nobody expected; the broker's log shows it, a
 
 
 class _Applied(NamedTuple):
-    """What became of one partition's order. `partition`: if its role changed; `why` it did not."""
+    """What became of one partition's order. `partition`: if its role changed; `why` it did not; `log_epoch`: of its
+    log, where that is later than the order's."""
 
     code: ErrorCode
     partition: Partition | None = None
     why: Reason | None = None
+    log_epoch: int = NO_EPOCH
 
 
 class RoleChanges:
@@ -103,7 +105,9 @@ class RoleChanges:
         is_detailed = len(states) <= DETAILED_CHANGES
         for count, (topic, state) in enumerate(states, 1):
             applied = self._apply(topic, state, topic_configs, is_detailed)
-            errors.append(PartitionError(topic.topic_name, state.partition_index, applied.code, applied.why))
+            errors.append(
+                PartitionError(topic.topic_name, state.partition_index, applied.code, applied.why, applied.log_epoch)
+            )
             if applied.partition is not None:
                 touched.append(applied.partition)
             if count % PARTITIONS_PER_STEP == 0 or len(self._replicas.partitions) >= hosted + LOGS_PER_STEP:
@@ -153,9 +157,7 @@ class RoleChanges:
         try:
             if partition is None:
                 config = topic_configs(topic.topic_name)
-                partition = self._host(
-                    topic_partition, topic.topic_id, config, is_new=state.is_new, is_credited=is_credited
-                )
+                partition = self._host(topic_partition, topic.topic_id, config, state, is_credited=is_credited)
             was_leading = partition.leadership is not None
             if state.leader == self._replicas.broker_id:
                 partition.become_leader(state, self._replicas.lag_time_max_s, self._replicas.now())
@@ -169,7 +171,8 @@ class RoleChanges:
             self._state_change_log.error("role change failed", partition=str(topic_partition), error=str(error))
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
-            return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=reason_of(error))
+            log_epoch = error.latest if isinstance(error, EpochsBeganAnew) else NO_EPOCH
+            return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=reason_of(error), log_epoch=log_epoch)
         except Exception as error:  # a bug or a state that cannot be: it must not block the other partitions' orders
             self._state_change_log.exception("role change failed", partition=str(topic_partition))
             if partition is not None:
@@ -194,8 +197,8 @@ class RoleChanges:
         topic_partition: TopicPartition,
         topic_id: TopicId,
         config: TopicConfig,
+        state: LeaderAndIsrPartitionState,
         *,
-        is_new: bool,
         is_credited: bool,
     ) -> Partition:
         """Open or create the replica's log. One that is not known may lie in a directory that could not be read: then
@@ -203,7 +206,11 @@ class RoleChanges:
 
         A log of another topic id is put aside and kept, for the operator: its topic is gone, or a bit of the id is. The
         replica begins anew, unless others believe that it has the records, being in sync or eligible (is_credited):
-        leading, it would have them cut their logs down to nothing."""
+        leading, it would have them cut their logs down to nothing.
+
+        A log with a later epoch than the order is left alone until a late enough one comes: its state is not the one
+        that it was written under, and epochs tell nothing of what a leader has of it. Once it is hosted that cannot be:
+        no order goes back, and what is appended has at most the order's epoch."""
         log = self._logs.get(topic_partition)
         if log is not None and topic_id != NO_TOPIC_ID and log.topic_id not in (None, topic_id):
             stray = self._logs.set_aside(topic_partition, topic_id, is_credited=is_credited)
@@ -214,12 +221,15 @@ class RoleChanges:
         if isinstance(self._logs.refused.get(topic_partition), StrayLog) and not is_credited:
             del self._logs.refused[topic_partition]  # nobody rests on it any more: it may fetch
         if log is None:
-            if self._may_be_unread(topic_partition) and not is_new and topic_partition not in self._logs.refused:
+            if self._may_be_unread(topic_partition) and not state.is_new and topic_partition not in self._logs.refused:
                 raise LogStorageError(str(topic_partition), UNREAD)
             if config.is_tiered and topic_partition not in self._logs.refused:
                 raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)
             self._replicas.note_creation()
+        elif state.leader_epoch < log.last_epoch:
+            leader = None if state.leader in (NO_BROKER, self._replicas.broker_id) else state.leader
+            raise EpochsBeganAnew(str(log), log.last_epoch, state.leader_epoch, leader)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)
         elif log.topic_id is not None:

@@ -14,7 +14,7 @@ from strandline.controller.context import LiveBroker
 from strandline.controller.events import Trigger
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import PartitionError
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from strandline.controller.term import Term
@@ -123,13 +123,16 @@ class BrokerChanges:
             return
         again: dict[TopicPartition, ErrorCode] = {}
         broken: list[TopicPartition] = []
-        for answer in answers if context.offline_replicas else [each for each in answers if each.error_code]:
+        is_any_refused = context.offline_replicas or context.later_epochs
+        for answer in answers if is_any_refused else [each for each in answers if each.error_code]:
             tp, code = TopicPartition(answer.topic_name, answer.partition_index), error_code(answer.error_code)
             replica = broker.broker_id, tp
             if code is ErrorCode.NONE:
-                if context.offline_replicas.pop(replica, None) is not None:
+                if context.note_role(replica):
                     self._retold[tp] = None
                 continue
+            if answer.log_epoch != NO_EPOCH:
+                context.later_epochs[replica] = answer.log_epoch
             why = answer.error_message or code.name
             is_known = code is ErrorCode.BROKER_NOT_AVAILABLE and replica in context.offline_replicas
             if not is_known and code in UNABLE and context.note_refusal(replica, why):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from strandline.protocol.messages import RefusedReplica
-from strandline.protocol.types import NO_BROKER, TopicId, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.protocol.znodes import BrokerEndpoint
 from strandline.runtime.network import Address
 
@@ -82,6 +82,8 @@ class ControllerContext:
     unfinished_deletions: topics of `deleting` that something holds up → what.
     offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; ""
         where that is not kept any more.
+    later_epochs: whose log was refused for a leader epoch later than its partition's → that epoch; also while its
+        broker is away, until a role is taken with it.
     """
 
     epoch: int = 0
@@ -93,6 +95,7 @@ class ControllerContext:
     deleting: dict[str, None] = field(default_factory=dict)
     unfinished_deletions: dict[str, str] = field(default_factory=dict)
     offline_replicas: dict[Replica, str] = field(default_factory=dict)
+    later_epochs: dict[Replica, int] = field(default_factory=dict)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
         """Assigned replicas, preferred first; empty for a partition that does not exist."""
@@ -134,6 +137,20 @@ class ControllerContext:
         self.offline_replicas[replica] = why if is_room else ""
         return self.offline_replicas[replica] != known
 
+    def note_role(self, replica: Replica) -> bool:
+        """A live broker serves this replica. Returns whether that is news."""
+        was_later = self.later_epochs.pop(replica, None) is not None
+        return self.offline_replicas.pop(replica, None) is not None or was_later
+
+    def replicas_with_later_epochs(self, topic_partition: TopicPartition) -> tuple[int, ...]:
+        """Those whose logs were written under a later state than this one: it is an old copy or was made anew."""
+        if not self.later_epochs:
+            return ()
+        state = self.states.get(topic_partition)
+        known = NO_EPOCH if state is None else state.leader_epoch
+        replicas = self.replicas(topic_partition)
+        return tuple(r for r in replicas if self.later_epochs.get((r, topic_partition), NO_EPOCH) > known)
+
     def has_live_leader(self, topic_partition: TopicPartition) -> bool:
         """Its leader lives. One that is no replica is never told to lead."""
         state = self.states.get(topic_partition)
@@ -158,6 +175,7 @@ class ControllerContext:
         for gone in [tp for tp in self.states if tp.topic == name]:
             del self.states[gone]
         self.offline_replicas = {key: why for key, why in self.offline_replicas.items() if key[1].topic != name}
+        self.later_epochs = {key: epoch for key, epoch in self.later_epochs.items() if key[1].topic != name}
 
     def remove_broker(self, broker_id: int) -> None:
         """Forget one life of a broker: what was said of it does not hold for its next one."""

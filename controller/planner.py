@@ -230,7 +230,9 @@ def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
     return [
         tp
         for tp in context.leads(leaving)
-        if tp.topic not in context.deleting and any(context.may_lead(r, tp) for r in context.replicas(tp))
+        if tp.topic not in context.deleting
+        and not context.replicas_with_later_epochs(tp)
+        and any(context.may_lead(r, tp) for r in context.replicas(tp))
     ]
 
 

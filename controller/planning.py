@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.controller.planner import PartitionChange, Plan, plan_doubtful_eligibles, plan_partitions
+from strandline.controller.waits import LATER_EPOCHS
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import TopicConfig, read_topic_config
 
@@ -47,6 +48,17 @@ class Planning:
         """What is unknown or unusable in them is read as what loses nothing."""
         standing = await self._term.store.topic_configs(names)
         return {name: read_topic_config(self._term.config, overrides).config for name, overrides in standing.items()}
+
+    def without_doubtful_states(self, changes: Sequence[PartitionChange]) -> list[PartitionChange]:
+        """Where a replica's log has a later leader epoch than the state, that one is an old copy or was made anew: whom
+        it names in sync proves nothing, and each further epoch would bring it nearer to where that log is taken for a
+        copy of the leader's, and cut. It is left as it is, for an operator; who leads goes on."""
+        term = self._term
+        doubtful = {c.topic_partition: term.context.replicas_with_later_epochs(c.topic_partition) for c in changes}
+        doubtful = {tp: replicas for tp, replicas in doubtful.items() if replicas}
+        offline = {tp: replicas for tp, replicas in doubtful.items() if not term.context.has_live_leader(tp)}
+        term.recovery.waits.note(offline, LATER_EPOCHS)
+        return [change for change in changes if change.topic_partition not in doubtful]
 
     async def without_needless_eligibles(self, changes: Sequence[PartitionChange]) -> list[PartitionChange]:
         """Where the ISR keeps the minimum nobody else need be remembered: spare the leader the write that says so. A

@@ -288,7 +288,7 @@ class Term:
         partition → is it new. Leaders write ISR changes all the time: a partition that moved is planned again."""
         changed: dict[TopicPartition, bool] = {}
         while partitions:
-            changes = await (planner or self.planning.plan)(partitions)
+            changes = self.planning.without_doubtful_states(await (planner or self.planning.plan)(partitions))
             if not changes:
                 break
             changes = await self.planning.without_needless_eligibles(changes)

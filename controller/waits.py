@@ -26,6 +26,7 @@ ABSENT_OR_LOSSY = (
     "every in-sync replica may have lost data: brokers {brokers} must come back, or their loss be accepted"
 )
 SILENT = "brokers {brokers} live and do not say where their logs end"
+LATER_EPOCHS = "brokers {brokers} have logs with later leader epochs than the partition's state in ZooKeeper"
 UNDECIDED = "the in-sync replicas ({brokers}) may have lost data, and unclean.recovery.strategy is none"
 
 

@@ -119,16 +119,25 @@ class OldFormat(LogStorageError):
 
 
 class EpochsBeganAnew(LogStorageError):
-    """The log has a later leader epoch than its partition's state."""
+    """The log has a later leader epoch than its partition's state, so nobody can tell by epochs what of it the others
+    have."""
 
-    def __init__(self, log: str, latest: int, leader_epoch: int) -> None:
+    def __init__(self, log: str, latest: int, leader_epoch: int, leader: int | None) -> None:
+        """latest: in the log. leader: who else leads at `leader_epoch`, if anybody does."""
+        remedy = f"stop the brokers, set leader_epoch in the partition's state znode to {latest} and start them"
+        if leader is not None:
+            remedy = (
+                f"to go on with what broker {leader} has, stop this broker and move the folder out of log.dirs; to go "
+                f"on with this log, stop the brokers, move its folder out of log.dirs of the others, set leader_epoch "
+                f"to {latest}, and leader and isr to this broker, in the partition's state znode and start them"
+            )
         Exception.__init__(
             self,
             f"{log} has records of leader epoch {latest}, and its partition is at {leader_epoch}: its state was "
-            "deleted, or ZooKeeper made anew; stop the brokers, set leader_epoch in the partition's state znode to "
-            f"{latest} and start them",
+            f"deleted, or ZooKeeper made anew or restored; nothing in it was changed; {remedy}",
         )
         self.log = log
+        self.latest = latest
 
 
 class ProducerRefused(StorageError):

@@ -58,6 +58,8 @@ class PartitionError(Message, frozen=True, array_like=True, gc=False):
     error_code: Int16
     error_message: Reason | None = None
     """Why, in words for the operator."""
+    log_epoch: Int32 = NO_EPOCH
+    """LeaderAndIsr: the last leader epoch of a log that is refused for being later than the order's."""
 
 
 class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+LATER_EPOCHS = "test_later_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
@@ -216,5 +217,19 @@ MUTANTS = [
         "self._looks[0][0] <= now - KEPT_S",
         "self._looks[0][0] <= now",
         (CONFIGURATIONS, "test_announcements_go_"),
+    ),
+    Mutant(
+        "a follower with a later epoch than its leader has it cut",
+        "broker/role_changes.py",
+        "        elif state.leader_epoch < log.last_epoch:\n",
+        "        elif state.leader == self._replicas.broker_id and state.leader_epoch < log.last_epoch:\n",
+        (LATER_EPOCHS, "test_who_has_later_epochs"),
+    ),
+    Mutant(
+        "a leader has a follower cut epochs that are yet to come",
+        "broker/fetch.py",
+        " or (is_follower and read.wanted.last_fetched_epoch > epoch):\n",
+        ":\n",
+        ("../unit/broker/test_fetch.py", "test_a_follower_with_an_epoch"),
     ),
 ]

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FULL_DISKS = "test_full_disks.py"
+LATER_EPOCHS = "test_later_epochs.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
@@ -37,7 +38,7 @@ MUTANTS = [
     Mutant(
         "a replica that was refused once counts as refused for good",
         "controller/broker_changes.py",
-        "                if context.offline_replicas.pop(replica, None) is not None:\n",
+        "                if context.note_role(replica):\n",
         "                if False:\n",
         (REASONS, "test_a_replica_that_is_well_again"),
     ),
@@ -111,5 +112,12 @@ MUTANTS = [
         "if _needs_election(term, tp))",
         "if tp in context.states)",
         (RECOVER, "test_what_was_accepted_"),
+    ),
+    Mutant(
+        "a partition's state counts although a log has a later epoch",
+        "controller/planning.py",
+        "        return [change for change in changes if change.topic_partition not in doubtful]\n",
+        "        return list(changes)\n",
+        (LATER_EPOCHS, "test_who_has_later_epochs"),
     ),
 ]

@@ -189,7 +189,6 @@ async def fork(site: ReplicaSite) -> ReplicaSite:
         (4, 2, EpochEndOffset(0, 2)),
         (6, 4, EpochEndOffset(3, 5)),
         (7, 5, EpochEndOffset(5, 6)),
-        (6, 7, EpochEndOffset(5, 6)),
     ],
     ids=[
         "behind, at an epoch's end",
@@ -201,7 +200,6 @@ async def fork(site: ReplicaSite) -> ReplicaSite:
         "an epoch that the leader lacks",
         "a later epoch that the leader lacks",
         "beyond the leader",
-        "an epoch above the leader's",
     ],
 )
 async def test_divergence_is_the_largest_common_epoch_and_its_end(
@@ -210,6 +208,15 @@ async def test_divergence_is_the_largest_common_epoch_and_its_end(
     hand = (await fork(site)).follow(2, offset, last_epoch=last_epoch)
     assert hand.fetched[0].diverging_epoch == diverging
     assert bool(hand.sent) == (diverging is None and offset < 6)
+
+
+async def test_a_follower_with_an_epoch_that_is_yet_to_come_is_not_told_to_cut_it(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """The partition's epochs began anew, and it follows nevertheless."""
+    (answer,) = (await fork(site)).follow(2, 6, last_epoch=7).fetched
+    assert (answer.error_code, answer.diverging_epoch) == (ErrorCode.UNKNOWN_LEADER_EPOCH, None)
+    assert site.partition().leadership.followers[2].log_end_offset == -1
 
 
 async def test_a_diverged_fetch_changes_nothing_on_the_leader(site: ReplicaSite, autojump_clock: MockClock) -> None:

@@ -67,17 +67,6 @@ async def test_the_leaders_batches_carry_its_epoch(site: ReplicaSite, autojump_c
     assert int.from_bytes(data[12:16], "big") == 6
 
 
-async def test_who_has_a_later_epoch_than_its_partition_does_not_lead_and_says_what_helps(
-    site: ReplicaSite, autojump_clock: MockClock
-) -> None:
-    """Somebody deleted the partition's state."""
-    partition = await site.follow_leader(epoch=1)
-    partition.log.append_as_follower(fetched(0, 5))
-    (answer,) = (await site.order(site.state(T0, epoch=2))).partition_errors
-    assert "set leader_epoch in the partition's state znode to 5" in str(answer)
-    assert partition.leadership is None and partition.log.log_end_offset == 1
-
-
 async def test_an_epoch_without_records_is_replaced_by_the_next(site: ReplicaSite, autojump_clock: MockClock) -> None:
     partition = await site.lead(epoch=1)
     await site.lead(epoch=2)

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from strandline.broker.isr_updates import IsrOutcome
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
+from strandline.protocol.reasons import MAX_REASON_CHARS
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.storage.checkpoints import read_offsets
 from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
@@ -145,6 +146,38 @@ async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_appl
     await site.order(site.state(T0, leader=2), site.state(T1, leader=2), controller_epoch=2)
     (fetcher,) = site.followers._fetchers.values()
     assert list(fetcher.partitions) == [site.partition(T0), site.partition(T1)]
+
+
+# --- epochs that began anew ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leader", "helps"),
+    [
+        (1, "set leader_epoch in the partition's state znode to 5"),
+        (-1, "set leader_epoch in the partition's state znode to 5"),
+        (
+            2,
+            "to go on with what broker 2 has, stop this broker and move the folder out of log.dirs; to go on with this",
+        ),
+    ],
+)
+async def test_a_log_with_a_later_epoch_than_its_partition_is_left_alone_until_a_late_enough_one_comes(
+    leader: int, helps: str, site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """Somebody deleted the partition's state, or ZooKeeper is an old copy."""
+    assert codes(await site.order(site.state(epoch=5), topic_id=NO_TOPIC_ID)) == [0]
+    site.produce((T0, batch()), acks=1)
+    site.stop(epoch=5, topic_id=NO_TOPIC_ID)
+    for epoch in (0, 4):
+        (answer,) = (await site.order(site.state(T0, leader=leader, epoch=epoch))).partition_errors
+        assert (answer.error_code, answer.log_epoch) == (ErrorCode.KAFKA_STORAGE_ERROR, 5)
+        assert f"t-0 has records of leader epoch 5, and its partition is at {epoch}: " in str(answer.error_message)
+        assert helps in str(answer.error_message) and len(str(answer.error_message)) < MAX_REASON_CHARS
+        assert T0 not in site.replicas.partitions and not site.followers._fetchers
+        assert site.logs.logs[T0].topic_id is None, "it is not said to be this topic's"
+    assert codes(await site.order(site.state(T0, leader=leader, epoch=5))) == [0]
+    assert site.partition().log.log_end_offset == 1
 
 
 # --- half of an order ------------------------------------------------------------------------------------------

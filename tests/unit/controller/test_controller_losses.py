@@ -11,8 +11,15 @@ from trio.testing import MockClock
 from strandline.controller.waits import GRACE_S, MAX_PARTITIONS_NAMED
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import UNCLEAN, ElectLeadersRequest, ElectLeadersTopic, LeaderAndIsrRequest
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.messages import (
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionError,
+)
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 TP = TopicPartition("t", 0)
 
@@ -233,3 +240,30 @@ async def test_nothing_is_said_of_who_came_back_in_time_nor_after_the_term(
     cluster.kill(1)
     await trio.sleep(3 * GRACE_S)
     assert lines(cluster) == []
+
+
+async def test_a_state_that_is_older_than_a_log_elects_nobody_until_that_log_is_served(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """Whom it names in sync may lack what that log has, and each election would bring it nearer to that log's epoch."""
+    await cluster.start(1, 2, 3)
+    controller = await cluster.controller_on(1)
+
+    def refuse(request: Any) -> Any:
+        if not isinstance(request, LeaderAndIsrRequest):
+            return None
+        return LeaderAndIsrResponse(0, [PartitionError("t", 0, ErrorCode.KAFKA_STORAGE_ERROR, "it is later", 1)])
+
+    cluster.brokers[3].script = refuse
+    await cluster.create(controller, "t", [[2, 3, 1]])
+    await cluster.settle()
+    before = await cluster.state("t")
+    assert (before.leader, before.leader_epoch) == (2, 0) and cluster.brokers[1].metadata[TP].offline_replicas == [3]
+    for broker_id in (3, 2):  # it is not forgotten with its broker
+        cluster.kill(broker_id)
+    await trio.sleep(60)
+    assert await cluster.state("t") == before and cluster.brokers[1].metadata[TP].leader == NO_BROKER
+    assert "brokers 3 have logs with later leader epochs" in controller.term.recovery.waits.why(TP)
+    cluster.brokers[3].script = lambda request: None
+    await cluster.brokers[3].start()
+    await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == 3)

@@ -188,6 +188,14 @@ def test_a_partition_whose_other_replicas_are_gone_or_leave_as_well_does_not_hol
     assert still_led(context_of((1, 3), led(1, 1, 3), shutting_down=(1, 3)), 1) == []
 
 
+def test_a_partition_that_elects_nobody_since_a_log_is_later_than_its_state_does_not_hold_a_shutdown_up() -> None:
+    context = context_of((1, 2, 3), led(1, 1), shutting_down=(1,))
+    context.later_epochs = {(3, TP): 5}
+    assert still_led(context, 1) == []
+    context.later_epochs = {(3, TP): 4}
+    assert still_led(context, 1) == [TP]
+
+
 # --- who has everything, and who may have lost it (safety.md 22) ----------------------------------------------------
 
 
