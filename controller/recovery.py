@@ -11,7 +11,8 @@ the topic (`unclean.leader.election.enable`) or by an operator for this once (`a
    life of its broker that gave it: the write is on the condition that who is to lead was not started anew since. A
    start raises its number of lives first and reads afterwards what it is credited with (`broker/registration.py`), so
    either that election fails, or the start finds it.
-   What lost against another write or start is asked again.
+   What lost against another write or start is asked again, and so is what somebody has by now who was not asked, or
+   started anew since: accepted is the loss of what those have who are away, or were asked and do not say.
 """
 
 from __future__ import annotations
@@ -138,8 +139,9 @@ class Recovery:
     async def _elect(self, asked: Asked, log_ends: LogEnds, lives: Mapping[int, int]) -> None:
         # What a broker said in an earlier life is worth nothing: its log may be gone since.
         living = await self._term.store.lives(lives)
+        of_this_life = {broker_id for broker_id, life in lives.items() if living.get(broker_id) == life}
         for ends in log_ends.values():
-            for broker_id in [b for b in ends if b not in living or living[b] != lives.get(b)]:
+            for broker_id in sorted(ends.keys() - of_this_life):
                 del ends[broker_id]
         for tp in asked:
             self._in_hand.pop(tp, None)
@@ -149,7 +151,8 @@ class Recovery:
         undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in plan.recover.items():
             silent = tuple(replica for replica in replicas if replica not in log_ends[tp])
-            if log_ends[tp] and (not silent or self.accepts_loss(tp, lossy_topics)):
+            were_asked = of_this_life.issuperset(replicas) and set(asked[tp]).issuperset(replicas)
+            if log_ends[tp] and (not silent or (were_asked and self.accepts_loss(tp, lossy_topics))):
                 decided[tp] = None
             else:
                 undecided[tp] = silent

@@ -265,7 +265,9 @@ class ClusterStore:
                 if change.topic_partition in self.unreadable_states:
                     continue  # reported when it was read; an operator has to mend it
                 is_of_this_life = change.life in (None, lives.get(change.after.leader))
-                if is_of_this_life and (None if found is None else found.zk_version) == change.expected_version:
+                if found is not None and _is_done(change, found):
+                    result.written[change.topic_partition] = found
+                elif is_of_this_life and (None if found is None else found.zk_version) == change.expected_version:
                     pending.append(change)
                 else:
                     result.moved[change.topic_partition] = found
@@ -358,6 +360,18 @@ def _operations(change: PartitionChange, directories: set[str]) -> list[Operatio
         return [SetData(path, data, change.expected_version)]
     directory = path.removesuffix("/state")
     return [Create(path, data)] if directory in directories else [Create(directory), Create(path, data)]
+
+
+def _is_done(change: PartitionChange, found: LeaderAndIsr) -> bool:
+    """Whether this very election was written before, and its answer was lost. Epochs of leaders are raised once, and
+    nobody but the controller makes one."""
+    before, after = change.before, change.after
+    is_election = after.has_leader and (before is None or before.leader_epoch != after.leader_epoch)
+    return is_election and (found.controller_epoch, found.leader_epoch, found.leader) == (
+        after.controller_epoch,
+        after.leader_epoch,
+        after.leader,
+    )
 
 
 def _lives_checked(changes: Sequence[PartitionChange]) -> list[Operation]:

@@ -313,6 +313,8 @@ class Term:
             self.context.states.pop(topic_partition, None)
         else:
             self.context.states[topic_partition] = state
+            if self.context.has_live_leader(topic_partition):
+                self.recovery.is_led(topic_partition)
 
     def take_in(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
         """States that were not known before: what they say is to be announced, whether it is changed or not."""

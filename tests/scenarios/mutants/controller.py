@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+ACCEPTED_LOSSES = "test_accepted_losses.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"
@@ -14,6 +15,20 @@ REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
 MUTANTS = [
+    Mutant(
+        "an election whose answer was lost is somebody else's write",
+        "controller/store.py",
+        "                if found is not None and _is_done(change, found):\n",
+        "                if found is not None and change.before is None and _is_done(change, found):\n",
+        (ACCEPTED_LOSSES, "test_an_accepted_loss_ends"),
+    ),
+    Mutant(
+        "an accepted loss covers who was not asked",
+        "controller/recovery.py",
+        "(were_asked and self.accepts_loss",
+        "(asked and self.accepts_loss",
+        (ACCEPTED_LOSSES, "test_the_longest_log_leads"),
+    ),
     Mutant(
         "who has no room for a new log goes on being its leader",
         "controller/broker_changes.py",
