@@ -6,8 +6,9 @@ missing is what carries: each request is a call, each task is done when its turn
 milliseconds, and a cluster at rest can be pickled and gone on with from there, as often as there are moves.
 
 It has the methods of `MemoryCluster` that a `Trial` uses. Where a network has many orders of events, one is played: all
-comes to rest after each move. Sessions of the dead end only by hand, and what brokers write to their disks now and then
-they write when they stop in order. `tests/scenarios/test_orders_of_blows.py` compares it with whole brokers.
+comes to rest after each move. Sessions of the dead end by hand, or when a
+start has waited for its past one; what brokers write to their disks now and then they write when they stop in order.
+`tests/scenarios/test_orders_of_blows.py` compares it with whole brokers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs
 from strandline.testkit.bare_broker import AtOnce, BareBroker, OneStream, StandingClock
 from strandline.testkit.bare_controller import BareTerm
-from strandline.testkit.bare_coordination import BareCoordination, BareZooKeeper
+from strandline.testkit.bare_coordination import SESSION_TIMEOUT_MS, BareCoordination, BareZooKeeper
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
@@ -103,8 +104,9 @@ class BareCluster(ClusterView):
 
     async def start_broker(self, broker_id: int) -> None:
         node = self.nodes[broker_id]
-        if node.coordination is not None:
-            self.zookeeper.forget_watches(node.coordination.session_id)
+        past = node.coordination
+        if past is not None:
+            self.zookeeper.forget_watches(past.session_id)
         node.lives += 1
         node.coordination = self.zookeeper.session()
         log = cast(Any, BareLog(self.history))
@@ -126,10 +128,20 @@ class BareCluster(ClusterView):
             }
         )
         broker = BareBroker(config, environment, node.coordination, BrokerLogs(log, log, log), self.deliver)
-        await broker.begin()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_session, past)
+            await broker.begin()
+            nursery.cancel_scope.cancel()
         broker.control.ask_controller = partial(self._ask_controller)  # type: ignore[method-assign]
         node.broker = broker
         await self._settle()
+
+    async def _end_session(self, past: BareCoordination | None) -> None:
+        """Of a life before, for a start that waits for it: its machine or its disk is another one since."""
+        await trio.sleep(SESSION_TIMEOUT_MS / 1000)
+        if past is not None:
+            self.zookeeper.end(past.session_id)
+            await self._settle()
 
     def crash(self, broker_id: int) -> None:
         self._drop(broker_id).disk.kill()
