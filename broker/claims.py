@@ -35,6 +35,7 @@ from strandline.runtime.coordination import (
 
 RETRY_DELAY_S = 0.2
 ATTEMPTS_PER_LINE = 50
+"""One line in so many attempts says that states move under it: each 10 s."""
 
 
 async def renounce_claims(

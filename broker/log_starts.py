@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 SOON_S = 2.0
-"""Whoever asked for a deletion waits for a write that takes so long, and nobody else: a disk may be full for days."""
+"""So long after a deletion was asked for, followers fetch in short turns, to tell at once what they have written. Then
+no more: a disk may hang, or be full for days."""
 
 
 class LogStartWrites:

@@ -330,13 +330,13 @@ class ReplicaManager:
         await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
 
     def note_deletion(self) -> None:
-        """A log was deleted."""
+        """A log was deleted: wake whoever writes checkpoints."""
         self.logs_deleted.set()
         self.logs_deleted = trio.Event()
         self.note_creation()
 
     def note_creation(self) -> None:
-        """A log was made."""
+        """A log was made: wake who writes high watermarks."""
         self.logs_changed.set()
         self.logs_changed = trio.Event()
 

@@ -131,7 +131,7 @@ class Broker:
                 await self.coordination.close()
 
     async def _run_with_logs(self, task_status: trio.TaskStatus[dict[str, Address]]) -> None:
-        """They are loaded: what is left of the steps."""
+        """The steps from 2 on, once the logs are loaded."""
         clean = self.log_manager.was_clean
         try:
             self.registration = Registration(

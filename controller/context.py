@@ -126,7 +126,7 @@ class ControllerContext:
         return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]
 
     def refused_replicas_of(self, topic_partition: TopicPartition) -> list[RefusedReplica]:
-        """Those of which it is known why."""
+        """Replicas that a live broker does not serve, with what it says why; others are left out."""
         reasons = ((b, self.offline_replicas.get((b, topic_partition))) for b in self.replicas(topic_partition))
         return [RefusedReplica(broker_id, why) for broker_id, why in reasons if why]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """TermOver."""
+    """The answer to an operator, step by step as the module says. TermOver when the term ends before."""
     if request.election_type != UNCLEAN:
         text = f"election type {request.election_type} is not served; 1 elects the longest log that is left"
         return ElectLeadersResponse([], ErrorCode.INVALID_REQUEST, text)

@@ -85,7 +85,7 @@ async def _read_epoch(coordination: Coordination) -> tuple[int, int]:
 
 
 async def _our_last_epoch(coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> int:
-    """−1 where there was no term of ours."""
+    """Controller epoch of the last term that a broker of this program had; −1 where there was none."""
     path = znodes.OUR_CONTROLLER_EPOCH_PATH
     [znode] = await coordination.get_many([path])
     try:

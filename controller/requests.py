@@ -101,7 +101,7 @@ class ControllerRequests:
         return CreateTopicsResponse([self._creation_result(topic, plans[topic.name], done) for topic in request.topics])
 
     def _standing(self, topics: Sequence[Topic]) -> _Standing:
-        """Call it as an event, or between two."""
+        """How the partitions stand, and what each broker was to be told by then. To be called within an event."""
         states = (self._term.context.states.get(TopicPartition(t.name, p)) for t in topics for p in t.assignment)
         return _Standing(self._term.outbox.mark(), [state.leader_epoch if state else None for state in states])
 

@@ -226,7 +226,7 @@ class BrokerSender:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _answer_questions(self) -> None:
-        """One that fails goes behind the others."""
+        """Ask what waits, one after the other. A question that fails goes behind the others."""
         while self._questions:
             answer, question = next(iter(self._questions.items()))
             try:

@@ -39,6 +39,7 @@ from strandline.storage.damage import put_aside
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 WATERMARKS_SEAL = ".strandline_watermarks"
 _UNREADABLE = 2**32
+"""In the place of a checksum; none is so large."""
 
 
 class CheckpointFiles:

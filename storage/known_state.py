@@ -10,7 +10,7 @@ from strandline.storage.verdicts import Fault, Origin, Verdict, verdict
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """The defaults are those of a new log."""
+    """Of one log, as its checkpoints and the last stop tell. The defaults are those of a new log."""
 
     clean: bool = True
     """The broker stopped in order."""

@@ -126,7 +126,7 @@ class LeaderEpochCache:
             self._changed()
 
     def forget_above(self, epoch: int) -> None:
-        """No batch of the log carries more."""
+        """Drop the epochs after this one: no batch of the log carries them."""
         keep = bisect_right(self._entries, epoch, key=_epoch_of)
         if keep < len(self._entries):
             del self._entries[keep:]

@@ -87,7 +87,7 @@ class PartitionFolders:
         return folder
 
     def write_topic_id(self, directory: LogDirectory, tp: TopicPartition, topic_id: TopicId) -> None:
-        """OSError from the disk."""
+        """Replace the `partition.metadata` of a log. OSError from the disk."""
         write_partition_metadata(self._disk, f"{directory.folder_of(tp)}/{PARTITION_METADATA}", topic_id)
 
     def failed(self, directory: LogDirectory, tp: TopicPartition, what: str, error: OSError) -> LogStorageError:

@@ -36,7 +36,7 @@ class Origin(Enum):
 
 
 class Fault(Enum):
-    """What was found."""
+    """What is wrong with a log, where a start finds it."""
 
     TAIL = auto()
     """Bytes that are no sound batch, in the last segment."""
@@ -55,7 +55,7 @@ class Fault(Enum):
 
 
 class Verdict(Enum):
-    """What becomes of it."""
+    """What becomes of a log from a fault on."""
 
     SERVE = auto()
     DROP = auto()

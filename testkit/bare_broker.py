@@ -160,7 +160,7 @@ class BareBroker(Broker):
         self.tasks.start_soon(work)
 
     async def hand_over(self) -> None:
-        """The first step of leaving."""
+        """The first step of an orderly stop: the controller finds other leaders."""
         self.followers.leaving = True
         await self.control.leave_cluster()
 
@@ -192,7 +192,7 @@ class BareBroker(Broker):
         return call.response
 
     def answer(self, call: Call) -> FetchResponse:
-        """A fetch that does not wait."""
+        """The answer to a fetch that does not wait."""
         self.replicas.fetch.handle(cast(RequestInHand, call))
         self.replicas.end_of_burst()
         assert isinstance(call.response, FetchResponse)
@@ -214,7 +214,7 @@ class BareBroker(Broker):
         return is_busy
 
     def following(self) -> list[tuple[Fetcher, Partition]]:
-        """What it fetches now."""
+        """The replicas that follow somebody, each with its fetcher."""
         return [(each, partition) for each in self.followers._fetchers.values() for partition in each.partitions]
 
     def check_isrs(self) -> None:
@@ -230,4 +230,4 @@ def now_ms() -> int:
 
 
 def _no_more() -> None:
-    """Answers are kept by who asked."""
+    """In the place of sending answers: each is kept with its `Call`."""

@@ -103,6 +103,7 @@ class BareCluster(ClusterView):
     # --- lives ---------------------------------------------------------------------------------------------------
 
     async def start_broker(self, broker_id: int) -> None:
+        """A new life on what its disk has, until it serves and all has come to rest."""
         node = self.nodes[broker_id]
         past = node.coordination
         if past is not None:
@@ -153,6 +154,7 @@ class BareCluster(ClusterView):
         self.nodes[broker_id].disk.crash()
 
     def replace_disk(self, broker_id: int, disk: MemoryDisk | None = None) -> None:
+        """By a copy of `disk`, or by an empty one, in the same boot of the machine. The broker must be down."""
         node = self.nodes[broker_id]
         boot = node.disk.boot
         node.disk = disk.copy() if disk is not None else MemoryDisk()
@@ -168,6 +170,7 @@ class BareCluster(ClusterView):
         return node
 
     async def stop(self, broker_id: int) -> None:
+        """SIGTERM: it hands over, writes what an orderly stop writes, and goes."""
         broker = self.broker(broker_id)
         await self._meanwhile(broker.hand_over)
         await broker.end()
@@ -202,7 +205,7 @@ class BareCluster(ClusterView):
         raise AssertionError(f"it never comes to this: {what}")
 
     async def _meanwhile(self, work: Callable[[], Any]) -> Any:
-        """Do something that waits for the others."""
+        """The result of something that waits for other brokers, which go on meanwhile."""
         results: list[Any] = []
 
         async def run() -> None:
@@ -218,7 +221,7 @@ class BareCluster(ClusterView):
         return results[0]
 
     async def _settle(self) -> bool:
-        """Whether anything moved."""
+        """Do step after step until nothing moves any more. Whether anything moved."""
         for count in range(MAX_STEPS):
             if not await self._step():
                 return count > 0
@@ -240,7 +243,7 @@ class BareCluster(ClusterView):
         return any(fetched)
 
     def _fetch(self, follower: BareBroker, fetcher: Any, partition: Partition) -> bool:
-        """One round trip. Whether anything came of it."""
+        """One round trip of a follower's fetch. Whether it changed anything on either side."""
         leader = self.nodes[fetcher._leader_id].broker
         if leader is None:
             return False
@@ -276,7 +279,7 @@ class BareCluster(ClusterView):
     # --- requests ------------------------------------------------------------------------------------------------
 
     async def deliver(self, broker_id: int, request: Request) -> Message:
-        """BrokerUnreachable."""
+        """Take a request of the controller to a broker, and return its answer. BrokerUnreachable."""
         broker = self.nodes[broker_id].broker
         if broker is None:
             raise BrokerUnreachable(f"broker {broker_id} is down")

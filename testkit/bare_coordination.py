@@ -50,7 +50,7 @@ class BareZooKeeper:
                 watches.append((session_id, watch))
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[OperationResult]:
-        """TransactionFailed."""
+        """One transaction; whoever watches what it changed is told at once. TransactionFailed."""
         applied = self.tree.apply(operations, session_id)
         for path, event in applied.raised:
             if event is not WatchEvent.CHILDREN:
@@ -64,12 +64,12 @@ class BareZooKeeper:
             watch(event)
 
     def forget_watches(self, session_id: int) -> None:
-        """Who set them does not live any more."""
+        """Those that this session set: its process does not live any more."""
         kept = {key: [each for each in watches if each[0] != session_id] for key, watches in self._watches.items()}
         self._watches = {key: watches for key, watches in kept.items() if watches}
 
     def end(self, session_id: int) -> None:
-        """Its ephemeral znodes vanish."""
+        """The session ends, and its ephemeral znodes vanish."""
         self.forget_watches(session_id)
         for path in self.tree.ephemerals_of(session_id):
             self.apply([Delete(path)], session_id)

@@ -114,7 +114,7 @@ def search(variant: Variant, length: int, *, processes: int = 1, progress: bool 
 
 
 def _in_time(work: Callable[[], Awaitable[T]]) -> T:
-    """Virtual time."""
+    """The result of `work` in an event loop of its own, on a virtual clock."""
     return trio.run(work, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
@@ -125,7 +125,7 @@ def _spare() -> None:
 
 
 async def started_trial(variant: Variant) -> Trial:
-    """A trial with two records."""
+    """A trial on a new bare cluster, with two records acknowledged."""
     config = {
         "min.insync.replicas": str(variant.minimum),
         "unclean.recovery.strategy": variant.strategy,
@@ -151,7 +151,7 @@ def _explore(variant: Variant, left: int, reached: Reached) -> Outcome:
 
 
 async def _explored(variant: Variant, left: int, reached: Reached) -> Outcome:
-    """left: how many moves there may be from here."""
+    """Every move and every end from one state. left: how many moves there may be from here."""
     outcome = Outcome()
     trial = await thaw(zlib.decompress(reached.before))
     for move in reached.moves:

@@ -70,7 +70,7 @@ def freeze(trial: Trial) -> bytes:
 
 
 async def thaw(content: bytes) -> Trial:
-    """Later than it was frozen, by trio's clock."""
+    """What was frozen, once trio's clock has come to that time."""
     frozen_at, trial = pickle.loads(content)
     await trio.sleep_until(frozen_at)
     assert isinstance(trial, Trial)

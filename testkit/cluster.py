@@ -330,7 +330,7 @@ class MemoryCluster(ClusterView):
             await trio.sleep(LOOK_INTERVAL_S)
 
     async def rest(self, seconds: float) -> None:
-        """Let it work for so long."""
+        """Let the brokers work for so long (virtual time)."""
         await trio.sleep(seconds)
 
     # --- clients -------------------------------------------------------------------------------------------------

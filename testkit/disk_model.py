@@ -235,7 +235,7 @@ class Fault:
 
 
 def parts(path: str) -> list[str]:
-    """The names that lead there."""
+    """The names of the folders on the way to `path`, and its own."""
     return [name for name in path.split("/") if name]
 
 

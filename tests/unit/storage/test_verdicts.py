@@ -24,7 +24,7 @@ OURS: dict[Fault, tuple[Verdict, Verdict, Verdict, Verdict]] = {
     Fault.BEHIND_LISTED: (KEEP,) * 4,
 }
 ANOTHERS = {
-    # The same.
+    # Of a log that another program may have written, in the same four cases.
     Fault.TAIL: (LOSE, DROP, LOSE, DROP),
     Fault.INSIDE: (REFUSE,) * 4,
     Fault.JUMP: (SERVE,) * 4,
@@ -119,7 +119,7 @@ def test_a_sealed_segment_of_a_kafka_that_cannot_be_read_is_refused_and_not_cut(
 @pytest.mark.parametrize(
     "what", ["sealed segments that span more offsets than an index can tell", "a length that leads nowhere"]
 )
-def test_and_so_it_is_behind_its_clean_shutdown_marker(what: str) -> None:
+def test_a_sealed_segment_that_cannot_be_read_is_refused_behind_the_marker_of_a_kafka_too(what: str) -> None:
     assert after_starts(kafkas_site(UNREADABLE[what], is_clean=True, recovery_point=3, high_watermark=3)) is None
 
 
