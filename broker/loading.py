@@ -27,6 +27,8 @@ INLINE_BYTES = 128 * 2**20
 """So much of a directory is checked by the threads that load, before workers are started: one takes about 0.3 s to
 start, a thread checks 0.3 GB/s of batches of 1 KB and 2.5 GB/s of 16 KB (tests/benchmarks/startup.py)."""
 PROGRESS_INTERVAL_S = 2.0
+LOADING = "loading logs"
+"""Stands in the lines that tell of it; the last one of a log says so as long as it is going on."""
 
 
 async def load_logs(
@@ -37,7 +39,7 @@ async def load_logs(
     directories = await environment.blocking.run(logs.begin_load)
     progress = LoadProgress(sum(directory.total for directory in directories))
     if progress.logs_total:
-        log.info("loading logs", logs=progress.logs_total, clean=logs.was_clean, threads_per_dir=threads_per_dir)
+        log.info(LOADING, logs=progress.logs_total, clean=logs.was_clean, threads_per_dir=threads_per_dir)
     async with trio.open_nursery() as telling:
         telling.start_soon(_tell, progress, log)
         async with trio.open_nursery() as nursery:
@@ -69,7 +71,7 @@ async def _tell(progress: LoadProgress, log: structlog.typing.FilteringBoundLogg
         if now != told:
             told = now
             log.info(
-                "still loading logs",
+                f"still {LOADING}",
                 loaded=progress.logs_loaded,
                 of=progress.logs_total,
                 percent=progress.percent,

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import TracebackType
 
 from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overrides, property_lines
-from strandline.cli.cluster_probe import all_ready, ask_brokers
+from strandline.cli.cluster_probe import ask_brokers, wait_ready
 from strandline.cli.cluster_state import Member, locked, read_state, write_state
-from strandline.cli.process import Daemon, ProcessFailed, ProcessId
+from strandline.cli.process import Daemon, ProcessId
 from strandline.cli.wording import counted
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 from strandline.protocol.messages import MetadataResponse
@@ -41,7 +41,6 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 _ZOOKEEPER = "zookeeper"
-_READY_POLL_S = 0.05
 
 
 class ClusterAlreadyUp(Exception):
@@ -144,22 +143,9 @@ class EmbeddedCluster:
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S, broker_ids: Sequence[int] | None = None) -> None:
         """Until each of these brokers (default: all) is registered and answers Metadata with all of them in it.
-        ProcessFailed when one ends meanwhile or after `timeout_s`."""
+        ProcessFailed when one ends meanwhile or after `timeout_s`, in which none got on with loading its logs."""
         wanted = self.broker_ids if broker_ids is None else list(broker_ids)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            answers = ask_brokers({broker_id: self.address(broker_id) for broker_id in wanted})
-            if all_ready(answers, wanted):
-                return
-            for broker_id in wanted:
-                self.brokers[broker_id].require_alive()
-            if time.monotonic() >= deadline:
-                silent = [broker_id for broker_id in wanted if broker_id not in answers] or wanted
-                raise ProcessFailed(
-                    f"broker {silent[0]} is not ready after {timeout_s:.0f} s: "
-                    f"{self.brokers[silent[0]].last_log_line()} (log: {self.brokers[silent[0]].log_path})"
-                )
-            time.sleep(_READY_POLL_S)
+        wait_ready({broker_id: (self.brokers[broker_id], self.address(broker_id)) for broker_id in wanted}, timeout_s)
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse | None:
         """What the first living broker answers (topics None: all); None when nobody answers."""
