@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "a recovery believes what an earlier life said",
         "controller/recovery.py",
-        "[b for b in ends if b not in living or living[b] != lives.get(b)]",
+        "sorted(ends.keys() - of_this_life)",
         "()",
         (LIVES_IN_BETWEEN, "test_a_recovery_does_not"),
     ),
