@@ -1,6 +1,9 @@
-"""What an earlier life left half-done in the folder of a log: removed or finished before the log is loaded.
+"""What an earlier life left half-done in the folder of a log: understood before the log is judged, resolved afterwards.
 
-`.deleted`, `.cleaned` and `.tmp` go, by full names only; a finished `.swap` replaces the segments it was made from.
+`.deleted`, `.cleaned` and `.tmp` go, by full names only; a finished `.swap` replaces the segments it was made from. A
+log that is refused keeps all of it: what an operator misses may be there (a `.deleted` has only lost its name). So
+`find_leftovers` only reads, and says what the folder is once they are resolved; whoever loads the log judges that, and
+then resolves them.
 
 Before that the log is refused where a folder or a link has the name of one of its files: links are not followed, a
 Kafka follows them, and nobody knows what either is there for.
@@ -10,14 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from strandline.runtime.disk import FolderEntry
+from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog, OccupiedName
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.scan import CheckedPrefix, check_batches
 from strandline.storage.segment import LOG_SUFFIX
 
+SWAP_SUFFIX = ".swap"
 SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap)?")
 _LEFTOVER = re.compile(
     r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)\.(deleted|cleaned)"
@@ -28,7 +33,7 @@ _NAMED = re.compile(
 )
 _LINKED = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
 """A folder called `.swap` is in nobody's way; a link would take a segment's place."""
-_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", ".swap")
+_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", SWAP_SUFFIX)
 
 
 def refuse_other_than_files(folder: str, entries: Iterable[FolderEntry]) -> None:
@@ -44,55 +49,59 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def tidy(context: StorageContext, folder: str, entries: list[FolderEntry]) -> list[FolderEntry]:
-    """What is in the folder once the leftovers are gone."""
-    ending = [entry for entry in entries if entry.name.endswith(_LEFTOVER_SUFFIXES)]
+class Leftovers(NamedTuple):
+    """Of one log's folder."""
+
+    entries: Sequence[FolderEntry]
+    """What is in the folder once they are resolved."""
+    swaps: Mapping[str, Sequence[str]] = {}
+    """`<base>.log`, which still has `.swap` behind its name, in the order of offsets -> the files that it replaces."""
+    unneeded: Sequence[str] = ()
+    """Files to remove, in this order."""
+
+    def resolve(self, context: StorageContext, folder: str) -> None:
+        """Do it. A start that is ended in between finds what is left of them, and comes to the same. Blocking. OSError
+        from the disk."""
+        for name, replaced in self.swaps.items():
+            remove_files(context.disk, [f"{folder}/{other}" for other in replaced])
+            context.disk.rename(f"{folder}/{name}{SWAP_SUFFIX}", f"{folder}/{name}")
+            context.report("log-swap-finished", path=f"{folder}/{name}{SWAP_SUFFIX}")
+        remove_files(context.disk, [f"{folder}/{name}" for name in self.unneeded])
+
+
+def find_leftovers(context: StorageContext, folder: str, entries: Sequence[FolderEntry]) -> Leftovers:
+    """Among what is in the folder. Changes nothing. DamagedLog; OSError from the disk."""
+    files = {entry.name: entry for entry in entries if not entry.is_dir}
+    ending = [entry.name for entry in entries if entry.name.endswith(_LEFTOVER_SUFFIXES)]
     if not ending:
-        return entries
-    for entry in ending:
-        if entry.is_dir:  # none of ours, whatever it is called
-            context.report("log-unknown-file", path=f"{folder}/{entry.name}")
-    _remove_leftovers(context, folder, [entry.name for entry in entries if not entry.is_dir])
-    return context.disk.scandir(folder)
-
-
-def _remove_leftovers(context: StorageContext, folder: str, names: Sequence[str]) -> None:
-    disk = context.disk
+        return Leftovers(entries)
+    swaps = [name for name in ending if name in files and name.endswith(SWAP_SUFFIX) and SEGMENT_FILE.fullmatch(name)]
+    doomed = [name for name in ending if name in files and is_leftover(name)]
+    for name in ending:  # a folder is none of ours, whatever it is called
+        if name not in swaps and name not in doomed:
+            context.report("log-unknown-file", path=f"{folder}/{name}")
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count
     # for nothing either. Older ones do: they were taken over before it was begun, and what they replace may be gone.
-    cleaned = (name for name in names if name.endswith(".cleaned") and is_leftover(name))
-    first_unfinished = min(cleaned, default="~")[:20]
-    swaps = {name: parts for name in names if (parts := SEGMENT_FILE.fullmatch(name)) and parts[3]}
-    unfinished = [name for name in swaps if name[:20] >= first_unfinished]
-    ends = {
-        name: _end_offset(context, folder, name, int(parts[1]))
-        for name, parts in swaps.items()
-        if parts[2] == LOG_SUFFIX and name not in unfinished
-    }
-    for name in names:
-        if is_leftover(name) or name in unfinished:
-            disk.unlink(f"{folder}/{name}")
-        elif name.endswith(_LEFTOVER_SUFFIXES) and name not in swaps:
-            context.report("log-unknown-file", path=f"{folder}/{name}")
-    _finish_swaps(context, folder, [name for name in swaps if name not in unfinished], ends)
-
-
-def _finish_swaps(context: StorageContext, folder: str, names: Iterable[str], ends: Mapping[str, int]) -> None:
-    """Each `<base>.log.swap` holds what the segments of its offset range become: those go, it takes its place. ends: of
-    each the log end offset."""
-    disk = context.disk
-    for name in names:
-        if name in ends:
-            base_offset, end_offset = int(name[:20]), ends[name]
-            for other in disk.listdir(folder):
-                old = SEGMENT_FILE.fullmatch(other)
-                if old and not old[3] and base_offset <= int(old[1]) < max(end_offset, base_offset + 1):
-                    disk.unlink(f"{folder}/{other}")
-            disk.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix('.swap')}")
-            context.report("log-swap-finished", path=f"{folder}/{name}")
-    for name in names:  # an index is built anew sooner than trusted
-        if disk.exists(f"{folder}/{name}") and not name.endswith(".log.swap"):
-            disk.unlink(f"{folder}/{name}")
+    first_unfinished = min((name for name in doomed if name.endswith(".cleaned")), default="~")[:20]
+    finished = [name for name in swaps if name[:20] < first_unfinished and name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    after = {entry.name: entry for entry in entries if entry.name not in {*swaps, *doomed}}
+    replaced: dict[str, list[str]] = {}
+    for name in finished:
+        base_offset, target = int(name[:20]), name.removesuffix(SWAP_SUFFIX)
+        end_offset = max(_end_offset(context, folder, name, base_offset), base_offset + 1)
+        replaced[target] = [
+            other
+            for other in after
+            if (parts := SEGMENT_FILE.fullmatch(other))
+            and base_offset <= int(parts[1]) < end_offset
+            and not after[other].is_dir
+        ]
+        for other in replaced[target]:
+            del after[other]
+        after[target] = files[name]._replace(name=target)
+    # Swaps that count for nothing go before the `.cleaned` files that say so. An index is built anew, not trusted.
+    unneeded = [name for name in reversed(swaps) if name not in finished]
+    return Leftovers(sorted(after.values()), replaced, [*unneeded, *doomed])
 
 
 def _end_offset(context: StorageContext, folder: str, name: str, base_offset: int) -> int:
@@ -107,3 +116,12 @@ def _end_offset(context: StorageContext, folder: str, name: str, base_offset: in
     if prefix.fault:
         raise DamagedLog(folder, f"{name} is damaged at byte {prefix.end_position}: {prefix.fault}")
     return prefix.next_offset
+
+
+def remove_files(disk: Disk, paths: Sequence[str]) -> None:
+    """Unlink those that are there. OSError from the disk."""
+    for path in paths:
+        try:
+            disk.unlink(path)
+        except FileNotFoundError:
+            continue

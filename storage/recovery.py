@@ -4,23 +4,25 @@ Steps (001, LogManager; the numbers are in the code):
 0. what has the name of a file of the log has to be one (`leftovers`). A log that another program may have written is
    looked through (`foreign`), and refused where it holds what is not served. What is checked batch by batch in step 4
    is refused for the same, before anything is cut;
-1. leftovers go: `.deleted`, `.cleaned`, `.tmp`; a finished `.swap` replaces the segments it was made from.
-   After an unclean stop what was reserved for a segment is given back (`reserving`);
-2. index files without a .log go; an index whose file is missing or has no possible length is built anew (the content is
-   checked when it is loaded). That is done once it is sure that the log is not refused by 3 or 4;
+1. leftovers are looked for (`leftovers`): from here on the log is what it will be when they are resolved;
+2. the segments are listed, and index files without a .log;
 3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
    else the end of each is looked at. Segments that are missing, or that overlap, make the log refused (`DamagedLog`):
    nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too, or segments that
    are empty;
 4. after an unclean stop every batch from the recovery point's segment on is checked (length, magic, CRC, offsets and
-   epochs that do not fall). At the first that fails the log is cut: that segment there, younger segments entirely.
-   Indexes and epochs of what was checked are built anew;
-5. of the last segment the end is looked at, by headers (after a clean stop little more is read, in step 7);
-6. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
+   epochs that do not fall). At the first that fails the log ends, or it makes the log refused;
+5. now the log is not refused any more, and its folder may be changed: leftovers are resolved; after an unclean stop
+   what was reserved for a segment is given back (`reserving`); index files without a .log go, and indexes that are
+   missing or have no possible length are built anew (the content is checked when it is loaded), as those of all that
+   was checked; what stands behind the end of 4 is cut: that segment there, younger segments entirely;
+6. of the last segment the end is looked at, by headers (after a clean stop little more is read, in step 8);
+7. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
    Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`claims`);
-7. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
+8. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
    (`stored_epochs`; after a clean stop the latest ones are looked at), or are built anew from all headers;
-8. producer states are loaded (`producer_loading`).
+9. producer states are loaded (`producer_loading`). A batch of a transaction that is met here, in a log that nobody else
+   can have written, makes it refused after all.
 
 `verdicts` decides what is dropped, what is kept beside the log as `<name>.damaged` and is a loss of this replica
 (`on_loss`), and what makes the log refused. Nobody knows the bounds of what counted where a checkpoint is damaged, or
@@ -37,17 +39,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import FolderEntry
 from strandline.storage.claims import believed_compacted, believed_log_start
-from strandline.storage.context import LogConfig, StorageContext
-from strandline.storage.damage import cut_at, cut_file, drop_all, drop_segments
+from strandline.storage.context import LogConfig, PooledFile, StorageContext
+from strandline.storage.damage import Cut, cut_at, cut_file, drop_all, drop_segments
 from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.known_state import KnownState
 from strandline.storage.leader_epochs import LeaderEpochCache
-from strandline.storage.leftovers import SEGMENT_FILE, refuse_other_than_files, tidy
+from strandline.storage.leftovers import SEGMENT_FILE, SWAP_SUFFIX, Leftovers, find_leftovers, refuse_other_than_files
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.producer_log import LogProducers
@@ -61,7 +63,7 @@ from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.tail import activate
 from strandline.storage.time_index import TimeIndex
-from strandline.storage.topic_ids import read_topic_id
+from strandline.storage.topic_ids import read_topic_id, remove_torn
 from strandline.storage.verdicts import Fault, Verdict
 
 if TYPE_CHECKING:
@@ -108,10 +110,8 @@ def load_steps(
     refuse_other_than_files(folder, entries)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
     topic_id = read_topic_id(context, folder, power_failed=known.may_have_lost_data)
-    entries = tidy(context, folder, entries)
-    if not known.clean:
-        give_back_leftovers(context.disk, folder, entries)
-    segments, orphans = _find_segments(context, folder, config, entries)
+    left = find_leftovers(context, folder, entries)
+    segments, orphans = _find_segments(context, folder, config, left)
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
     refuse_unread(folder, segments, first_unsafe, unread, known)
@@ -119,15 +119,17 @@ def load_steps(
     is_as_listed = known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)
     if not is_as_listed:
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known)
-    if first_unsafe == len(segments):  # else what is checked next may refuse the log, too: then it stays as it is
-        _mend_indexes(context, segments, orphans, entries)
     stored_epochs = read_stored(context, folder, known.epochs_crc)
+    scanned: Sequence[ScannedSegment] = ()
+    end = _End(len(segments))
     if first_unsafe < len(segments):
         scanned = yield _scan_tasks(segments, first_unsafe, known)
         refuse_unserved(folder, scanned)
-        safe = segments[:first_unsafe]
-        segments = _take_scans(context, folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
-        _mend_indexes(context, safe, orphans, entries)
+        end = _find_end(folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
+    # 5. Up to here nothing in the folder was changed.
+    _resolve(context, folder, left, segments, topic_id, known)
+    _mend_indexes(context, segments[:first_unsafe], orphans, left.entries)
+    segments = _take_scans(context, segments, first_unsafe, scanned, end)
     if is_new := not segments:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]
         stored_epochs.cache.clear()
@@ -135,7 +137,7 @@ def load_steps(
     log_end_offset = _open_end(context, folder, listed.active, known)
     was_cut = listed.size_bytes < size_bytes
     log_start_offset = believed_log_start(context, listed, known, log_end_offset, was_cut=was_cut)
-    if log_end_offset < log_start_offset:  # 6. everything was deleted up to a point that the crash took
+    if log_end_offset < log_start_offset:  # 7. everything was deleted up to a point that the crash took
         drop_all(context, listed, log_start_offset, log_end_offset, known.on_loss, was_cut=was_cut)
         segments = [create_segment(context, folder, log_start_offset, config, random)]
         listed = SegmentList(context, folder, segments, random)
@@ -143,7 +145,7 @@ def load_steps(
         is_new = True
     bounds = log_start_offset, log_end_offset
     epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
-    snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in entries))
+    snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in left.entries))
     producers = LogProducers(context, listed, snapshots)
     listed.compacted_below = believed_compacted(context, listed, known.compacted_below)
     producers.load(log_end_offset, log_end_offset if known.clean else known.recovery_point, is_new=is_new)
@@ -167,13 +169,13 @@ def load_steps(
 
 
 def _find_segments(
-    context: StorageContext, folder: str, config: LogConfig, entries: Sequence[FolderEntry]
+    context: StorageContext, folder: str, config: LogConfig, left: Leftovers
 ) -> tuple[list[Segment], list[str]]:
     """And the paths of index files without a .log."""
     segments: list[Segment] = []
     orphans: list[str] = []
-    logs = {entry.name[:20] for entry in entries if entry.name.endswith(LOG_SUFFIX)}
-    for entry in entries:
+    logs = {entry.name[:20] for entry in left.entries if entry.name.endswith(LOG_SUFFIX)}
+    for entry in left.entries:
         parts = SEGMENT_FILE.fullmatch(entry.name)
         if parts is None or parts[3]:
             continue
@@ -181,10 +183,31 @@ def _find_segments(
             segment = Segment(context, folder, int(parts[1]), config.index_interval_bytes, config.segment_index_bytes)
             segment.size_bytes = entry.size_bytes
             segment.created_ms = entry.mtime_ms
+            if entry.name in left.swaps:
+                segment.log = PooledFile(context, segment.path + LOG_SUFFIX + SWAP_SUFFIX)
             segments.append(segment)
         elif parts[1] not in logs:
             orphans.append(f"{folder}/{entry.name}")
     return segments, orphans
+
+
+def _resolve(
+    context: StorageContext,
+    folder: str,
+    left: Leftovers,
+    segments: Sequence[Segment],
+    topic_id: TopicId | None,
+    known: KnownState,
+) -> None:
+    left.resolve(context, folder)
+    for segment in segments:
+        if segment.log.path.endswith(SWAP_SUFFIX):
+            segment.log.release()
+            segment.log = PooledFile(context, segment.path + LOG_SUFFIX)
+    if topic_id is None:
+        remove_torn(context, folder)
+    if not known.clean:
+        give_back_leftovers(context.disk, folder, left.entries)
 
 
 def _mend_indexes(
@@ -211,7 +234,7 @@ def _scan_tasks(segments: Sequence[Segment], first: int, known: KnownState) -> l
     doubts_jumps = known.judge(Fault.JUMP, segments[-1].base_offset) is not Verdict.SERVE
     return [
         ScanTask(
-            segment.path + LOG_SUFFIX,
+            segment.log.path,
             segment.base_offset,
             segment.size_bytes,
             segment.index_interval_bytes,
@@ -222,16 +245,27 @@ def _scan_tasks(segments: Sequence[Segment], first: int, known: KnownState) -> l
     ]
 
 
-def _take_scans(
-    context: StorageContext,
+class _End(NamedTuple):
+    """Where the log ends by what was found in its segments."""
+
+    place: int
+    """So many segments are taken whole."""
+    cut: Cut | None = None
+    """What follows is cut; None where nothing does."""
+    found: ScannedSegment | None = None
+    """What is taken of the next segment; None where nothing is."""
+
+
+def _find_end(
     folder: str,
-    segments: list[Segment],
+    segments: Sequence[Segment],
     first: int,
     scanned: Sequence[ScannedSegment],
     epochs: LeaderEpochCache,
     known: KnownState,
-) -> list[Segment]:
-    """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
+) -> _End:
+    """scanned: what was found in the segments from number `first` on, whose epochs are learnt. DamagedLog where the log
+    may not be cut. Changes nothing on the disk. OSError from it."""
     noted = epochs.starts(segments[0].base_offset)
     epochs.truncate_to(segments[first].base_offset)
     disbelieve(epochs, segments[:first], scanned)
@@ -242,10 +276,7 @@ def _take_scans(
             before = segments[place - 1]
             if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
                 why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
-                cut = cut_at(folder, known, Fault.HOLE, segment.base_offset, why)
-                _take_indexes(zip(segments[first:place], scanned, strict=False))
-                drop_segments(context, segments[place:], cut)
-                return segments[:place]
+                return _End(place, cut_at(folder, known, Fault.HOLE, segment.base_offset, why))
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
             why = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
             found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False)
@@ -253,16 +284,28 @@ def _take_scans(
             epochs.learn(epoch, least, most, noted)
         if found.fault:
             fault = Fault.JUMP if found.is_doubt else Fault.TAIL if segment is segments[-1] else Fault.INSIDE
-            cut = cut_at(folder, known, fault, found.next_offset, found.fault)
-            _take_indexes([*zip(segments[first:place], scanned, strict=False), (segment, found)])
-            # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well
-            # before younger ones that are still there would be a log with a hole.
-            drop_segments(context, segments[place + 1 :], cut)
-            cut_file(context, segment, found.end_position, cut)
-            return segments[: place + 1]
+            return _End(place, cut_at(folder, known, fault, found.next_offset, found.fault), found)
         previous = found
-    _take_indexes(zip(segments[first:], scanned, strict=True))
-    return segments
+    return _End(len(segments))
+
+
+def _take_scans(
+    context: StorageContext, segments: list[Segment], first: int, scanned: Sequence[ScannedSegment], end: _End
+) -> list[Segment]:
+    """Go by what was found in the segments from number `first` on. Returns the segments that remain."""
+    _take_indexes(zip(segments[first : end.place], scanned, strict=False))
+    if end.cut is None:
+        return segments
+    if end.found is None:
+        drop_segments(context, segments[end.place :], end.cut)
+        return segments[: end.place]
+    segment = segments[end.place]
+    _take_indexes([(segment, end.found)])
+    # The fault goes last: until then the next start, after a crash, comes to the same. A segment that ends well before
+    # younger ones that are still there would be a log with a hole.
+    drop_segments(context, segments[end.place + 1 :], end.cut)
+    cut_file(context, segment, end.found.end_position, end.cut)
+    return segments[: end.place + 1]
 
 
 def _take_indexes(checked: Iterable[tuple[Segment, ScannedSegment]]) -> None:
@@ -273,7 +316,7 @@ def _take_indexes(checked: Iterable[tuple[Segment, ScannedSegment]]) -> None:
         )
 
 
-# --- 5. the end -------------------------------------------------------------------------------------------------------
+# --- 6. the end -------------------------------------------------------------------------------------------------------
 
 
 def _open_end(context: StorageContext, folder: str, active: Segment, known: KnownState) -> int:

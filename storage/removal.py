@@ -4,9 +4,9 @@
     put_aside_folder(partition)    ──rename──>  <partition>.<id>-delete  ┘
     (a log of another topic)       ──rename──>  <partition>.<id>-stray   an operator's: never removed, nor read again
 
-From the rename on, what was put aside counts for nothing: a start removes `.deleted` files without looking
-(`leftovers`), and `-delete` folders are queued again. Who still sends from an open file may finish. The delay leaves an
-operator time to take back what a wrong configuration removed, and spreads the unlinking of large files.
+From the rename on, what was put aside counts for nothing: a start removes the `.deleted` files of each log that it does
+not refuse (`leftovers`), and `-delete` folders are queued again. Who still sends from an open file may finish. The
+delay leaves an operator time to take back what a wrong configuration removed, and spreads the unlinking of large files.
 
 Order, so that a crash between any two renames leaves a log without holes:
 * Of one segment the .log goes first, since it is what makes a segment: indexes without it are removed at a start.
@@ -143,7 +143,7 @@ def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
 
 
 def _doomed_name(tp: TopicPartition, like: str) -> str:
-    """A folder's name for the removal of `tp`, with the unique part of another one's name."""
+    """The same with the unique part of that name."""
     return delete_folder_name(tp, like.removesuffix(DELETE_SUFFIX).rpartition(".")[2])
 
 

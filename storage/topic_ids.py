@@ -14,6 +14,7 @@ from strandline.runtime.disk import read_file
 from strandline.storage.checkpoints import PARTITION_METADATA, decode_topic_id
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import UnreadableTopicId
+from strandline.storage.leftovers import remove_files
 
 _WHOLE = re.compile(rb"version\s*:\s*0\s+topic_id\s*:\s*([A-Za-z0-9_-]{22})\s*")
 _TEXT = b"version: 0\ntopic_id: "
@@ -21,7 +22,8 @@ _MAX_BYTES = 2**16
 
 
 def read_topic_id(context: StorageContext, folder: str, *, power_failed: bool) -> TopicId | None:
-    """Of the log in `folder`. Blocking. UnreadableTopicId; OSError from the disk."""
+    """Of the log in `folder`; None where it has none, or a torn one. Blocking. UnreadableTopicId; OSError from the
+    disk."""
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         content = read_file(context.disk, path, max_bytes=_MAX_BYTES)
@@ -36,6 +38,11 @@ def read_topic_id(context: StorageContext, folder: str, *, power_failed: bool) -
         return decode_topic_id(parts[1].decode())
     if power_failed and text[: len(_TEXT)] == _TEXT[: len(text)] and re.fullmatch(rb"[\w-]{0,21}", text[len(_TEXT) :]):
         context.report("topic-id-torn", path=path)
-        context.disk.unlink(path)  # a start that knows nothing of the power failure finds none, too
         return None
     raise UnreadableTopicId(path, f"it begins with {content[:60]!r}")
+
+
+def remove_torn(context: StorageContext, folder: str) -> None:
+    """The log there is loaded and has no id: a start that knows nothing of the power failure finds none, too. Blocking.
+    OSError from the disk."""
+    remove_files(context.disk, [f"{folder}/{PARTITION_METADATA}"])

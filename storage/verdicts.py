@@ -65,7 +65,7 @@ class Verdict(Enum):
     LOSE = auto()
     """The same, and this broker has lost data."""
     REFUSE = auto()
-    """The log is not loaded, and nothing in its folder is changed: an operator is needed."""
+    """The log is not loaded, and nothing in its folder is changed, leftovers included: an operator is needed."""
 
 
 def verdict(fault: Fault, origin: Origin, *, is_clean: bool, power_failed: bool, counted: bool) -> Verdict:

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
 from strandline.storage.index_bounds import thin_out
-from strandline.storage.leftovers import is_leftover
+from strandline.storage.leftovers import is_leftover, remove_files
 from strandline.storage.reading import write_rest
 from strandline.storage.scan import IndexBuilder
 from strandline.storage.segment import LOG_SUFFIX
 from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 """The .log last: its name says that the group is complete."""
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -99,12 +98,3 @@ def remove_leftovers(disk: Disk, folder: str) -> None:
     """Unlink what a cleaning that came to nothing left in a partition's folder. Blocking. OSError from the disk."""
     left = [entry.name for entry in disk.scandir(folder) if entry.name.endswith(CLEANED_SUFFIX) and not entry.is_dir]
     remove_files(disk, [f"{folder}/{name}" for name in left if is_leftover(name)])
-
-
-def remove_files(disk: Disk, paths: Sequence[str]) -> None:
-    """Unlink those that are there. OSError from the disk."""
-    for path in paths:
-        try:
-            disk.unlink(path)
-        except FileNotFoundError:
-            continue

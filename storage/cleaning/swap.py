@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from strandline.storage.cleaning.grouping import Source
-from strandline.storage.cleaning.output import CLEANED_SUFFIX, SUFFIXES, SWAP_SUFFIX
+from strandline.storage.cleaning.output import CLEANED_SUFFIX, SUFFIXES
 from strandline.storage.cleaning.plan import Result
+from strandline.storage.leftovers import SWAP_SUFFIX
 from strandline.storage.log import Log
 from strandline.storage.offset_index import ENTRY_BYTES
 from strandline.storage.segment import Segment

@@ -14,6 +14,7 @@ FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
 FULL_TRUNCATIONS = "../unit/storage/test_full_truncations.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
+LEFTOVERS = "../unit/storage/test_leftovers.py"
 LOG_HEADS = "test_log_heads.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
@@ -61,6 +62,13 @@ MUTANTS = [
         " or (fault is Fault.INSIDE and not power_failed)\n",
         "\n",
         (RECOVERY, "test_a_fault_in_a_sealed_segment"),
+    ),
+    Mutant(
+        "what an earlier life left goes before it is sure that the log is not refused",
+        "storage/recovery.py",
+        "    left = find_leftovers(context, folder, entries)\n",
+        "    (left := find_leftovers(context, folder, entries)).resolve(context, folder)\n",
+        (LEFTOVERS, "test_a_log_that_is_refused_keeps"),
     ),
     Mutant(
         "a compaction removes whatever is called like a leftover",

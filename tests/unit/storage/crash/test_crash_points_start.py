@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import StorageError
 from strandline.storage.log_manager import LogManager
@@ -88,6 +89,14 @@ def unfinished_swap(disk: MemoryDisk, paths: list[str]) -> None:
     disk.write(f"{paths[1]}.log.swap", disk.read(f"{paths[1]}.log"))
 
 
+def unfinished_split(disk: MemoryDisk, paths: list[str]) -> None:
+    """A segment was to become two, of which the second is complete."""
+    data = disk.read(f"{paths[0]}.log")
+    position, header = list(scan(memoryview(data)))[2]
+    disk.write(f"{paths[0]}.log.cleaned", data[:position])
+    disk.write(f"{FOLDER}/{header.base_offset:020d}.log.swap", data[position:])
+
+
 DAMAGES = [
     torn_tail,
     zeros_behind,
@@ -101,6 +110,7 @@ DAMAGES = [
     checkpoints_missing,
     finished_swap,
     unfinished_swap,
+    unfinished_split,
 ]
 
 

@@ -1,0 +1,129 @@
+"""What an earlier life left half-done, in the folder of a log that is refused: all of it stays, for the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from strandline.protocol.record_batch import scan
+from strandline.storage.checkpoints import PARTITION_METADATA
+from strandline.storage.errors import DamagedLog
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, raw
+
+Names = list[str]
+"""Of the .log files, oldest first."""
+
+
+def everything(site: StorageSite) -> dict[str, bytes]:
+    return {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER)}
+
+
+def nothing(site: StorageSite, logs: Names) -> None:
+    pass
+
+
+def put_aside_and_temporary(site: StorageSite, logs: Names) -> None:
+    for name in (f"{logs[0]}.cleaned", f"{900:020d}.log.deleted", "leader-epoch-checkpoint.7.tmp"):
+        site.disk.write(f"{FOLDER}/{name}", b"anything")
+
+
+def finished_swap(site: StorageSite, logs: Names) -> None:
+    """The first two segments were copied into one, the first of them is put aside."""
+    both = b"".join(site.disk.read(f"{FOLDER}/{name}") for name in logs[:2])
+    site.disk.write(f"{FOLDER}/{logs[0]}.swap", both)
+    site.disk.write(f"{FOLDER}/{logs[0].replace('.log', '.index')}.swap", b"")
+    site.disk.rename(f"{FOLDER}/{logs[0]}", f"{FOLDER}/{logs[0]}.deleted")
+
+
+def finished_swap_of_the_end(site: StorageSite, logs: Names) -> None:
+    """The same of two segments that are checked batch by batch."""
+    both = b"".join(site.disk.read(f"{FOLDER}/{name}") for name in logs[4:6])
+    site.disk.write(f"{FOLDER}/{logs[4]}.swap", both)
+
+
+def unfinished_swap(site: StorageSite, logs: Names) -> None:
+    """A segment was to become two, of which the second is complete."""
+    data = site.disk.read(f"{FOLDER}/{logs[0]}")
+    position, header = list(scan(memoryview(data)))[2]
+    site.disk.write(f"{FOLDER}/{logs[0]}.cleaned", data[:position])
+    site.disk.write(f"{FOLDER}/{header.base_offset:020d}.log.swap", data[position:])
+
+
+def in_order(site: StorageSite) -> None:
+    """Our list of segments says what is missing."""
+
+
+def killed(site: StorageSite) -> None:
+    site.disk.unlink("/logs/.kafka_cleanshutdown")
+    site.disk.unlink("/logs/.strandline_cleanshutdown")
+
+
+def after_another_program(site: StorageSite) -> None:
+    site.disk.write("/logs/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":-1}')
+    site.disk.unlink("/logs/.strandline_cleanshutdown")
+
+
+def another_program_killed(site: StorageSite) -> None:
+    """All is looked through, and checked batch by batch, before the hole is found."""
+    killed(site)
+    lines = site.disk.read("/logs/meta.properties").splitlines(keepends=True)
+    site.disk.write("/logs/meta.properties", b"".join(line for line in lines if b"adopted" not in line))
+    site.disk.unlink("/logs/recovery-point-offset-checkpoint")
+
+
+LEFT = [nothing, put_aside_and_temporary, finished_swap, finished_swap_of_the_end, unfinished_swap]
+
+
+@pytest.mark.parametrize("stop", [in_order, killed, after_another_program, another_program_killed])
+@pytest.mark.parametrize("left", LEFT)
+def test_a_log_that_is_refused_keeps_them_and_loads_when_the_operator_took_back_what_was_missing(
+    site: StorageSite, left: Callable[[StorageSite, Names], None], stop: Callable[[StorageSite], None]
+) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 60)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    expected = raw(log)
+    manager.close(clean=True)
+    stop(site)
+    logs = file_names(site.disk, ".log")
+    left(site, logs)
+    site.disk.rename(f"{FOLDER}/{logs[3]}", f"{FOLDER}/{logs[3]}.deleted")
+    before = everything(site)
+    for _ in range(2):
+        manager = site.start()
+        assert isinstance(manager.refused[TP], DamagedLog) and "missing" in str(manager.refused[TP])
+        assert everything(site) == before
+        manager.close(clean=False)
+    site.disk.rename(f"{FOLDER}/{logs[3]}.deleted", f"{FOLDER}/{logs[3]}")
+    if stop is in_order and "finished" in left.__name__:
+        return  # an orderly stop leaves none of these: the list of segments stays the judge
+    assert raw(site.start().logs[TP]) == expected
+    assert not [name for name in site.disk.listdir(FOLDER) if name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))]
+
+
+def test_a_topic_id_that_the_power_failure_tore_stays_where_the_log_is_refused(site: StorageSite) -> None:
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 60)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    site.disk.sync_everything()
+    site.disk.crash()
+    site.disk.unlink(f"{FOLDER}/{file_names(site.disk, '.log')[3]}")
+    site.disk.write(f"{FOLDER}/{PARTITION_METADATA}", b"version: 0\ntopic" + bytes(30))
+    before = everything(site)
+    assert TP in site.start().refused and everything(site) == before
+
+
+def test_a_swap_that_is_damaged_makes_the_log_refused_and_stays(site: StorageSite) -> None:
+    log = site.log()
+    fill(log, 60)
+    logs = file_names(site.disk, ".log")
+    finished_swap(site, logs)
+    site.disk.write(f"{FOLDER}/{logs[0]}.swap", site.disk.read(f"{FOLDER}/{logs[0]}.swap")[:-1])
+    before = everything(site)
+    site.disk.kill()
+    assert "is damaged at byte" in str(site.start().refused[TP]) and everything(site) == before
