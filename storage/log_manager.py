@@ -207,8 +207,7 @@ class LogManager:
         if directory.health.failure is not None:
             raise LogStorageError(str(tp), str(directory.health.failure))
         try:
-            delay_ms = self._topic_config_for(tp.topic).file_delete_delay_ms
-            self._folders.make_way(directory, tp, delay_ms, was_begun=tp in self._begun)
+            self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
             self._forget_former_life(tp)
             log = load_log(

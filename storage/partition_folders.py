@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.runtime.disk import Disk
+from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.checkpoints import PARTITION_METADATA, Report, encode_topic_id, write_partition_metadata
 from strandline.storage.errors import LogStorageError, NotALog, StrayLog
 from strandline.storage.found_folders import NO_FOLDER
 from strandline.storage.health import LogHealth
+from strandline.storage.leftovers import SEGMENT_FILE, is_leftover
 from strandline.storage.log import Log
 from strandline.storage.log_directories import META_FAILED
 from strandline.storage.log_directory import LogDirectory
@@ -65,16 +66,19 @@ class PartitionFolders:
         found, expected = encode_topic_id(log.topic_id or NO_TOPIC_ID), encode_topic_id(topic_id)
         return StrayLog(directory.folder_of(tp), found, expected, kept_in, is_credited=is_credited)
 
-    def make_way(self, directory: LogDirectory, tp: TopicPartition, delay_ms: int, *, was_begun: bool) -> None:
+    def make_way(self, directory: LogDirectory, tp: TopicPartition, *, was_begun: bool) -> None:
         """A log is to be created where a folder may stand that is none of ours any more: its records must not become
-        the new topic's. was_begun: an attempt to create it left the folder, so there is nothing in it. NotALog."""
+        the new topic's. was_begun: an attempt to create it may have left the folder, which is used again then, so that
+        attempts without room leave no more than one. NotALog; OSError from the disk."""
         folder = directory.folder_of(tp)
         if not self._disk.exists(folder):
             return
         if not self._disk.is_dir(folder):
             raise NotALog(folder, NO_FOLDER)
-        if was_begun:
-            self.doom(directory, tp, delay_ms)
+        entries = self._disk.scandir(folder)
+        if was_begun and all(map(_is_of_an_attempt, entries)):
+            for entry in entries:
+                self._disk.unlink(f"{folder}/{entry.name}")
         else:  # somebody put it there
             self._report("log-stray", log=folder, kept_in=self.keep(directory, tp))
 
@@ -96,6 +100,13 @@ class PartitionFolders:
 
     def _unique(self) -> str:
         return self._random.randbytes(16).hex()
+
+
+def _is_of_an_attempt(entry: FolderEntry) -> bool:
+    """Whether a creation that failed may have left this file, which says nothing."""
+    is_unfinished = is_leftover(entry.name) and entry.name.startswith(PARTITION_METADATA)
+    is_empty = entry.size_bytes == 0 and SEGMENT_FILE.fullmatch(entry.name) is not None
+    return (entry.name == PARTITION_METADATA or is_unfinished or is_empty) and not (entry.is_dir or entry.is_link)
 
 
 def topics_in(disk: Disk, paths: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ FULL_TRUNCATIONS = "../unit/storage/test_full_truncations.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 LEFTOVERS = "../unit/storage/test_leftovers.py"
 LOG_HEADS = "test_log_heads.py"
+LOG_MANAGER = "../unit/storage/test_log_manager.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
 UNSERVED = "../unit/storage/test_unserved.py"
@@ -209,5 +210,12 @@ MUTANTS = [
         " and not is_about_name(cause)",
         "",
         (FOUND_FOLDERS, "test_what_is_in_the_way"),
+    ),
+    Mutant(
+        "what somebody put where a log is being created goes with the attempts",
+        "storage/partition_folders.py",
+        "        if was_begun and all(map(_is_of_an_attempt, entries)):\n",
+        "        if was_begun:\n",
+        (LOG_MANAGER, "test_what_somebody_put"),
     ),
 ]

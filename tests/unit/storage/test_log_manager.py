@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +12,7 @@ from strandline.protocol.topic_name import InvalidTopicName
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.storage.checkpoints import read_offsets
 from strandline.storage.errors import (
+    DiskFull,
     DuplicateLog,
     InconsistentMetaProperties,
     InconsistentTopicId,
@@ -283,6 +286,65 @@ def test_a_disk_that_takes_no_new_log_is_reported(site: StorageSite) -> None:
     assert manager.get(TP) is None
     fault.cancel()
     assert manager.create(TP, TOPIC_ID) is manager.get(TP)
+
+
+NO_ROOM = [
+    ("open", "/logs/t-0/partition.metadata*"),
+    ("pwritev", "/logs/t-0/partition.metadata*"),
+    ("rename", "/logs/t-0/partition.metadata*"),
+    ("open", "/logs/t-0/*.log"),
+    ("reserve", "/logs/t-0/*.log"),
+    ("open", "/logs/t-0/*index"),
+]
+
+
+@pytest.mark.parametrize(("operation", "pattern"), NO_ROOM)
+def test_attempts_to_create_a_log_without_room_leave_one_folder(
+    site: StorageSite, operation: str, pattern: str
+) -> None:
+    site.config = replace(site.config, preallocate=True)
+    manager = site.start()
+    fault = site.disk.fail(operation, pattern, errno.ENOSPC, times=5)
+    for _ in range(5):
+        with contextlib.suppress(DiskFull):
+            manager.create(TP, bytes(range(16)))
+            break
+        manager.directories.look_for_room("/logs")
+    fault.cancel()
+    if TP not in manager.logs:
+        log = manager.create(TP, TOPIC_ID)
+        assert log.topic_id == TOPIC_ID and log.log_end_offset == 0
+    assert [name for name in site.disk.listdir("/logs") if name.startswith("t-0")] == ["t-0"]
+    assert not manager.directories.offline_paths and not site.reports.of("log-stray")
+    fill(manager.logs[TP], 3)
+    site.disk.kill()
+    assert site.start().logs[TP].log_end_offset == 3
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "notes"])
+def test_what_somebody_put_where_a_log_is_being_created_is_kept(site: StorageSite, name: str) -> None:
+    manager = site.start()
+    fault = site.disk.fail("open", "/logs/t-0/*.log", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        manager.create(TP, TOPIC_ID)
+    fault.cancel()
+    manager.directories.look_for_room("/logs")
+    site.disk.write(f"/logs/t-0/{name}", b"somebody's")
+    manager.create(TP, TOPIC_ID)
+    kept = [site.disk.read(f"{fields['kept_in']}/{name}") for fields in site.reports.of("log-stray")]
+    assert kept == [b"somebody's"]
+
+
+def test_a_deletion_that_finds_no_room_for_another_name_leaves_none(site: StorageSite) -> None:
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 3)
+    site.disk.fail("rename", "/logs/t-0*", errno.ENOSPC, times=3)
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            manager.delete(TP)
+        assert [name for name in site.disk.listdir("/logs") if name.startswith("t-0")] == ["t-0"]
+    manager.delete(TP)
+    assert TP not in manager.logs and len([n for n in site.disk.listdir("/logs") if n.startswith("t-0")]) == 1
 
 
 def test_a_checkpoint_that_found_no_room_still_counts_as_it_stands_on_the_disk(site: StorageSite) -> None:
