@@ -279,11 +279,12 @@ def _find_end(
                 return _End(place, cut_at(folder, known, Fault.HOLE, segment.base_offset, why))
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
             why = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
-            found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False)
+            found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False, is_followed=True)
         for epoch, least, most in found.epochs:
             epochs.learn(epoch, least, most, noted)
         if found.fault:
-            fault = Fault.JUMP if found.is_doubt else Fault.TAIL if segment is segments[-1] else Fault.INSIDE
+            is_tail = segment is segments[-1] and not found.is_followed
+            fault = Fault.JUMP if found.is_doubt else Fault.TAIL if is_tail else Fault.INSIDE
             return _End(place, cut_at(folder, known, fault, found.next_offset, found.fault), found)
         previous = found
     return _End(len(segments))

@@ -25,6 +25,7 @@ from strandline.runtime.disk import Disk, File
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
 from strandline.storage.unserved import TRANSACTION, is_intact, is_of_transaction, old_message
+from strandline.storage.whole_batches import is_followed, passes_crc
 
 _NO_LIMIT = 2**63 - 1
 _HEADER_CHUNK_BYTES = 16 * 2**10
@@ -255,6 +256,8 @@ class ScannedSegment(NamedTuple):
     """(magic, offset) of the first batch that is not served; empty where there is none."""
     contradiction: str = ""
     """Of a look-through: why a batch that is whole cannot stand where it does; empty where all can."""
+    is_followed: bool = False
+    """Of a check: whole batches stand behind the fault, or are part of it (`whole_batches`)."""
 
 
 class _SoundPart:
@@ -317,11 +320,13 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
             if not unserved and is_of_transaction(found[1]):
                 unserved = (TRANSACTION, found[1].base_offset)
         unserved = unserved or _old_format(file, prefix.end_position, task.size_bytes)
+        followed = bool(prefix.fault) and is_followed(file, task.base_offset, prefix.end_position, task.size_bytes)
     finally:
         file.close()
     fault, doubt = prefix.fault, ""
     if held is not None:
         contradiction = sound.contradiction(held[1], prefix)
+        followed |= bool(contradiction)
         if task.is_last and not fault:
             doubt = sound.doubt(held[1], task.vouched_ends)
         fault = contradiction or doubt or fault
@@ -339,6 +344,7 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
         sound.has_gaps,
         bool(doubt),
         unserved,
+        is_followed=followed,
     )
 
 
@@ -357,7 +363,7 @@ def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
                     contradiction = f"a batch of format {header.magic} stands at offset {header.base_offset}"
                 break
             why = _place_fault(header, before)
-            if (why or is_of_transaction(header)) and not _is_intact(file, found, header):
+            if (why or is_of_transaction(header)) and not passes_crc(file, found, header):
                 break
             if why or is_of_transaction(header):
                 contradiction, unserved = why, () if why else (TRANSACTION, header.base_offset)
@@ -373,10 +379,6 @@ def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
     return ScannedSegment(
         position, before.next_offset, fault, b"", b"", epochs, before.epoch, False, False, unserved, contradiction
     )
-
-
-def _is_intact(file: File, position: int, header: BatchHeader) -> bool:
-    return bool(crc32c.crc32c(read_batch(file, position, header)[CRC_START:]) == header.crc)
 
 
 def _old_format(file: File, position: int, end: int) -> Sequence[int]:

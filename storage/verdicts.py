@@ -1,16 +1,18 @@
 """What becomes of a part of a log that a start does not take as it is: the only place that decides it.
 
-What is not understood is never deleted. So dropping without a copy is for one case alone: the tail behind the last
-sound batch, above everything that was durable or committed, of a log that is known to be ours, or of one that another
-program left without an orderly stop. A power failure may explain more than a torn tail: it loses whole files, in any
-order, but only of what we had not flushed. Another program has reasons of its own for what it leaves.
+What is not understood is never deleted. So dropping without a copy is for one case alone: a tail without any whole
+batch in it, above everything that was durable or committed, of a log that is known to be ours, or of one that another
+program left without an orderly stop. A kill leaves the beginning of a write and nothing behind it. A power failure may
+explain more: pages and files reach the disk in any order, so whole batches behind damage are ordinary then, and no
+sign of anything else. They are kept all the same: where the power of every replica failed, nobody else has them.
+Another program has reasons of its own for what it leaves.
 
 | what was found | ours | unknown | another program's |
 |---|---|---|---|
 | a torn tail | dropped; kept where it counted or the stop was orderly | kept | as ours, refused after an orderly stop |
-| damage before the last segment | the same; kept where power did not fail | kept | refused |
+| damage with whole batches or segments behind it | kept | kept | refused |
 | the last batch jumps | kept | kept | served |
-| a whole batch that contradicts what stands before it | as damage | kept | refused |
+| a whole batch that contradicts what stands before it | kept | kept | refused |
 | a hole between segments | kept where power failed, else refused | the same | refused |
 | a hole behind an empty segment | the same | the same, but served where power did not fail | served |
 | bytes behind what an orderly stop listed | kept, no loss | | |
@@ -39,9 +41,9 @@ class Fault(Enum):
     """What is wrong with a log, where a start finds it."""
 
     TAIL = auto()
-    """Bytes that are no sound batch, in the last segment."""
+    """Bytes that are no sound batch, up to the end of the log."""
     INSIDE = auto()
-    """The same in a segment that has others behind it."""
+    """The same with whole batches or segments behind them."""
     JUMP = auto()
     """The last batch is whole, and offsets before it are missing: no CRC covers its own."""
     CONTRADICTION = auto()
@@ -83,7 +85,6 @@ def verdict(fault: Fault, origin: Origin, *, is_clean: bool, power_failed: bool,
         return Verdict.LOSE if power_failed else Verdict.REFUSE
     if fault is Fault.BEHIND_LISTED:
         return Verdict.KEEP
-    is_unexplained = fault in (Fault.JUMP, Fault.CONTRADICTION) or (fault is Fault.INSIDE and not power_failed)
-    if counted or is_clean or origin is Origin.UNKNOWN or is_unexplained:
-        return Verdict.LOSE
-    return Verdict.DROP
+    if fault is Fault.TAIL and origin is Origin.OURS and not (counted or is_clean):
+        return Verdict.DROP
+    return Verdict.LOSE

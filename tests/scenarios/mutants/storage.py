@@ -9,6 +9,7 @@ CHECKSUMS = "../unit/storage/test_damage_checksums.py"
 COMPACTED_EPOCHS = "test_compacted_epochs.py"
 COMPACTED_LOGS = "../unit/storage/cleaning/test_compacted_logs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
+DAMAGED_TAILS = "../unit/storage/test_damage_tail.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
@@ -60,8 +61,8 @@ MUTANTS = [
     Mutant(
         "damage that segments follow is the end of a log that was killed",
         "storage/verdicts.py",
-        " or (fault is Fault.INSIDE and not power_failed)\n",
-        "\n",
+        "    if fault is Fault.TAIL and origin is",
+        "    if fault in (Fault.TAIL, Fault.INSIDE) and origin is",
         (RECOVERY, "test_a_fault_in_a_sealed_segment"),
     ),
     Mutant(
@@ -84,6 +85,13 @@ MUTANTS = [
         "            offset = min(offset, offsets[tp])\n",
         "",
         (CHECKPOINTS, "test_a_damaged_line"),
+    ),
+    Mutant(
+        "damage that whole batches follow is a torn tail",
+        "storage/recovery.py",
+        " and not found.is_followed\n",
+        "\n",
+        (DAMAGED_TAILS, "test_bytes_behind_the_last_batch"),
     ),
     Mutant(
         "a file of epochs is believed against the batches",

@@ -1,7 +1,8 @@
 """F20, F21 above the recovery point: whatever happened to the end of a log, it is cut to its last sound batch, loudly.
 
-404 cases: 255 cuts (a file that ends at any byte of its last batch, plain and compressed), 32 kinds of bytes behind it,
-112 flipped bits (both ends of every field of a batch, at four places), 5 on real files.
+516 cases: 255 cuts (a file that ends at any byte of its last batch, plain and compressed), 32 kinds of bytes behind it,
+224 flipped bits (both ends of every field of a batch, at four places, after a kill and after a power failure), 5 on
+real files.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def reloaded(site: DamageSite) -> Log:
     return manager.logs[TP]
 
 
-def assert_cut(site: DamageSite, before: list[Record], end: int, position: int, damaged_bytes: int) -> None:
+def assert_cut(
+    site: DamageSite, before: list[Record], end: int, position: int, damaged_bytes: int, *, is_kept: bool = False
+) -> None:
+    damaged = site.disk.read(site.path(0))
     log = reloaded(site)
     assert log.log_end_offset == end and records(log) == [record for record in before if record.offset < end]
     (report,) = site.reports.of("log-truncated")
     assert (report["offset"], report["position"]) == (end, position)
     assert report["dropped_bytes"] == damaged_bytes - position and report["why"]
-    assert site.names(".damaged") == []  # nothing of it was durable or committed
+    assert report["kept_aside"] == report["is_loss"] == is_kept
+    kept = {f"{0:020d}.log.{position}.damaged": damaged[position:]} if is_kept else {}
+    assert {name: site.disk.read(f"{site.folder}/{name}") for name in site.names(".damaged")} == kept
     fill(log, 2, epoch=5)
     assert epochs(site.restart().logs[TP])[-1] == (5, end)
 
@@ -92,13 +98,17 @@ def next_batch(last: bytes) -> bytes:
     return struct.pack(">q", 21) + last[8:]
 
 
+WHOLE = ("the last batch again", "the whole file again", "a batch of a lower epoch")
+"""None of a write that was cut short, though nothing of it was durable or committed."""
+
+
 @pytest.mark.parametrize("what", BEHIND)
 def test_bytes_behind_the_last_batch_that_are_none(what: str) -> None:
     site = DamageSite()
     before, _, data = built(site)
     damaged = data + BEHIND[what](data, data[positions(data)[-2] :])
     site.disk.write(site.path(0), damaged)
-    assert_cut(site, before, 21, len(data), len(damaged))
+    assert_cut(site, before, 21, len(data), len(damaged), is_kept=what in WHOLE)
 
 
 FIELDS = {
@@ -119,9 +129,11 @@ FIELDS = {
 }
 
 
+@pytest.mark.parametrize("has_power_failed", [False, True])
 @pytest.mark.parametrize("place", [1, 5, 8, 9])
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_flipped_bit_of_any_field_ends_the_log_there(field: str, place: int) -> None:
+def test_a_flipped_bit_of_any_field_ends_the_log_there(field: str, place: int, has_power_failed: bool) -> None:
+    """Nothing of it was durable or committed; what is cut is kept where a batch is whole there, and is a loss."""
     first, size = FIELDS[field]
     for byte, bit in ((first, 0x40), (first + size - 1, 0x01)):
         site = DamageSite()
@@ -130,6 +142,9 @@ def test_a_flipped_bit_of_any_field_ends_the_log_there(field: str, place: int) -
         damaged = bytearray(data)
         damaged[starts[place] + byte] ^= bit
         site.disk.write(site.path(0), bytes(damaged))
+        if has_power_failed:
+            site.disk.sync_everything()
+            site.disk.crash()
         log = reloaded(site)
         allowed = {bases[place]}
         if field == "epoch":  # outside of the CRC
@@ -142,6 +157,10 @@ def test_a_flipped_bit_of_any_field_ends_the_log_there(field: str, place: int) -
         if log.log_end_offset < bases[-1]:
             (report,) = site.reports.of("log-truncated")
             assert report["offset"] == log.log_end_offset
+            is_kept = place < 9 or field in ("base offset", "epoch")  # those stand outside of the CRC
+            assert report["kept_aside"] == report["is_loss"] == is_kept
+            kept = [site.disk.read(f"{site.folder}/{name}") for name in site.names(".damaged")]
+            assert kept == ([bytes(damaged[report["position"] :])] if is_kept else [])
 
 
 def test_a_fault_in_an_older_segment_ends_the_log_there(tmp_path: Path) -> None:

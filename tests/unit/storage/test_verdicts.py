@@ -16,7 +16,7 @@ POWER_OR_NOT_COUNTED = [(power, counted) for power in (True, False) for counted 
 OURS: dict[Fault, tuple[Verdict, Verdict, Verdict, Verdict]] = {
     # After a stop that was no orderly one: power failed and it counted, power failed, it counted, neither.
     Fault.TAIL: (LOSE, DROP, LOSE, DROP),
-    Fault.INSIDE: (LOSE, DROP, LOSE, LOSE),
+    Fault.INSIDE: (LOSE,) * 4,
     Fault.JUMP: (LOSE, LOSE, LOSE, LOSE),
     Fault.CONTRADICTION: (LOSE, LOSE, LOSE, LOSE),
     Fault.HOLE: (LOSE, LOSE, REFUSE, REFUSE),
@@ -126,6 +126,16 @@ def test_a_sealed_segment_that_cannot_be_read_is_refused_behind_the_marker_of_a_
 def test_a_tail_that_is_torn_although_a_kafka_stopped_in_order_is_refused_and_not_cut() -> None:
     segments = {0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}
     assert after_starts(kafkas_site(segments, is_clean=True, recovery_point=2, high_watermark=2)) is None
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("high_watermark", [0, 3])
+def test_damage_in_the_last_segment_of_a_kafka_is_no_torn_tail_where_whole_batches_follow(
+    high_watermark: int, is_clean: bool
+) -> None:
+    content = [kafkas_batch(0), kafkas_batch(1)[:30], kafkas_batch(2)]
+    site = kafkas_site({0: content}, is_clean=is_clean, recovery_point=0, high_watermark=high_watermark)
+    assert after_starts(site) is None
 
 
 @pytest.mark.parametrize("high_watermark", [0, 5])
