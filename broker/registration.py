@@ -22,7 +22,13 @@ import trio
 
 from strandline.broker.claims import renounce_claims
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S, RETRY_DELAY_S, until_answered
-from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, InvalidZnode
+from strandline.protocol.znodes import (
+    CONTROLLER_EPOCH_PATH,
+    OUR_CONTROLLER_EPOCH_PATH,
+    BrokerIdZnode,
+    BrokerIncarnationZnode,
+    InvalidZnode,
+)
 from strandline.runtime.coordination import (
     BadVersion,
     ConnectionLost,
@@ -40,6 +46,9 @@ from strandline.runtime.logging import RateLimited
 
 SESSIONS_AWAITED = 1.5
 """Session timeouts: a server ends a session a little late, in steps of its tick."""
+
+
+BeginLife = Callable[[int, bool], Awaitable[bool]]
 
 
 class BrokerIdTaken(Exception):
@@ -66,10 +75,10 @@ class Registration:
         self._changed = trio.Event()
         coordination.add_session_listener(self._session_changed)
 
-    async def prepare(self, begin_life: Callable[[int], Awaitable[bool]]) -> None:
+    async def prepare(self, begin_life: BeginLife) -> None:
         """Steps 1–3, where `find_cluster` found the cluster to be this broker's. `begin_life` is told how often this
-        broker was started before, notes on the disk that one more life begins, and says whether data may have been
-        lost. BrokerIdTaken."""
+        broker was started before, and whether no other kind of controller was in charge since; it notes on the disk
+        that one more life begins, and says whether data may have been lost. BrokerIdTaken."""
         await until_answered(self._await_own, self._limited)
         bump = partial(self._bump_incarnation, begin_life)
         self.incarnation, may_have_lost_data = await until_answered(bump, self._limited)
@@ -101,7 +110,7 @@ class Registration:
         elif state is SessionState.CONNECTED and self.broker_epoch == -1:
             self._changed.set()
 
-    async def _bump_incarnation(self, begin_life: Callable[[int], Awaitable[bool]]) -> tuple[int, bool]:
+    async def _bump_incarnation(self, begin_life: BeginLife) -> tuple[int, bool]:
         """(the version of `/brokers/incarnations/<id>` after this start's own write, what `begin_life` says).
 
         The disk comes first: a folder that knows of fewer lives than ZooKeeper has was not there in the last of them. A
@@ -109,10 +118,12 @@ class Registration:
         path = BrokerIncarnationZnode.path(self.broker_id)
         with suppress(NodeExists):
             await self._coordination.create(path, parents=True)
+        epochs = await self._coordination.get_many([CONTROLLER_EPOCH_PATH, OUR_CONTROLLER_EPOCH_PATH])
+        was_ours = len({znode and znode.data for znode in epochs}) == 1
         while True:
             stat = await self._coordination.exists(path)
             assert stat is not None, f"{path} vanished"
-            may_have_lost_data = await begin_life(stat.version)
+            may_have_lost_data = await begin_life(stat.version, was_ours)
             try:
                 return (await self._coordination.set(path, b"", stat.version)).version, may_have_lost_data
             except (BadVersion, ConnectionLost):

@@ -85,11 +85,12 @@ class LogDirectories:
         lossy = (each for each in self.online() if each.may_have_lost_data or self._is_one_gone)
         return not all(each.is_loss_handled for each in lossy)
 
-    def begin_life(self, past_lives: int) -> bool:
+    def begin_life(self, past_lives: int, was_ours: bool) -> bool:
         """Note that one more life of this broker begins, in each directory, and return `may_have_lost_data`: one that
-        missed any of the `past_lives` was replaced by an older state of it. Blocking. NoLogDirLeft."""
+        missed any of the `past_lives` was replaced by an older state of it. was_ours: no Kafka had the cluster since
+        the last of them; one may have removed our count. Blocking. NoLogDirLeft."""
         known = sorted({*self._opened, *self._missed})
-        self.each_at_start(META_FAILED, lambda directory: directory.begin_life(past_lives, known))
+        self.each_at_start(META_FAILED, lambda directory: directory.begin_life(past_lives, was_ours, known))
         return self.may_have_lost_data
 
     def mark_loss_handled(self) -> None:

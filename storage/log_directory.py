@@ -80,6 +80,8 @@ LOCK = ".lock"
 BOOT_ID_KEY = "strandline.boot.id"
 SUSPECTS_KEY = "strandline.suspect.directories"
 INCARNATION_KEY = "strandline.incarnation"
+ADDED = "added"
+"""Stands for the number of lives where a new directory was not used in one yet."""
 DIRECTORIES_KEY = "strandline.directories"
 
 
@@ -208,19 +210,22 @@ class LogDirectory:
 
     def count_as_added(self) -> None:
         """This new one replaces none: nothing is lost with it. Blocking. OSError from the disk."""
-        self._meta[BOOT_ID_KEY] = self._disk.boot_id()
+        self._meta |= {BOOT_ID_KEY: self._disk.boot_id(), INCARNATION_KEY: ADDED}
         self._write_meta()
         self.may_have_lost_data = False
 
-    def begin_life(self, past_lives: int, siblings: Sequence[str]) -> None:
+    def begin_life(self, past_lives: int, was_ours: bool, siblings: Sequence[str]) -> None:
         """Note that the broker was started once more than `past_lives` times, with these directories. One that missed a
         life lost what it got then. Blocking."""
-        known = self._meta.get(INCARNATION_KEY, "")
-        is_outdated = known.isdecimal() and int(known) < past_lives
+        known = self._meta.get(INCARNATION_KEY)
+        if known is None:  # a backup from before our first life, unless a Kafka took our keys away
+            is_outdated = was_ours and past_lives > 0 and not self.is_new
+        else:
+            is_outdated = known.isdecimal() and int(known) < past_lives
         self._meta[INCARNATION_KEY] = str(past_lives + 1)
         self._meta[DIRECTORIES_KEY] = ",".join(siblings)
         if is_outdated:
-            self._report("log-dir-outdated", path=self.path, last_used_in_start=int(known), starts=past_lives)
+            self._report("log-dir-outdated", path=self.path, last_used_in_start=int(known or 0), starts=past_lives)
             self._meta.pop(BOOT_ID_KEY, None)
             self.may_have_lost_data = True
         self._write_meta()

@@ -33,10 +33,10 @@ def znode(folder: str = MY_FOLDER, port: int = 9092) -> BrokerIdZnode:
     return BrokerIdZnode(endpoints=(BrokerEndpoint("PLAINTEXT", "host", port, "PLAINTEXT"),), lock_id=folder)
 
 
-def says(lossy: bool) -> Callable[[int], Awaitable[bool]]:
+def says(lossy: bool) -> Callable[[int, bool], Awaitable[bool]]:
     """A disk that may have lost data, or has not."""
 
-    async def begin_life(_: int) -> bool:
+    async def begin_life(_: int, __: bool) -> bool:
         await trio.lowlevel.checkpoint()
         return lossy
 

@@ -18,7 +18,7 @@ from strandline.protocol.znodes import (
 from strandline.testkit.zookeeper import MemoryZooKeeper
 
 
-async def begin_life(_: int) -> bool:
+async def begin_life(_: int, __: bool) -> bool:
     raise AssertionError("nothing begins for a broker that is refused")
 
 

@@ -414,7 +414,7 @@ def test_a_directory_that_is_not_there_any_more_is_a_loss(change: str, is_orderl
     def start(past_lives: int) -> LogManager:
         site.disk.kill()
         manager = site.start()
-        manager.directories.begin_life(past_lives)
+        manager.directories.begin_life(past_lives, True)
         return manager
 
     change_it, is_loss = CHANGES[change]
@@ -436,11 +436,11 @@ def test_a_directory_that_is_not_there_any_more_is_a_loss(change: str, is_orderl
 
 def test_a_directory_that_cannot_be_opened_may_be_the_one_that_is_missed(site: StorageSite) -> None:
     manager, _, _ = serving(site)
-    manager.directories.begin_life(0)
+    manager.directories.begin_life(0, True)
     site.disk.kill()
     fault = site.disk.fail("open", "/more/.lock", errno.EIO)
     manager = site.start()
-    manager.directories.begin_life(1)
+    manager.directories.begin_life(1, True)
     assert manager.directories.has_unread and not manager.may_have_lost_data
     manager.mark_loss_handled()
     fault.cancel()
@@ -455,7 +455,7 @@ def test_a_directory_that_cannot_be_opened_may_be_the_one_that_is_missed(site: S
 def live(site: StorageSite, past_lives: int) -> bool:
     """One orderly life. Whether the broker may have lost data."""
     manager = site.start()
-    may_have_lost_data = manager.directories.begin_life(past_lives)
+    may_have_lost_data = manager.directories.begin_life(past_lives, True)
     manager.mark_loss_handled()
     manager.close(clean=True)
     site.disk.kill()
@@ -470,9 +470,20 @@ def test_a_directory_that_missed_a_life_lost_what_it_got_then_however_orderly_it
     assert not live(site, 4)
 
 
+@pytest.mark.parametrize("was_ours", [True, False])
+def test_a_directory_without_a_count_missed_all_lives_unless_a_kafka_may_have_removed_it(
+    was_ours: bool, site: StorageSite
+) -> None:
+    live(site, 0)
+    path = "/logs/meta.properties"
+    kept = [line for line in site.disk.read(path).splitlines(keepends=True) if b"incarnation" not in line]
+    site.disk.write(path, b"".join(kept))
+    assert site.start().directories.begin_life(1, was_ours) is was_ours
+
+
 def test_an_old_backup_is_not_forgotten_by_a_crash_before_the_consequences(site: StorageSite) -> None:
     assert live(site, 0)
-    assert site.start().directories.begin_life(7)
+    assert site.start().directories.begin_life(7, True)
     site.disk.kill()
     manager = site.start()
     assert manager.may_have_lost_data and manager.directories.is_loss_open

@@ -154,7 +154,7 @@ class Machine:
         manager = self.site.start()
         clean = manager.was_clean
         try:
-            manager.directories.begin_life(self.lives)
+            manager.directories.begin_life(self.lives, True)
             self.lives += 1
         except StorageError:
             manager.close(clean=clean and not manager.directories.is_loss_open)
@@ -178,7 +178,7 @@ def test_a_start_on_a_full_disk(broker: Any, damage: Damage | None, past: str, t
     site = broker.site
     site.config = replace(site.config, segment_bytes=500, index_interval_bytes=100)
     manager = site.start()
-    manager.directories.begin_life(0)
+    manager.directories.begin_life(0, True)
     manager.mark_loss_handled()
     prepare(site, manager, damage or (lambda disk, paths: None), in_order=past.startswith("stopped"))
     site.disk.crash() if past in ("power lost", "stopped, another boot") else site.disk.kill()
