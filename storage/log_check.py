@@ -77,6 +77,7 @@ _TEXTS = {
     "index-orphan-removed": "index without a .log would be removed",
     "epochs-rebuilt": "leader-epoch-checkpoint would be rebuilt from the batches",
     "topic-id-torn": "was torn when the power failed: would be removed, the topic's own id counts",
+    "producer-snapshot-damaged": "would be put aside as *.damaged, one before it or the batches would be taken: {why}",
     "producers-rebuilt": "producer states would be rebuilt from the batches",
     "checkpoint-not-as-written": "is not what the broker left when it stopped: would be put aside as *.damaged, and "
     "count as missing",

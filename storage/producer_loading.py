@@ -2,7 +2,7 @@
 
 1. Snapshots above the log end, or above what is known to be durable (after an unclean stop: the recovery point), go:
    their removal or the log's may have got lost. What a flush vouches for has its folder synced, names included.
-2. The newest readable snapshot is taken; a damaged one is removed and reported, and the one before it is tried.
+2. The newest readable snapshot is taken; a damaged one is kept aside and reported, and the one before it is tried.
 3. It holds one batch per producer. The others of the last five are read from the headers of the megabyte before it: a
    producer that has batches on its way wrote lately. (Kafka knows one batch after a start; so does this log of a
    producer whose last batches lie further back, and a repetition of an earlier one is out of order, never appended.)
@@ -61,7 +61,7 @@ def load_states(
             recent, _headers(context, segments, *_before(context, segments, offset), end_offset=offset), segments.folder
         )
         if not states.complete_from(recent, lambda last: _is_compacted(context, segments, last)):
-            snapshots.remove_damaged(offset, "the batches before its offset go on where it ends", context.report)
+            snapshots.drop_damaged(offset, "the batches before its offset go on where it ends", context.report)
             load_states(context, segments, snapshots, states, log_end_offset, trusted_end)
             return
         _note_idle_times(context, segments, states)

@@ -15,6 +15,7 @@ read from the log's latest headers (`producer_loading`).
 
 A file is written beside its name, synced, and renamed once it is known to be true still: what it tells may have been
 cut off meanwhile. A snapshot that is missing or damaged costs time, never truth: an older one or the log replaces it.
+One that cannot be read, or is of another version, is kept aside as `.damaged`, whatever it was to be removed for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import crc32c
 
 from strandline.runtime.disk import Disk, read_file
 from strandline.storage.checkpoints import Report, remove_temporary, write_temporary
+from strandline.storage.damage import put_aside
 from strandline.storage.errors import CorruptSnapshot
 from strandline.storage.producer_states import ProducerRow
 
@@ -122,7 +124,11 @@ class ProducerSnapshots:
             self.remove(self.offsets[-1])
 
     def remove(self, offset: int) -> None:
-        self._unlink(snapshot_path(self._folder, offset))
+        path = snapshot_path(self._folder, offset)
+        if self._is_of_another_version(path):
+            put_aside(self._disk, path)
+        else:
+            self._unlink(path)
         self.offsets.remove(offset)
 
     def clear(self) -> None:
@@ -150,18 +156,32 @@ class ProducerSnapshots:
         return rows
 
     def read_newest(self, report: Report) -> tuple[int, list[ProducerRow]] | None:
-        """(offset, rows) of the newest readable one; those that are not are removed and reported."""
+        """(offset, rows) of the newest readable one; those that are not are put aside and reported."""
         while self.offsets:
             offset = self.offsets[-1]
             try:
                 return offset, self.read(offset)
             except CorruptSnapshot as error:
-                self.remove_damaged(offset, str(error), report)
+                self.drop_damaged(offset, str(error), report)
         return None
 
-    def remove_damaged(self, offset: int, why: str, report: Report) -> None:
-        report("producer-snapshot-damaged", path=snapshot_path(self._folder, offset), why=why)
-        self.remove(offset)
+    def drop_damaged(self, offset: int, why: str, report: Report) -> None:
+        """Keep it aside."""
+        path = snapshot_path(self._folder, offset)
+        report("producer-snapshot-damaged", path=path, why=why)
+        if self._disk.exists(path):
+            put_aside(self._disk, path)
+        self.offsets.remove(offset)
+
+    def _is_of_another_version(self, path: str) -> bool:
+        try:
+            file = self._disk.open(path, read_only=True)
+        except FileNotFoundError:
+            return False
+        try:
+            return file.pread(2, 0) != VERSION.to_bytes(2, "big")
+        finally:
+            file.close()
 
     def _unlink(self, path: str) -> None:
         try:

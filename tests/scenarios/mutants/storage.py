@@ -20,6 +20,7 @@ LOG_HEADS = "test_log_heads.py"
 LOG_MANAGER = "../unit/storage/test_log_manager.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
+SNAPSHOTS = "../unit/storage/test_producer_snapshots.py"
 UNSERVED = "../unit/storage/test_unserved.py"
 VERDICTS = "../unit/storage/test_verdicts.py"
 MUTANTS = [
@@ -71,6 +72,13 @@ MUTANTS = [
         "    left = find_leftovers(context, folder, entries)\n",
         "    (left := find_leftovers(context, folder, entries)).resolve(context, folder)\n",
         (LEFTOVERS, "test_a_log_that_is_refused_keeps"),
+    ),
+    Mutant(
+        "a producer snapshot that is not understood is removed",
+        "storage/producer_snapshots.py",
+        "        if self._is_of_another_version(path):\n",
+        "        if not path:\n",
+        (SNAPSHOTS, "test_snapshots_of_another_version"),
     ),
     Mutant(
         "a compaction removes whatever is called like a leftover",

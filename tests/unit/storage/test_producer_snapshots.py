@@ -143,6 +143,30 @@ def test_a_damaged_snapshot_is_reported_and_replaced_by_older_ones_or_the_log(
 
 
 @pytest.mark.parametrize("how_many", [1, 2, 1000])
+@pytest.mark.parametrize("how", ["clean", "kill", "without its segments"])
+@pytest.mark.parametrize("version", [b"\0\2", b"\1\1"])
+def test_snapshots_of_another_version_are_kept_aside_whatever_they_would_go_for(
+    site: StorageSite, version: bytes, how: str, how_many: int
+) -> None:
+    kept = {name: version + site.disk.read(f"{FOLDER}/{name}")[2:] for name in stopped(site)[-how_many:]}
+    for name, content in kept.items():
+        site.disk.write(f"{FOLDER}/{name}", content)
+    if how != "clean":
+        site.disk.unlink("/logs/.kafka_cleanshutdown")
+        site.disk.unlink("/logs/.strandline_cleanshutdown")
+        site.disk.unlink("/logs/recovery-point-offset-checkpoint")
+    if how == "without its segments":
+        for name in [name for name in site.disk.listdir(FOLDER) if name.endswith((".log", "index"))]:
+            site.disk.unlink(f"{FOLDER}/{name}")
+    manager = site.start()
+    if how != "without its segments":
+        assert (offset_of(manager.logs[TP], 39), offset_of(manager.logs[TP], 40)) == (39, 40)
+    manager.close(clean=True)
+    aside = file_names(site.disk, ".damaged")
+    assert {name.removesuffix(".damaged"): site.disk.read(f"{FOLDER}/{name}") for name in aside} == kept
+
+
+@pytest.mark.parametrize("how_many", [1, 2, 1000])
 def test_missing_snapshots_are_replaced_by_older_ones_or_the_log(site: StorageSite, how_many: int) -> None:
     names = stopped(site)
     for name in names[-how_many:]:
