@@ -35,7 +35,7 @@ from strandline.runtime.config import BrokerConfig, TopicConfig, topic_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.storage.log_manager import LogManager
-from strandline.testkit.bare_controller import BareController, Deliver, Delivery
+from strandline.testkit.bare_controller import ActingController, BareController, Deliver, Delivery
 from strandline.testkit.bare_coordination import BareCoordination
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.replicas import Call
@@ -97,9 +97,11 @@ class BareBroker(Broker):
         coordination: BareCoordination,
         logs: BrokerLogs,
         deliver: Deliver,
+        acting: ActingController,
     ) -> None:
         super().__init__(config, environment, coordination, logs)
         self._deliver = deliver
+        self._acting = acting
         self.tasks = _Tasks()
 
     async def begin(self) -> None:
@@ -146,7 +148,7 @@ class BareBroker(Broker):
             self._log,
             now_ms=now_ms,
         )
-        self.control._controller = self.controller
+        self.control._controller = self._acting
 
     def _registration_znode(self) -> BrokerIdZnode:
         return BrokerIdZnode(

@@ -42,7 +42,7 @@ from strandline.runtime.config import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs
 from strandline.testkit.bare_broker import AtOnce, BareBroker, OneStream, StandingClock
-from strandline.testkit.bare_controller import BareTerm
+from strandline.testkit.bare_controller import ActingController, BareController, BareTerm
 from strandline.testkit.bare_coordination import SESSION_TIMEOUT_MS, BareCoordination, BareZooKeeper
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.cluster_view import ClusterView
@@ -128,12 +128,12 @@ class BareCluster(ClusterView):
                 **self._config,
             }
         )
-        broker = BareBroker(config, environment, node.coordination, BrokerLogs(log, log, log), self.deliver)
+        acting = ActingController(self.acting_controller)
+        broker = BareBroker(config, environment, node.coordination, BrokerLogs(log, log, log), self.deliver, acting)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_session, past)
             await broker.begin()
             nursery.cancel_scope.cancel()
-        broker.control.ask_controller = partial(self._ask_controller)  # type: ignore[method-assign]
         node.broker = broker
         await self._settle()
 
@@ -285,11 +285,8 @@ class BareCluster(ClusterView):
             raise BrokerUnreachable(f"broker {broker_id} is down")
         return await broker.serve(request)
 
-    async def _ask_controller(self, message: Any) -> Message:
-        for broker in self._alive():
-            if broker.controller.is_active:
-                return await broker.controller.controlled_shutdown(message)
-        raise ClientError("there is no controller")
+    def acting_controller(self) -> BareController | None:
+        return next((each.controller for each in self._alive() if each.controller.is_active), None)
 
     async def create_topic(self, name: str, replicas: list[int]) -> None:
         request = CreateTopicsRequest([CreatableTopic(name, assignments={0: replicas})])
@@ -304,7 +301,8 @@ class BareCluster(ClusterView):
 
     @property
     def controller_id(self) -> int:
-        return next((each.broker_id for each in self._alive() if each.controller.is_active), NO_BROKER)
+        controller = self.acting_controller()
+        return NO_BROKER if controller is None else controller.broker_id
 
     def partition(self, broker_id: int, tp: TopicPartition) -> Partition:
         return self.broker(broker_id).replicas.partitions[tp]

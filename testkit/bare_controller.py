@@ -10,13 +10,25 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from strandline.client.errors import ClientError
 from strandline.controller.controller import Controller
 from strandline.controller.election import try_to_be_elected
 from strandline.controller.events import Event, Trigger
 from strandline.controller.sender import BrokerChannel, BrokerSender, BrokerUnreachable
 from strandline.controller.store import ControllerFenced
 from strandline.controller.term import RETRY_SECONDS, Term
-from strandline.protocol.messages import Message, Request
+from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    Message,
+    Request,
+)
 from strandline.runtime.coordination import CoordinationError, Watch, WatchEvent
 from strandline.runtime.network import Address
 
@@ -124,6 +136,33 @@ class BareTerm(Term):
         if self.context.offline_partitions():
             self.events.put(Trigger.OFFLINE_PARTITIONS)
         return bool(len(self.events))
+
+
+class ActingController:
+    """`ControlPlane` of every broker: whoever acts as controller now is asked, without a network. ClientError: nobody
+    does."""
+
+    def __init__(self, acting: Callable[[], Controller | None]) -> None:
+        self._acting = acting
+        self.is_active = True
+
+    def _controller(self) -> Controller:
+        controller = self._acting()
+        if controller is None:
+            raise ClientError("there is no controller")
+        return controller
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return await self._controller().create_topics(request)
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        return await self._controller().delete_topics(request)
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        return await self._controller().elect_leaders(request)
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        return await self._controller().controlled_shutdown(request)
 
 
 class BareController(Controller):
