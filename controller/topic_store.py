@@ -86,10 +86,13 @@ class TopicStore:
         additions: dict[str, tuple[TopicId, list[Operation]]] = {}
         for (name, (znode, version)), children in zip(found.items(), below, strict=True):
             if znode.topic_id is None:
-                topic_id = self._draw_id()
+                # Another tool may have written the topic anew without its id; the logs have it still.
+                former = znodes.TopicIdZnode.among(name, children or ())
+                topic_id = former[0] if former else self._draw_id()
+                id_path = znodes.TopicIdZnode.path(name, topic_id)
                 data = msgspec.structs.replace(znode, topic_id=topic_id).encode()
-                naming: list[Operation] = [SetData(znodes.TopicZnode.path(name), data, version)]
-                additions[name] = topic_id, [*naming, Create(znodes.TopicIdZnode.path(name, topic_id))]
+                naming = SetData(znodes.TopicZnode.path(name), data, version)
+                additions[name] = topic_id, [naming, Check(id_path, MATCH_ANY_VERSION) if former else Create(id_path)]
             elif znodes.encode_uuid(znode.topic_id) in (children or ()):
                 ids[name] = znode.topic_id
             else:

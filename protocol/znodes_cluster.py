@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -218,6 +219,15 @@ class TopicIdZnode:
     @staticmethod
     def path(topic: str, topic_id: TopicId) -> str:
         return f"{TOPICS_PATH}/{topic}/{encode_uuid(topic_id)}"
+
+    @staticmethod
+    def among(topic: str, children: Iterable[str]) -> list[TopicId]:
+        """The ids of the topic that its `children` name."""
+        ids: list[TopicId] = []
+        for child in children:
+            with suppress(InvalidZnode):
+                ids.append(decode_uuid(f"{TOPICS_PATH}/{topic}/{child}", child))
+        return ids
 
 
 class _PartitionStateJson(msgspec.Struct, kw_only=True):

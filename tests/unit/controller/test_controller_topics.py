@@ -202,6 +202,22 @@ async def test_a_new_controller_adds_the_ids_znode_before_it_tells_anybody_of_th
     assert await ids_of(cluster, "t") == [name]
 
 
+async def test_a_topic_whose_znode_another_tool_wrote_without_its_id_gets_it_back(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    """The logs have that id, and would be another topic's."""
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1, 2]])
+    path = znodes.TopicZnode.path("t")
+    known = znodes.TopicZnode.decode(path, (await cluster.admin.get(path)).data)
+    await cluster.admin.set(path, b'{"version":2,"partitions":{"0":[1,2]}}', -1)
+    cluster.kill(1)
+    await cluster.controller_on(2)
+    await cluster.settle()
+    assert znodes.TopicZnode.decode(path, (await cluster.admin.get(path)).data) == known
+
+
 async def test_a_topic_that_was_made_anew_during_its_deletion_is_left_alone(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
