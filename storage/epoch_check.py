@@ -35,7 +35,8 @@ def epochs_agree(
     """Whether the batches carry the epochs that the cache says. thorough: at every boundary, else at the latest ones.
     OSError from the disk."""
     if log_start_offset == log_end_offset:
-        return not epochs.entries
+        last, _ = _neighbours(segments, log_end_offset)
+        return last is None or last.partition_leader_epoch == epochs.latest_epoch
     entries = epochs.entries
     if not entries or entries[0].start_offset > log_start_offset:
         entries = (EpochEntry(UNDEFINED_EPOCH, log_start_offset), *entries)

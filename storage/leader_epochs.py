@@ -8,8 +8,8 @@ than need be that is behind the compaction, though, so within such a gap an earl
 
 The cache is changed in memory first; its file, `leader-epoch-checkpoint`, is written with each flush and covers
 everything below the recovery point. Above it recovery takes the epochs from the batch headers; an epoch that
-has no record in the log then is forgotten, whatever the file says. So no disk stands between an election and the first
-append.
+has no record in the log then is forgotten, whatever the file says; a log that was emptied keeps its last one. So no
+disk stands between an election and the first append.
 
 Format of `leader-epoch-checkpoint`, text: `0` (version), the number of entries, then a line `epoch start_offset` each.
 """
@@ -124,6 +124,12 @@ class LeaderEpochCache:
         if after > 1 or (after == 1 and self._entries[0].start_offset < offset):
             self._entries[:after] = [EpochEntry(self._entries[after - 1].epoch, offset)]
             self._changed()
+
+    def fit(self, log_start_offset: int, log_end_offset: int) -> None:
+        """What was stored is of a log with these bounds: epochs without a record are forgotten. One that was emptied
+        keeps the epoch of what stood last in it."""
+        self.start_at(log_start_offset)
+        self.truncate_to(max(log_end_offset, log_start_offset + 1))
 
     def forget_above(self, epoch: int) -> None:
         """Drop the epochs after this one: no batch of the log carries them."""

@@ -141,8 +141,8 @@ def load_steps(
         drop_all(context, listed, log_start_offset, log_end_offset, known.on_loss, was_cut=was_cut)
         segments = [create_segment(context, folder, log_start_offset, config, random)]
         listed = SegmentList(context, folder, segments, random)
-        log_end_offset = log_start_offset
-        is_new = True
+        stored_epochs.cache.clear()
+        log_end_offset, is_new = log_start_offset, True
     bounds = log_start_offset, log_end_offset
     epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in left.entries))

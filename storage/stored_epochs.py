@@ -103,8 +103,7 @@ def true_epochs(
     stop was an orderly one. is_as_listed: the segments are those of that stop. Blocking. OSError from the disk."""
     cache = stored.cache
     log_start_offset, log_end_offset = bounds
-    cache.truncate_to(log_end_offset)
-    cache.start_at(log_start_offset)
+    cache.fit(log_start_offset, log_end_offset)
     if stored.is_as_written and is_clean and is_as_listed and _reaches(cache, log_start_offset, log_end_offset):
         return cache
     may_be_true = stored.is_as_written is not False
@@ -140,5 +139,5 @@ def _reaching_down(segments: SegmentList, cache: LeaderEpochCache, log_start_off
 def _reaches(cache: LeaderEpochCache, log_start_offset: int, log_end_offset: int) -> bool:
     """Whether every offset has its epoch: the log start may be lower now than it was (`claims`)."""
     if log_start_offset == log_end_offset:
-        return not cache.entries
+        return True
     return bool(cache.entries) and cache.entries[0].start_offset <= log_start_offset

@@ -16,6 +16,7 @@ FULL_DISKS = "test_full_disks.py"
 FULL_TRUNCATIONS = "../unit/storage/test_full_truncations.py"
 INDEX_BOUNDS = "../unit/storage/test_index_bounds.py"
 LEFTOVERS = "../unit/storage/test_leftovers.py"
+LEADER_EPOCHS = "../unit/storage/test_leader_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 LOG_MANAGER = "../unit/storage/test_log_manager.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
@@ -107,6 +108,13 @@ MUTANTS = [
         "    disbelieve(epochs, segments[:first], scanned)\n",
         "",
         (RECOVERY, "test_a_wrong_epoch_file"),
+    ),
+    Mutant(
+        "a log that was emptied forgets its last epoch",
+        "storage/leader_epochs.py",
+        "max(log_end_offset, log_start_offset + 1)",
+        "log_end_offset",
+        (LEADER_EPOCHS, "test_a_log_that_was_emptied"),
     ),
     Mutant(
         "epochs that are not understood are replaced",

@@ -314,12 +314,12 @@ def test_stop_after_stop_nothing_is_taken_for_damage(change: Callable[[LogManage
     manager = site.start()
     change(manager)
     for _ in range(3):
-        before = {tp: (log.log_start_offset, offsets(log)) for tp, log in manager.logs.items()}
+        before = {tp: (log.log_start_offset, offsets(log), epochs(log)) for tp, log in manager.logs.items()}
         manager.close(clean=True)
         assert checked(site) == []
         manager = site.start()
         assert site.reports.events == []
-        assert {tp: (log.log_start_offset, offsets(log)) for tp, log in manager.logs.items()} == before
+        assert {tp: (log.log_start_offset, offsets(log), epochs(log)) for tp, log in manager.logs.items()} == before
 
 
 @pytest.mark.parametrize("name", [*OFFSET_FILES, EPOCH_FILE])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.storage.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.testkit.damage_site import DamageSite
+from strandline.testkit.storage_site import TP
+from strandline.testkit.storage_site import epochs as log_epochs
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
@@ -86,6 +90,49 @@ def test_raising_the_log_start_keeps_the_epoch_that_wrote_it(offset: int, left: 
     epochs = cache((2, 5), (4, 10))
     epochs.start_at(offset)
     assert entries(epochs) == left
+
+
+@pytest.mark.parametrize(
+    ("log_start", "log_end", "left"),
+    [
+        (0, 20, [(2, 5), (4, 10)]),
+        (7, 10, [(2, 7)]),
+        (7, 11, [(2, 7), (4, 10)]),
+        (4, 4, []),  # from here on emptied: the epoch of what stood last is known
+        (5, 5, [(2, 5)]),
+        (7, 7, [(2, 7)]),
+        (10, 10, [(4, 10)]),
+        (50, 50, [(4, 50)]),
+    ],
+)
+def test_stored_entries_fit_the_log(log_start: int, log_end: int, left: list[tuple[int, int]]) -> None:
+    epochs = cache((2, 5), (4, 10))
+    epochs.fit(log_start, log_end)
+    assert entries(epochs) == left
+
+
+@pytest.mark.parametrize("how", ["clean", "kill", "power"])
+@pytest.mark.parametrize("batches", [3, 45])
+@pytest.mark.parametrize("are_segments_gone", [False, True])
+def test_a_log_that_was_emptied_keeps_its_last_epoch_start_after_start(
+    how: str, batches: int, are_segments_gone: bool
+) -> None:
+    site = DamageSite()
+    manager = site.build(batches=batches, flushed=True)
+    log = manager.logs[TP]
+    end = log.log_end_offset
+    manager.checkpoint_high_watermarks({TP: end})
+    raise_log_start(log, end, end)
+    if are_segments_gone:
+        take_off_head(log, check_retention(log, site.disk, end, None), end)
+        assert log.size_bytes == 0
+    manager.checkpoint_log_starts()
+    for stop in (how, how, "clean", "kill"):
+        assert log_epochs(log) == [(3, end)] and log.log_start_offset == log.log_end_offset == end
+        site.stop(manager, stop)
+        manager = site.start()
+        assert "epochs-rebuilt" not in site.reports.names()
+        log = manager.logs[TP]
 
 
 def test_entries_of_a_damaged_file_that_do_not_rise_are_dropped() -> None:
