@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 
 from strandline.client import TrioProducer
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.cluster import MemoryCluster
+from strandline.storage.identity import META_PROPERTIES
+from strandline.storage.log_directory import BOOT_ID_KEY
+from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.inspection import Ledger, read_all
 
 T0 = TopicPartition("t", 0)
@@ -44,6 +46,15 @@ async def cluster_with_topic(
             await admin.create_topic(T0.topic, assignments={0: list(replicas)}, configs=configs)
         await cluster.until(lambda: all(cluster.hosts(replica, T0) for replica in replicas), "every replica is hosted")
         yield cluster, producer, Ledger()
+
+
+def crash_after_a_loss(cluster: MemoryCluster, broker_id: int) -> None:
+    """SIGKILL of a broker that has noted that it lost something. Its next start counts as a lossy one, and registers
+    at once: the machine is not started anew."""
+    cluster.crash(broker_id)
+    path, disk = f"{LOG_DIR}/{META_PROPERTIES}", cluster.nodes[broker_id].disk
+    lines = disk.read(path).decode().splitlines(keepends=True)
+    disk.write(path, "".join(line for line in lines if not line.startswith(BOOT_ID_KEY)).encode())
 
 
 async def check_at_the_end(cluster: MemoryCluster, ledger: Ledger, replicas: Sequence[int] = (1, 2, 3)) -> None:

@@ -18,11 +18,8 @@ from strandline.controller.term import Term
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import ConnectionLost
-from strandline.storage.identity import META_PROPERTIES
-from strandline.storage.log_directory import BOOT_ID_KEY
-from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.inspection import read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, numbered
 
 U0 = TopicPartition("u", 0)
 
@@ -54,10 +51,7 @@ async def test_what_was_settled_is_announced_although_the_event_broke_off(
 
         monkeypatch.setattr(Term, "refresh", note_moved)
         monkeypatch.setattr(ClusterStore, "write_states", break_once)
-        cluster.crash(3)
-        path, disk = f"{LOG_DIR}/{META_PROPERTIES}", cluster.nodes[3].disk
-        lines = disk.read(path).decode().splitlines(keepends=True)
-        disk.write(path, "".join(line for line in lines if not line.startswith(BOOT_ID_KEY)).encode())
+        crash_after_a_loss(cluster, 3)
         await cluster.start_broker(3)
         await cluster.until(lambda: sorted(cluster.isr(T0)) == [1, 2, 3], "the ISR whole again")
         assert moved_seen == [True, False], "the connection never broke: nothing was tested"

@@ -18,7 +18,7 @@ from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificat
 from strandline.runtime.coordination import Coordination
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger, read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, numbered
 
 
 def die(cluster: MemoryCluster, *brokers: int) -> None:
@@ -38,7 +38,7 @@ async def test_a_leader_hears_of_the_epoch_that_a_lossy_broker_wrote_before_it_r
         operator = cluster.zookeeper.client()
         await operator.start()
         cluster.nodes[2].disk_delay_s = 0.5  # it takes long between the two
-        cluster.lose_power(2)
+        crash_after_a_loss(cluster, 2)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cluster.start_broker, 2)
             await cluster.until(lambda: cluster.isr(T0) == [1, 3], "broker 2 has renounced")

@@ -95,6 +95,7 @@ def test_a_log_that_is_refused_keeps_them_and_loads_when_the_operator_took_back_
     for _ in range(2):
         manager = site.start()
         assert isinstance(manager.refused[TP], DamagedLog) and "missing" in str(manager.refused[TP])
+        assert everything(site).keys() == before.keys()
         assert everything(site) == before
         manager.close(clean=False)
     site.disk.rename(f"{FOLDER}/{logs[3]}.deleted", f"{FOLDER}/{logs[3]}")
