@@ -9,6 +9,9 @@ lost a suffix takes that back, partition by partition, before it registers:
                                eligible replica led before, or its log turned out to be the longest of all
     eligible                   it is not any more
 
+A state that cannot be understood is looked at again until it can be. The controller does the same when it takes such a
+state in, of a broker whose registration says that it started so: whoever comes first.
+
 What is written here stands until a leader has taken the replica back into the ISR, having compared their logs: no stop
 in order, no new session and no new controller makes it forgotten.
 """
@@ -17,11 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import structlog
 import trio
 
-from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import TOPICS_PATH, InvalidZnode, PartitionStateZnode
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
@@ -38,19 +39,24 @@ ATTEMPTS_PER_LINE = 50
 """One line in so many attempts says that states move under it: each 10 s."""
 
 
-async def renounce_claims(
-    coordination: Coordination, broker_id: int, log: structlog.typing.FilteringBoundLogger
-) -> bool:
-    """Write all of that. Returns whether every state could be understood; what could not may still credit this broker.
-    ConnectionLost, SessionExpired: not known what was written; it may be repeated."""
+async def paths_of_states(coordination: Coordination) -> list[str]:
+    """Of all partitions. ConnectionLost, SessionExpired."""
     topics = await coordination.children(TOPICS_PATH)
     partition_lists = await coordination.children_many([f"{TOPICS_PATH}/{topic}/partitions" for topic in topics])
-    paths = [
+    return [
         PartitionStateZnode.path(topic, int(index))
         for topic, indexes in zip(topics, partition_lists, strict=True)
         for index in indexes or ()
         if index.isascii() and index.isdecimal() and len(index) < 10
     ]
+
+
+async def renounce_claims(
+    coordination: Coordination, broker_id: int, paths: Sequence[str], log: structlog.typing.FilteringBoundLogger
+) -> list[str]:
+    """Write all of that. paths: of the states. Returns those that could not be understood: they may still credit this
+    broker. ConnectionLost, SessionExpired: not known what was written; it may be repeated."""
+    topics = list(dict.fromkeys(path.split("/")[3] for path in paths))
     renounced: dict[str, None] = {}
     unreadable: dict[str, None] = {}
     attempts = 0
@@ -77,7 +83,7 @@ async def renounce_claims(
             await trio.sleep(RETRY_DELAY_S)
     if renounced:
         log.warning("left isrs after possible data loss", partitions=len(renounced))
-    return not unreadable
+    return list(unreadable)
 
 
 async def _lives(coordination: Coordination, topics: Sequence[str]) -> dict[str, list[Operation]]:
@@ -97,22 +103,7 @@ async def _lives(coordination: Coordination, topics: Sequence[str]) -> dict[str,
 def renounced_state(path: str, znode: Znode, broker_id: int) -> PartitionStateZnode | None:
     """The state without the claim of this broker; None where it has none. InvalidZnode, also where that would take a
     leader epoch and none is left: nobody could read it again."""
-    state = PartitionStateZnode.decode(path, znode.data)
-    elr = [member for member in state.elr if member != broker_id]
-    if broker_id not in state.isr:
-        return msgspec.structs.replace(state, elr=elr) if elr != state.elr else None
-    others = [member for member in state.isr if member != broker_id]
-    if not others and broker_id in state.lossy and state.leader != broker_id:
-        return None
-    if state.leader_epoch >= PartitionStateZnode.LAST_EPOCH:
-        raise InvalidZnode(path, f"no leader epoch is left after {state.leader_epoch}")
-    leads = state.leader == broker_id
-    return msgspec.structs.replace(
-        state,
-        leader=NO_BROKER if leads else state.leader,
-        leader_epoch=state.leader_epoch + 1,
-        isr=others or state.isr,
-        elr=elr,
-        lossy=[*(member for member in state.lossy if member != broker_id), *(() if others else (broker_id,))],
-        last_known_leader=broker_id if leads else state.last_known_leader,
-    )
+    state = PartitionStateZnode.decode(path, znode.data).without_claim(broker_id)
+    if state is not None and state.leader_epoch > PartitionStateZnode.LAST_EPOCH:
+        raise InvalidZnode(path, f"no leader epoch is left after {state.leader_epoch - 1}")
+    return state

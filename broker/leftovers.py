@@ -6,12 +6,21 @@ stop in order, makes it forgotten.
 
 from __future__ import annotations
 
+import trio
+
 from strandline.broker.registration import Registration
 from strandline.broker.replica_manager import ReplicaManager
 from strandline.storage.log_manager import LogManager
 
+UNSAID_INTERVAL_S = 1.0
+"""Between two looks at states that could not be understood."""
+
 
 async def settle_loss(logs: LogManager, registration: Registration, replicas: ReplicaManager) -> None:
-    """Call it once this broker is registered. What could not be said is said at the next start."""
-    if logs.may_have_lost_data and registration.loss_is_noted:
-        await replicas.run_blocking(logs.mark_loss_handled)
+    """Call it once this broker is registered. Returns when ZooKeeper has it, and the disk need not keep it any more."""
+    if not logs.may_have_lost_data:
+        return
+    while registration.unsaid:
+        await trio.sleep(UNSAID_INTERVAL_S)
+        await registration.renounce()
+    await replicas.run_blocking(logs.mark_loss_handled)

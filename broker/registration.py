@@ -20,7 +20,7 @@ from functools import partial
 import structlog
 import trio
 
-from strandline.broker.claims import renounce_claims
+from strandline.broker.claims import paths_of_states, renounce_claims
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S, RETRY_DELAY_S, until_answered
 from strandline.protocol.znodes import (
     CONTROLLER_EPOCH_PATH,
@@ -65,8 +65,9 @@ class Registration:
         self.incarnation = -1
         self.broker_epoch = -1
         """czxid of the registration; −1 while there is none."""
-        self.loss_is_noted = True
-        """Whether ZooKeeper has all that there is to say of a loss; until then the disk must not forget it."""
+        self.unsaid: list[str] = []
+        """Paths of states that may still credit this broker with what it lost; until they do not, the disk must not
+        forget the loss."""
         self.lock_id = lock_id
         self._coordination = coordination
         self._log = log
@@ -83,8 +84,13 @@ class Registration:
         bump = partial(self._bump_incarnation, begin_life)
         self.incarnation, may_have_lost_data = await until_answered(bump, self._limited)
         if may_have_lost_data:
-            renounce = partial(renounce_claims, self._coordination, self.broker_id, self._log)
-            self.loss_is_noted = await until_answered(renounce, self._limited)
+            self.unsaid = await until_answered(partial(paths_of_states, self._coordination), self._limited)
+            await self.renounce()
+
+    async def renounce(self) -> None:
+        """Say of a loss what could not be said yet."""
+        step = partial(renounce_claims, self._coordination, self.broker_id, self.unsaid, self._log)
+        self.unsaid = await until_answered(step, self._limited)
 
     async def register(self, znode: BrokerIdZnode) -> None:
         """Step 4. BrokerIdTaken when a foreign broker holds the id."""

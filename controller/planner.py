@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from strandline.controller import state_znodes
 from strandline.controller.context import ControllerContext, LeaderAndIsr
 from strandline.controller.elections import (
     LogEnd,
@@ -191,6 +192,25 @@ def plan_doubtful_eligibles(context: ControllerContext, partitions: Iterable[Top
                 elr=(),
             )
             why = "another kind of controller was in charge"
+            changes.append(PartitionChange(topic_partition, state, after, state.zk_version, why))
+    return changes
+
+
+def plan_losses(context: ControllerContext, partitions: Iterable[TopicPartition]) -> list[PartitionChange]:
+    """States that could not be understood when brokers with a loss started are without their claims now, too."""
+    changes = []
+    for topic_partition in partitions:
+        state = context.states.get(topic_partition)
+        if state is None:
+            continue
+        said = state_znodes.to_znode(state)
+        for broker in context.brokers.values():
+            if broker.lossy_start:
+                said = said.without_claim(broker.broker_id) or said
+        if said != state_znodes.to_znode(state):
+            after = state_znodes.from_znode(said, state.zk_version + 1)
+            after = replace(after, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
+            why = "a broker may have lost data"
             changes.append(PartitionChange(topic_partition, state, after, state.zk_version, why))
     return changes
 

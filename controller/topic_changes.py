@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from strandline.controller.batches import BatchBuilder
 from strandline.controller.context import LiveBroker
 from strandline.controller.events import Trigger
-from strandline.controller.planner import PartitionChange, change_state
+from strandline.controller.planner import PartitionChange, change_state, plan_losses
 from strandline.controller.topic_deletion import DeletionTracker
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import StopReplicaRequest, StopReplicaResponse
@@ -49,9 +49,14 @@ class TopicChanges:
         if store.unreadable_states:
             mended = await store.states(list(store.unreadable_states))
             self._term.take_in(mended)
+            await self._term.settle(list(mended), self._plan_losses)
             await self._term.settle_and_announce(list(mended), self._plan_mended)
         if self._term.topic_store.unreadable:
             await self.on_topics()
+
+    async def _plan_losses(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        """Brokers that had something to say could not say it of a state that nobody understands (`claims`)."""
+        return plan_losses(self._term.context, partitions)
 
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""

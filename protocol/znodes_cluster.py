@@ -270,6 +270,25 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
     def path(topic: str, partition: int) -> str:
         return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
 
+    def without_claim(self, broker_id: int) -> PartitionStateZnode | None:
+        """The state where this broker may have lost data; None where it is not credited with any (safety.md 22)."""
+        elr = [member for member in self.elr if member != broker_id]
+        if broker_id not in self.isr:
+            return msgspec.structs.replace(self, elr=elr) if elr != self.elr else None
+        others = [member for member in self.isr if member != broker_id]
+        if not others and broker_id in self.lossy and self.leader != broker_id:
+            return None
+        leads = self.leader == broker_id
+        return msgspec.structs.replace(
+            self,
+            leader=NO_BROKER if leads else self.leader,
+            leader_epoch=self.leader_epoch + 1,
+            isr=others or self.isr,
+            elr=elr,
+            lossy=[*(member for member in self.lossy if member != broker_id), *(() if others else (broker_id,))],
+            last_known_leader=broker_id if leads else self.last_known_leader,
+        )
+
     def encode(self) -> bytes:
         return msgspec.json.encode(
             _PartitionStateJson(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from strandline.broker.claims import renounce_claims
+from strandline.broker.claims import paths_of_states, renounce_claims
 from strandline.controller.sender import BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
@@ -91,7 +91,9 @@ class ScriptedBroker:
         self.roles, self.metadata, self.known_brokers, self.controller_epoch = {}, {}, [], -1
         await self._count_life()
         if lossy:
-            await renounce_claims(self.coordination, self.broker_id, structlog.wrap_logger(structlog.ReturnLogger()))
+            paths = await paths_of_states(self.coordination)
+            log = structlog.wrap_logger(structlog.ReturnLogger())
+            await renounce_claims(self.coordination, self.broker_id, paths, log)
         await self.register(lossy=lossy)
 
     async def _count_life(self) -> None:

@@ -135,12 +135,12 @@ async def test_a_recovery_is_not_written_for_a_life_that_ended_since_it_was_aske
         write, elected, started = term.store.write_states, list[int](), trio.Event()
         renounce = registration.renounce_claims
 
-        async def and_hold(coordination: Coordination, broker_id: int, log: Any) -> bool:
-            is_understood = await renounce(coordination, broker_id, log)
+        async def and_hold(coordination: Coordination, broker_id: int, paths: Sequence[str], log: Any) -> list[str]:
+            unreadable = await renounce(coordination, broker_id, paths, log)
             if elected and until == "its claims are read":
                 started.set()
                 await trio.sleep(0.5)
-            return is_understood
+            return unreadable
 
         async def start_again(broker: int) -> None:
             await cluster.start_broker(broker)

@@ -14,7 +14,15 @@ ORDERLY_STOPS = "test_orderly_stops.py"
 REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
+MENDED_STATES = "test_mended_states.py"
 MUTANTS = [
+    Mutant(
+        "a state that was mended is believed of brokers that came back with a loss",
+        "controller/topic_changes.py",
+        "            await self._term.settle(list(mended), self._plan_losses)\n",
+        "",
+        (MENDED_STATES, "test_a_loss_is_said"),
+    ),
     Mutant(
         "an election whose answer was lost is somebody else's write",
         "controller/store.py",
