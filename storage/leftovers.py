@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog, OccupiedName
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
-from strandline.storage.scan import CheckedPrefix, check_batches
+from strandline.storage.scan import CheckedPrefix, check_batches, walk_headers
 from strandline.storage.segment import LOG_SUFFIX
 
 SWAP_SUFFIX = ".swap"
@@ -88,7 +89,8 @@ def find_leftovers(context: StorageContext, folder: str, entries: Sequence[Folde
     replaced: dict[str, list[str]] = {}
     for name in finished:
         base_offset, target = int(name[:20]), name.removesuffix(SWAP_SUFFIX)
-        end_offset = max(_end_offset(context, folder, name, base_offset), base_offset + 1)
+        last = _last_batch(context, folder, name, base_offset)
+        end_offset = base_offset + 1 if last is None else last.next_offset
         replaced[target] = [
             other
             for other in after
@@ -96,6 +98,7 @@ def find_leftovers(context: StorageContext, folder: str, entries: Sequence[Folde
             and base_offset <= int(parts[1]) < end_offset
             and not after[other].is_dir
         ]
+        _refuse_a_jump(context, folder, name, last, [other for other in replaced[target] if other.endswith(LOG_SUFFIX)])
         for other in replaced[target]:
             del after[other]
         after[target] = files[name]._replace(name=target)
@@ -104,18 +107,44 @@ def find_leftovers(context: StorageContext, folder: str, entries: Sequence[Folde
     return Leftovers(sorted(after.values()), replaced, [*unneeded, *doomed])
 
 
-def _end_offset(context: StorageContext, folder: str, name: str, base_offset: int) -> int:
+def _refuse_a_jump(
+    context: StorageContext, folder: str, name: str, last: BatchHeader | None, sources: Sequence[str]
+) -> None:
+    """DamagedLog where the last batch of a swap stood elsewhere in its `sources`: no CRC covers its offset, which says
+    how far it reaches, and the segments up to there would go. They are removed from the oldest on, so as long as there
+    is one, the last of them has that batch. A cleaner keeps its offsets, and its CRC unless it took records out."""
+    if last is None or not sources:
+        return
+    stood_elsewhere = has_place = False
+    for source in sources:
+        file = context.disk.open(f"{folder}/{source}", read_only=True)
+        try:
+            for _, header in walk_headers(file, 0, file.size()):
+                if (header.base_offset, header.last_offset) == (last.base_offset, last.last_offset):
+                    if header.crc == last.crc:
+                        return
+                    has_place = True
+                elif header.crc == last.crc:
+                    stood_elsewhere = True
+        finally:
+            file.close()
+    if stood_elsewhere or not has_place:
+        raise DamagedLog(folder, f"the last batch of {name} does not stand at {last.base_offset} in what it replaces")
+
+
+def _last_batch(context: StorageContext, folder: str, name: str, base_offset: int) -> BatchHeader | None:
     """DamagedLog where the file is not sound to its end: what it replaces may be all that there is."""
+    last: BatchHeader | None = None
     file = context.disk.open(f"{folder}/{name}", read_only=True)
     try:
         prefix = CheckedPrefix(0, base_offset, -1, max_offset=base_offset + MAX_RELATIVE_OFFSET)
-        for _ in check_batches(file, file.size(), prefix):
-            pass
+        for _, header in check_batches(file, file.size(), prefix):
+            last = header
     finally:
         file.close()
     if prefix.fault:
         raise DamagedLog(folder, f"{name} is damaged at byte {prefix.end_position}: {prefix.fault}")
-    return prefix.next_offset
+    return last
 
 
 def remove_files(disk: Disk, paths: Sequence[str]) -> None:

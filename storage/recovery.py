@@ -38,7 +38,6 @@ with what they found. `load_log` does it all where it stands.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.protocol.types import TopicId, TopicPartition
@@ -58,7 +57,7 @@ from strandline.storage.reserving import give_back_leftovers
 from strandline.storage.scan import ScannedSegment, ScanTask, scan_segments
 from strandline.storage.segment import LOG_SUFFIX, Segment
 from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from strandline.storage.segment_joins import check_joins, check_listed, emptied_below, gap_is_compaction
+from strandline.storage.segment_joins import check_joins, check_listed, gap_is_compaction, trust_cleaner
 from strandline.storage.segment_list import SegmentList, create_segment
 from strandline.storage.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.tail import activate
@@ -115,7 +114,7 @@ def load_steps(
     size_bytes = sum(segment.size_bytes for segment in segments)
     first_unsafe = len(segments) if known.clean else _holding(segments, known.recovery_point)
     refuse_unread(folder, segments, first_unsafe, unread, known)
-    known = replace(known, compacted_below=max(known.compacted_below, emptied_below(segments, known)))
+    known = trust_cleaner(segments, known, is_compacted="compact" in config.cleanup_policy)
     is_as_listed = known.listed is not None and check_listed(context, folder, known.listed, segments, known.on_loss)
     if not is_as_listed:
         first_unsafe = check_joins(context, folder, segments, first_unsafe, known)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from strandline.protocol.record_batch import BatchHeader
@@ -142,17 +143,15 @@ def is_marked_gap(segment: Segment, following_base_offset: int) -> bool:
     return not segment.size_bytes and following_base_offset - segment.base_offset > MAX_RELATIVE_OFFSET // 2
 
 
-def emptied_below(segments: Sequence[Segment], known: KnownState) -> int:
-    """Behind the last segment that a Kafka's cleaner left empty, 0 where there is none: up to there it was at work,
-    though it may have been killed before it wrote that down."""
-    return max(
-        (
-            following.base_offset
-            for segment, following in pairwise(segments)
-            if not segment.size_bytes and known.judge(Fault.EMPTIED, segment.base_offset) is Verdict.SERVE
-        ),
-        default=0,
+def trust_cleaner(segments: Sequence[Segment], known: KnownState, *, is_compacted: bool) -> KnownState:
+    """With `compacted_below` behind the last hole that a Kafka's cleaner may have left: up to there it was at work,
+    though it may have been stopped before it wrote that down. is_compacted: the topic is."""
+    cleaned = (
+        following.base_offset
+        for segment, following in pairwise(segments)
+        if (is_compacted or not segment.size_bytes) and known.judge(Fault.CLEANED, segment.base_offset) is Verdict.SERVE
     )
+    return replace(known, compacted_below=max([known.compacted_below, *cleaned]))
 
 
 def gap_is_compaction(

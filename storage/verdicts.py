@@ -14,7 +14,7 @@ Another program has reasons of its own for what it leaves.
 | the last batch jumps | kept | kept | served |
 | a whole batch that contradicts what stands before it | kept | kept | refused |
 | a hole between segments | kept where power failed, else refused | the same | refused |
-| a hole behind an empty segment | the same | the same, but served where power did not fail | served |
+| a hole that a Kafka's cleaner may have left | the same | the same, but served where power did not fail | served |
 | bytes behind what an orderly stop listed | kept, no loss | | |
 
 What is kept is lost here, but for the last line (`Verdict.LOSE`): this broker does not count as having it any more, and
@@ -50,8 +50,9 @@ class Fault(Enum):
     """A batch that is whole, where its offset, epoch or format cannot be."""
     HOLE = auto()
     """A segment begins behind the end of the one before, or before it."""
-    EMPTIED = auto()
-    """The segment before it is empty. A Kafka's cleaner leaves that where each key came again."""
+    CLEANED = auto()
+    """The same behind an empty segment, or in a log that is compacted. A Kafka's cleaner leaves that where each key
+    came again, and writes down how far it came once it has gone over the whole log."""
     BEHIND_LISTED = auto()
     """All that stood here at the orderly stop is sound, and more bytes follow."""
 
@@ -74,14 +75,14 @@ def verdict(fault: Fault, origin: Origin, *, is_clean: bool, power_failed: bool,
     """is_clean: the log was stopped in order. power_failed: the machine may have stopped without writing its page
     cache. counted: it stands below what was durable or committed, or nobody knows the bounds."""
     if origin is Origin.ANOTHERS:
-        if fault in (Fault.JUMP, Fault.EMPTIED):
+        if fault in (Fault.JUMP, Fault.CLEANED):
             return Verdict.SERVE
         if fault is not Fault.TAIL or is_clean:
             return Verdict.REFUSE
         return Verdict.LOSE if counted else Verdict.DROP
-    if fault is Fault.EMPTIED and origin is Origin.UNKNOWN and not power_failed:
+    if fault is Fault.CLEANED and origin is Origin.UNKNOWN and not power_failed:
         return Verdict.SERVE
-    if fault in (Fault.HOLE, Fault.EMPTIED):
+    if fault in (Fault.HOLE, Fault.CLEANED):
         return Verdict.LOSE if power_failed else Verdict.REFUSE
     if fault is Fault.BEHIND_LISTED:
         return Verdict.KEEP

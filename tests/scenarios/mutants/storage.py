@@ -188,10 +188,17 @@ MUTANTS = [
     ),
     Mutant(
         "an empty segment is no trace of a Kafka's cleaner",
-        "storage/recovery.py",
-        "emptied_below(segments, known)))\n",
-        "0))\n",
+        "storage/segment_joins.py",
+        "compacted_below=max([known.compacted_below, *cleaned])",
+        "compacted_below=known.compacted_below",
         (VERDICTS, "test_a_cleaning_that_was_interrupted"),
+    ),
+    Mutant(
+        "a swap replaces what it says",
+        "storage/leftovers.py",
+        "    if last is None or not sources:\n",
+        "    if last or not sources:\n",
+        (LEFTOVERS, "test_a_swap_whose_last_offset"),
     ),
     Mutant(
         "a log that stands in no checkpoint is ours",

@@ -128,3 +128,28 @@ def test_a_swap_that_is_damaged_makes_the_log_refused_and_stays(site: StorageSit
     before = everything(site)
     site.disk.kill()
     assert "is damaged at byte" in str(site.start().refused[TP]) and everything(site) == before
+
+
+@pytest.mark.parametrize("stop", [killed, after_another_program, another_program_killed])
+@pytest.mark.parametrize("bit", [2, 5, 8])
+def test_a_swap_whose_last_offset_is_wrong_replaces_nothing(
+    site: StorageSite, bit: int, stop: Callable[[StorageSite], None]
+) -> None:
+    """It would seem to reach over the segments that follow; no CRC covers an offset."""
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 60)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    manager.close(clean=True)
+    logs = file_names(site.disk, ".log")
+    content = bytearray(site.disk.read(f"{FOLDER}/{logs[0]}"))
+    position, header = list(scan(memoryview(content)))[-1]
+    assert not header.base_offset & 1 << bit
+    content[position : position + 8] = (header.base_offset | 1 << bit).to_bytes(8)
+    site.disk.write(f"{FOLDER}/{logs[0]}.swap", bytes(content))
+    stop(site)
+    before = everything(site)
+    manager = site.start()
+    assert isinstance(manager.refused.get(TP), DamagedLog) and f"{logs[0]}.swap" in str(manager.refused[TP])
+    assert everything(site).keys() == before.keys()
+    assert everything(site) == before

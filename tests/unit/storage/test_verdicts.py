@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -20,7 +21,7 @@ OURS: dict[Fault, tuple[Verdict, Verdict, Verdict, Verdict]] = {
     Fault.JUMP: (LOSE, LOSE, LOSE, LOSE),
     Fault.CONTRADICTION: (LOSE, LOSE, LOSE, LOSE),
     Fault.HOLE: (LOSE, LOSE, REFUSE, REFUSE),
-    Fault.EMPTIED: (LOSE, LOSE, REFUSE, REFUSE),
+    Fault.CLEANED: (LOSE, LOSE, REFUSE, REFUSE),
     Fault.BEHIND_LISTED: (KEEP,) * 4,
 }
 ANOTHERS = {
@@ -30,7 +31,7 @@ ANOTHERS = {
     Fault.JUMP: (SERVE,) * 4,
     Fault.CONTRADICTION: (REFUSE,) * 4,
     Fault.HOLE: (REFUSE,) * 4,
-    Fault.EMPTIED: (SERVE,) * 4,
+    Fault.CLEANED: (SERVE,) * 4,
     Fault.BEHIND_LISTED: (REFUSE,) * 4,
 }
 
@@ -39,7 +40,7 @@ def expected(fault: Fault, origin: Origin, is_clean: bool, power_failed: bool, c
     column = POWER_OR_NOT_COUNTED.index((power_failed, counted))
     if origin is Origin.ANOTHERS:
         return REFUSE if is_clean and fault is Fault.TAIL else ANOTHERS[fault][column]
-    if origin is Origin.UNKNOWN and fault is Fault.EMPTIED and not power_failed:
+    if origin is Origin.UNKNOWN and fault is Fault.CLEANED and not power_failed:
         return SERVE
     found = OURS[fault][column]
     return LOSE if found is DROP and (is_clean or origin is Origin.UNKNOWN) else found
@@ -85,6 +86,16 @@ def test_a_cleaning_that_was_interrupted_leaves_empty_segments_which_are_served(
     site.disk.sync_everything()
     site.disk.crash()
     assert offsets(site.start().logs[TP]) == list(range(20, 41))  # the power fails, but that segment was empty before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("recovery_point", [0, 15])
+def test_a_hole_in_a_kafkas_log_that_is_compacted_is_served(is_clean: bool, recovery_point: int) -> None:
+    """Every key of offsets 5 to 9 came again, and what is left before them shows no trace of that."""
+    segments = {base: [kafkas_batch(offset) for offset in range(base, base + 5)] for base in (0, 10)}
+    site = kafkas_site(segments, is_clean=is_clean, recovery_point=recovery_point, high_watermark=15)
+    site.config = replace(site.config, cleanup_policy=("compact",))
+    assert after_starts(site) == [*range(5), *range(10, 15)]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
