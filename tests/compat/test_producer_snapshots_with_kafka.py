@@ -116,7 +116,8 @@ def test_we_know_the_producers_of_kafka_from_its_snapshots_and_from_its_logs(new
     for first_missing in (None, -1, 0):  # all are there, the newest is not, none is
         for path in snapshots(folder)[first_missing:] if first_missing is not None else []:
             path.unlink()
-        storage = StorageSite(disk=PosixDisk(), dirs=(str(site.data),), broker_id=BROKER_ID)  # type: ignore[arg-type]
+        dirs = (str(site.data),)
+        storage = StorageSite(disk=PosixDisk(), dirs=dirs, broker_id=BROKER_ID, cluster_id="")  # type: ignore[arg-type]
         manager = storage.start()
         rows = manager.logs[TopicPartition("t", 0)].producers.states.rows()
         assert sorted(rows, key=lambda row: row.producer_id) == theirs
