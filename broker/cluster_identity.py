@@ -7,14 +7,21 @@ from functools import partial
 from uuid import UUID
 
 from strandline.broker.patience import until_answered
-from strandline.protocol.znodes import LATEST_PRODUCER_ID_BLOCK_PATH, PERSISTENT_PATHS, ClusterIdZnode
+from strandline.protocol.znodes import LATEST_PRODUCER_ID_BLOCK_PATH, PERSISTENT_PATHS, ClusterIdZnode, InvalidZnode
 from strandline.runtime.coordination import BadVersion, Coordination, NodeExists
 from strandline.runtime.logging import RateLimited
 
 
+class UnreadableCluster(Exception):
+    """`/cluster/id` cannot be understood."""
+
+    def __init__(self, error: InvalidZnode) -> None:
+        super().__init__(f"{error}; write the id back that meta.properties of the cluster's brokers has as cluster.id")
+
+
 async def find_cluster(coordination: Coordination, new_id: UUID, log: RateLimited) -> str:
     """The cluster's id, which is `new_id` for whoever comes first; the persistent paths exist then. Waits until
-    ZooKeeper answers."""
+    ZooKeeper answers. UnreadableCluster."""
     for path in PERSISTENT_PATHS:
         await until_answered(partial(_ensure, coordination, path), log)
     await until_answered(partial(_empty_producer_id_block, coordination), log)
@@ -42,4 +49,7 @@ async def _empty_producer_id_block(coordination: Coordination) -> None:
 async def _ensure_id(coordination: Coordination, new_id: UUID) -> str:
     await _ensure(coordination, ClusterIdZnode.PATH, ClusterIdZnode.new(new_id).encode())
     stored = await coordination.get(ClusterIdZnode.PATH)
-    return ClusterIdZnode.decode(ClusterIdZnode.PATH, stored.data).id
+    try:
+        return ClusterIdZnode.decode(ClusterIdZnode.PATH, stored.data).id
+    except InvalidZnode as error:
+        raise UnreadableCluster(error) from error

@@ -7,6 +7,7 @@ import sys
 
 import trio
 
+from strandline.broker.cluster_identity import UnreadableCluster
 from strandline.broker.registration import BrokerIdTaken
 from strandline.broker.server import Broker
 from strandline.runtime.config import BrokerConfig
@@ -45,7 +46,7 @@ async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
             await broker.run(task_status=_Serving(logs))
             nursery.cancel_scope.cancel()
             return 0
-    except* (StorageError, CannotListen, BrokerIdTaken, CoordinationError) as failures:
+    except* (StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError) as failures:
         sys.stderr.write(f"strandline broker: {_first(failures)}\n")
     return 1
 

@@ -94,7 +94,8 @@ class Broker:
         Asked to stop before 5, it undoes what it began as after a failure, and returns without having reported. A start
         that ends before 3 has changed no log: one that an orderly stop left whole is left so again.
 
-        Raises StorageError, CannotListen, BrokerIdTaken, CoordinationError for what keeps it from starting.
+        Raises StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError for what keeps it from
+        starting.
         """
         with self._start:
             await self._run(task_status)

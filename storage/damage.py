@@ -116,7 +116,7 @@ def drop_segments(context: StorageContext, segments: Sequence[Segment], cut: Cut
             base_offset=segment.base_offset,
             dropped_bytes=segment.size_bytes,
             why=f"the log ends at {cut.offset}: {cut.why}",
-            kept_aside=cut.keeps,
+            kept_aside=cut.keeps and segment.size_bytes > 0,
             is_loss=cut.is_loss,
         )
         if cut.keeps and segment.size_bytes:

@@ -21,7 +21,12 @@ def read_identity(disk: Disk, path: str, *, broker_id: int, cluster_id: str) -> 
         found = parse_properties(read_file(disk, file, max_bytes=_MAX_BYTES).decode())
     except ValueError as error:
         raise LogDirUnusable(path, f"{META_PROPERTIES} is unreadable ({error})") from error
-    if (said := found.get("broker.id", "nothing")) != str(broker_id):
+    if (version := found.get("version", "0")) != "0":
+        why = f"{META_PROPERTIES} is of version {version}, as of a Kafka without ZooKeeper; version 0 is understood"
+        raise LogDirUnusable(path, why)
+    if "broker.id" not in found:
+        raise LogDirUnusable(path, f"{META_PROPERTIES} names no broker.id; write back what it said")
+    if (said := found["broker.id"]) != str(broker_id):
         raise InconsistentMetaProperties(path, "broker.id", said, str(broker_id))
     if cluster_id and (said := found.get("cluster.id", cluster_id)) != cluster_id:
         raise InconsistentMetaProperties(path, "cluster.id", said, cluster_id)

@@ -12,13 +12,13 @@ Kafka follows them, and nobody knows what either is there for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.context import StorageContext
-from strandline.storage.errors import DamagedLog, OccupiedName
+from strandline.storage.errors import DamagedLog, NotALog, OccupiedName
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.scan import CheckedPrefix, check_batches, walk_headers
 from strandline.storage.segment import LOG_SUFFIX
@@ -34,11 +34,14 @@ _NAMED = re.compile(
 )
 _LINKED = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
 """A folder called `.swap` is in nobody's way; a link would take a segment's place."""
+_OF_A_LOG = re.compile(r"[0-9]{20}\.|leader-epoch-checkpoint|partition\.metadata")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", SWAP_SUFFIX)
 
 
-def refuse_other_than_files(folder: str, entries: Iterable[FolderEntry]) -> None:
-    """OccupiedName."""
+def refuse_no_log(folder: str, entries: Sequence[FolderEntry]) -> None:
+    """NotALog: somebody's folder that only sounds like a log's (an empty one is a log that was begun). OccupiedName."""
+    if entries and not any(_OF_A_LOG.match(entry.name) for entry in entries):
+        raise NotALog(folder, "a folder without any file of a log")
     for entry in entries:
         if (entry.is_dir and _NAMED.fullmatch(entry.name)) or (entry.is_link and _LINKED.fullmatch(entry.name)):
             what = "this is a folder" if entry.is_dir else "this is a link, and links are not followed"

@@ -48,7 +48,13 @@ from strandline.storage.damage import Cut, cut_at, cut_file, drop_all, drop_segm
 from strandline.storage.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.known_state import KnownState
 from strandline.storage.leader_epochs import LeaderEpochCache
-from strandline.storage.leftovers import SEGMENT_FILE, SWAP_SUFFIX, Leftovers, find_leftovers, refuse_other_than_files
+from strandline.storage.leftovers import (
+    SEGMENT_FILE,
+    SWAP_SUFFIX,
+    Leftovers,
+    find_leftovers,
+    refuse_no_log,
+)
 from strandline.storage.log import Log
 from strandline.storage.offset_index import OffsetIndex
 from strandline.storage.producer_log import LogProducers
@@ -81,8 +87,8 @@ def load_log(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, OccupiedName, TieredLog, TransactionalLog, OldFormat,
-    UnreadableTopicId: for an operator. OSError."""
+    """The log in `folder`. Blocking. DamagedLog, NotALog, OccupiedName, TieredLog, TransactionalLog,
+    OldFormat, UnreadableTopicId: for an operator. OSError."""
     steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
     try:
         tasks = next(steps)
@@ -106,7 +112,7 @@ def load_steps(
     """As `load_log`, but yields segments to be looked through or checked, some at a time, and is sent what
     `scan_segments` found."""
     entries = context.disk.scandir(folder)
-    refuse_other_than_files(folder, entries)
+    refuse_no_log(folder, entries)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
     topic_id = read_topic_id(context, folder, power_failed=known.may_have_lost_data)
     left = find_leftovers(context, folder, entries)
@@ -275,7 +281,7 @@ def _find_end(
             before = segments[place - 1]
             if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
                 why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
-                return _End(place, cut_at(folder, known, Fault.HOLE, segment.base_offset, why))
+                return _End(place, cut_at(folder, known, Fault.HOLE, previous.next_offset, why))
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
             why = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
             found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False, is_followed=True)

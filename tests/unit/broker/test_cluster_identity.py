@@ -10,9 +10,9 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.cluster_identity import find_cluster
+from strandline.broker.cluster_identity import UnreadableCluster, find_cluster
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
-from strandline.protocol.znodes import LATEST_PRODUCER_ID_BLOCK_PATH
+from strandline.protocol.znodes import LATEST_PRODUCER_ID_BLOCK_PATH, ClusterIdZnode
 from strandline.runtime.coordination import ConnectionLost, Znode, ZnodeStat
 from strandline.runtime.logging import RateLimited
 from strandline.testkit.zookeeper import MemoryZooKeeper
@@ -65,3 +65,16 @@ async def test_a_zookeeper_that_hangs_up_on_every_request_is_told_of_once_in_a_w
     with trio.move_on_after(3 * DELAY_TOLD_INTERVAL_S - 1):
         await find_cluster(client, UUID(int=7), log)
     assert [entry["event"] for entry in logs.entries] == ["registration delayed"] * 3
+
+
+@pytest.mark.parametrize("content", [None, b"", b"Ijy9bqy6SBKAZJRg3YyQqw", b'{"version":"1","id":null}'])
+async def test_an_id_that_cannot_be_read_ends_the_start_in_one_line(
+    content: bytes | None, autojump_clock: MockClock
+) -> None:
+    zookeeper = MemoryZooKeeper()
+    async with zookeeper.serving():
+        client = zookeeper.client()
+        await client.start()
+        await client.create(ClusterIdZnode.PATH, content, parents=True)
+        with pytest.raises(UnreadableCluster, match=r"^znode /cluster/id cannot be read: .*; write the id back"):
+            await find(zookeeper)

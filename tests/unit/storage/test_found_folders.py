@@ -200,3 +200,23 @@ def test_the_metadata_log_of_a_kraft_controller_is_left_alone() -> None:
     manager.close(clean=True)
     assert not site.disk.exists(f"{site.root}/{CLEAN_MARKER}")
     assert len(site.disk.listdir(f"{site.root}/{metadata}")) == 3
+
+
+@pytest.mark.parametrize("how", ["clean", "kill"])
+def test_somebodys_folder_that_sounds_like_a_logs_is_left_alone_and_not_vouched_for(site: DamageSite, how: str) -> None:
+    if how == "kill":
+        site.start()
+        site.disk.kill()
+    site.disk.makedirs(f"{site.root}/backup-20240101")
+    site.disk.write(f"{site.root}/backup-20240101/t-0.tar", b"what an operator saved")
+    manager = site.start()
+    why = manager.refused[TopicPartition("backup", 20240101)]
+    assert isinstance(why, NotALog) and "backup-20240101 is a folder without any file of a log" in str(why)
+    manager.close(clean=True)
+    assert site.disk.listdir(f"{site.root}/backup-20240101") == ["t-0.tar"]
+    assert not site.disk.exists(f"{site.root}/{CLEAN_MARKER}") and site.disk.exists(f"{site.root}/{OUR_MARKER}")
+
+
+def test_an_empty_folder_is_a_log_that_was_begun(site: DamageSite) -> None:
+    site.disk.makedirs(f"{site.root}/begun-0")
+    assert offsets(site.start().logs[TopicPartition("begun", 0)]) == []

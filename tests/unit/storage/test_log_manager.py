@@ -11,6 +11,7 @@ import pytest
 from strandline.protocol.topic_name import InvalidTopicName
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.storage.checkpoints import read_offsets
+from strandline.storage.directory_health import ROOM_BYTES
 from strandline.storage.errors import (
     DiskFull,
     DuplicateLog,
@@ -208,6 +209,32 @@ def test_unreadable_meta_properties_are_refused(site: StorageSite) -> None:
     site.disk.write("/logs/meta.properties", b"\xff\xfe\x00")
     with pytest.raises(LogDirUnusable, match=r"meta\.properties is unreadable"):
         site.start()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"version=1\nnode.id=7\ncluster.id=abc\n", "is of version 1, as of a Kafka without ZooKeeper"),
+        (b"version=7\nbroker.id=7\n", "is of version 7"),
+        (b"", "names no broker.id"),
+        (b"version=0\ncluster.id=abc\n", "names no broker.id"),
+    ],
+)
+def test_meta_properties_of_another_kind_are_refused_by_what_they_are(
+    site: StorageSite, content: bytes, why: str
+) -> None:
+    site.disk.makedirs("/logs")
+    site.disk.write("/logs/meta.properties", content)
+    with pytest.raises(LogDirUnusable, match=why):
+        site.start()
+    assert site.disk.read("/logs/meta.properties") == content
+
+
+def test_what_a_kill_left_of_a_look_for_room_goes(site: StorageSite) -> None:
+    site.disk.makedirs("/logs")
+    site.disk.write("/logs/.room.tmp", bytes(ROOM_BYTES))
+    site.start()
+    assert not site.disk.exists("/logs/.room.tmp")
 
 
 def test_a_folder_in_use_is_refused(site: StorageSite) -> None:
