@@ -13,7 +13,22 @@ ON_BROKERS = "test_regressions_on_brokers.py"
 REFUSED_LOGS = "test_refused_logs.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
+LOWERED_MINIMUM = "test_lowered_minimum.py"
 MUTANTS = [
+    Mutant(
+        "a new leadership does not know who is eligible",
+        "broker/partition.py",
+        "            eligible=state.eligible_leader_replicas,\n",
+        "",
+        (LOWERED_MINIMUM, "test_a_new_leadership_knows"),
+    ),
+    Mutant(
+        "a leader forgets who is eligible where its answer is lost",
+        "broker/isr_updates.py",
+        "znode.stat.version, eligible=tuple(state.elr))",
+        "znode.stat.version, eligible=())",
+        (LOWERED_MINIMUM, "test_a_leader_knows_who_became"),
+    ),
     Mutant(
         "whoever has a copy of the folder is a past life",
         "broker/registration.py",
