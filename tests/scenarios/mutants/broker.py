@@ -193,7 +193,7 @@ MUTANTS = [
     ),
     Mutant(
         "a last member that lost its data is not marked",
-        "broker/claims.py",
+        "protocol/znodes_cluster.py",
         "*(() if others else (broker_id,))]",
         "*()]",
         (ELIGIBLE_LEADERS, "test_a_loss_"),
