@@ -105,6 +105,8 @@ def _whole_leader(
 def _standings(term: Term, tp: TopicPartition, log_ends: LogEnds) -> list[ReplicaStanding]:
     context, ends = term.context, log_ends[tp]
     state = context.states.get(tp)
+    if context.replicas_with_later_epochs(tp):
+        state = None  # of whom it says that they have everything proves nothing
     return [
         ReplicaStanding(
             replica,

@@ -52,10 +52,12 @@ class Planning:
     def without_doubtful_states(self, changes: Sequence[PartitionChange]) -> list[PartitionChange]:
         """Where a replica's log has a later leader epoch than the state, that one is an old copy or was made anew: whom
         it names in sync proves nothing, and each further epoch would bring it nearer to where that log is taken for a
-        copy of the leader's, and cut. It is left as it is, for an operator; who leads goes on."""
+        copy of the leader's, and cut. It is left as it is, for an operator; who leads goes on. Where the operator has
+        accepted the loss, that is decided."""
         term = self._term
         doubtful = {c.topic_partition: term.context.replicas_with_later_epochs(c.topic_partition) for c in changes}
-        doubtful = {tp: replicas for tp, replicas in doubtful.items() if replicas}
+        accepted = term.recovery.accepted
+        doubtful = {tp: replicas for tp, replicas in doubtful.items() if replicas and tp not in accepted}
         offline = {tp: replicas for tp, replicas in doubtful.items() if not term.context.has_live_leader(tp)}
         term.recovery.waits.note(offline, LATER_EPOCHS)
         return [change for change in changes if change.topic_partition not in doubtful]

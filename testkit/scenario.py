@@ -48,6 +48,14 @@ async def cluster_with_topic(
         yield cluster, producer, Ledger()
 
 
+def die(cluster: MemoryCluster, *broker_ids: int) -> None:
+    """SIGKILL, and their sessions end with them."""
+    for broker_id in broker_ids:
+        cluster.crash(broker_id)
+    for broker_id in broker_ids:
+        cluster.expire_session(broker_id)
+
+
 def crash_after_a_loss(cluster: MemoryCluster, broker_id: int) -> None:
     """SIGKILL of a broker that has noted that it lost something. Its next start counts as a lossy one, and registers
     at once: the machine is not started anew."""

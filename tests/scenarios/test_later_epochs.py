@@ -18,7 +18,7 @@ from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import Delete, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 FOLDER = f"/data/{T0}"
 BEHIND, AHEAD = 1, (2, 3)
@@ -83,16 +83,15 @@ async def start(cluster: MemoryCluster, brokers: Sequence[int]) -> None:
 
 
 @asynccontextmanager
-async def two_ahead() -> AsyncIterator[tuple[MemoryCluster, Ledger]]:
+async def two_ahead(late: int = LATE) -> AsyncIterator[tuple[MemoryCluster, Ledger]]:
     """All brokers are down. Brokers 2 and 3 have 20 acknowledged records, the last 10 of a later epoch; broker 1
     has the first 10."""
     async with cluster_with_topic() as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("all have it", 10))
-        cluster.crash(BEHIND)
-        cluster.expire_session(BEHIND)
+        die(cluster, BEHIND)
         await cluster.until(lambda: cluster.isr(T0) == list(AHEAD), "it has left")
         await stop_all(cluster)
-        set_state(cluster, leader_epoch=LATE)
+        set_state(cluster, leader_epoch=late)
         await start(cluster, AHEAD)
         await cluster.until(lambda: cluster.isr(T0) == list(AHEAD), "both are in sync")
         await ledger.produce(producer, T0, numbered("two have it", 10))
@@ -101,8 +100,12 @@ async def two_ahead() -> AsyncIterator[tuple[MemoryCluster, Ledger]]:
         yield cluster, ledger
 
 
+def latest_epoch_of(cluster: MemoryCluster, broker_id: int) -> int:
+    return cluster.broker(broker_id).log_manager.logs[T0].last_epoch
+
+
 def latest_epoch(cluster: MemoryCluster) -> int:
-    return max(cluster.broker(number).log_manager.logs[T0].last_epoch for number in AHEAD)
+    return max(latest_epoch_of(cluster, number) for number in AHEAD)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +137,7 @@ async def test_who_has_later_epochs_keeps_its_log_and_takes_no_role_until_an_epo
                 await cluster.stop(2)
                 await cluster.start_broker(2)
             elif again == "is killed":
-                cluster.crash(3)
-                cluster.expire_session(3)
+                die(cluster, 3)
                 await cluster.start_broker(3)
             await trio.sleep(60)
             assert cluster.state(T0).leader_epoch < epoch
@@ -149,3 +151,22 @@ async def test_who_has_later_epochs_keeps_its_log_and_takes_no_role_until_an_epo
         await start(cluster, (1, 2, 3))
         await check_at_the_end(cluster, ledger)
         assert not any(refuses(cluster, number) for number in AHEAD)
+
+
+async def test_an_operator_who_accepts_the_loss_has_decided(autojump_clock: MockClock) -> None:
+    """Broker 2 is ahead of the old copy, broker 1 leads by it and dies, broker 3 has all that broker 1 had, and is
+    controller."""
+    async with two_ahead(LATE + 10) as (cluster, _):
+        cluster.replace_disk(3)
+        old_copy(leader=BEHIND)(cluster)
+        await start(cluster, (3, 1, 2))
+        await cluster.until(lambda: refuses(cluster, 2) and cluster.isr(T0) == [1, 3], "two of them are in sync")
+        before = latest_epoch_of(cluster, 2)
+        die(cluster, 1)
+        await trio.sleep(30)
+        assert not cluster.leads(3, T0)
+        async with cluster.admin() as admin, trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: admin.recover(T0, accept_loss=True))
+            await cluster.until(lambda: cluster.leads(3, T0), "the operator's word counts")
+        assert refuses(cluster, 2)
+        assert latest_epoch_of(cluster, 2) == before

@@ -137,6 +137,13 @@ MUTANTS = [
         (RECOVER, "test_what_was_accepted_"),
     ),
     Mutant(
+        "an operator's word does not count where a log has a later epoch",
+        "controller/planning.py",
+        "if replicas and tp not in accepted}",
+        "if replicas}",
+        (LATER_EPOCHS, "test_an_operator_who_accepts"),
+    ),
+    Mutant(
         "a partition's state counts although a log has a later epoch",
         "controller/planning.py",
         "        return [change for change in changes if change.topic_partition not in doubtful]\n",
