@@ -53,12 +53,12 @@ async def paths_of_states(coordination: Coordination) -> list[str]:
 
 async def renounce_claims(
     coordination: Coordination, broker_id: int, paths: Sequence[str], log: structlog.typing.FilteringBoundLogger
-) -> list[str]:
-    """Write all of that. paths: of the states. Returns those that could not be understood: they may still credit this
-    broker. ConnectionLost, SessionExpired: not known what was written; it may be repeated."""
+) -> dict[str, str]:
+    """Write all of that. paths: of the states. Returns which of them could not be understood, and why: they may still
+    credit this broker. ConnectionLost, SessionExpired: not known what was written; it may be repeated."""
     topics = list(dict.fromkeys(path.split("/")[3] for path in paths))
     renounced: dict[str, None] = {}
-    unreadable: dict[str, None] = {}
+    unreadable: dict[str, str] = {}
     attempts = 0
     while paths:
         lives = await _lives(coordination, topics)  # before the states: one that is made anew in between has another id
@@ -67,8 +67,7 @@ async def renounce_claims(
             try:
                 state = None if znode is None else renounced_state(path, znode, broker_id)
             except InvalidZnode as error:
-                log.warning("partition state unreadable", error=str(error))
-                unreadable[path] = None
+                unreadable[path] = str(error)
                 continue
             if znode is not None and state is not None:
                 writes[path] = [*lives[path.split("/")[3]], SetData(path, state.encode(), znode.stat.version)]
@@ -83,7 +82,7 @@ async def renounce_claims(
             await trio.sleep(RETRY_DELAY_S)
     if renounced:
         log.warning("left isrs after possible data loss", partitions=len(renounced))
-    return list(unreadable)
+    return unreadable
 
 
 async def _lives(coordination: Coordination, topics: Sequence[str]) -> dict[str, list[Operation]]:

@@ -22,5 +22,5 @@ async def settle_loss(logs: LogManager, registration: Registration, replicas: Re
         return
     while registration.unsaid:
         await trio.sleep(UNSAID_INTERVAL_S)
-        await registration.renounce()
+        await registration.renounce_rest()
     await replicas.run_blocking(logs.mark_loss_handled)

@@ -13,7 +13,7 @@ After the session expired, step 4 is done again with the new session; every othe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -52,7 +52,7 @@ BeginLife = Callable[[int, bool], Awaitable[bool]]
 
 
 class BrokerIdTaken(Exception):
-    """Another broker, with another data folder, is registered under this id."""
+    """Another broker, with another data folder or a copy of this one's, is registered under this id."""
 
 
 class Registration:
@@ -65,9 +65,9 @@ class Registration:
         self.incarnation = -1
         self.broker_epoch = -1
         """czxid of the registration; −1 while there is none."""
-        self.unsaid: list[str] = []
-        """Paths of states that may still credit this broker with what it lost; until they do not, the disk must not
-        forget the loss."""
+        self.unsaid: dict[str, str] = {}
+        """Paths of states that may still credit this broker with what it lost, and why that could not be said there;
+        until they do not, the disk must not forget the loss."""
         self.lock_id = lock_id
         self._coordination = coordination
         self._log = log
@@ -84,12 +84,16 @@ class Registration:
         bump = partial(self._bump_incarnation, begin_life)
         self.incarnation, may_have_lost_data = await until_answered(bump, self._limited)
         if may_have_lost_data:
-            self.unsaid = await until_answered(partial(paths_of_states, self._coordination), self._limited)
-            await self.renounce()
+            await self._renounce(await until_answered(partial(paths_of_states, self._coordination), self._limited))
+            for error in self.unsaid.values():
+                self._log.warning("partition state unreadable", error=error)
 
-    async def renounce(self) -> None:
+    async def renounce_rest(self) -> None:
         """Say of a loss what could not be said yet."""
-        step = partial(renounce_claims, self._coordination, self.broker_id, self.unsaid, self._log)
+        await self._renounce(list(self.unsaid))
+
+    async def _renounce(self, paths: Sequence[str]) -> None:
+        step = partial(renounce_claims, self._coordination, self.broker_id, paths, self._log)
         self.unsaid = await until_answered(step, self._limited)
 
     async def register(self, znode: BrokerIdZnode) -> None:
@@ -124,8 +128,8 @@ class Registration:
         path = BrokerIncarnationZnode.path(self.broker_id)
         with suppress(NodeExists):
             await self._coordination.create(path, parents=True)
-        epochs = await self._coordination.get_many([CONTROLLER_EPOCH_PATH, OUR_CONTROLLER_EPOCH_PATH])
-        was_ours = len({znode and znode.data for znode in epochs}) == 1
+        epoch, ours = await self._coordination.get_many([CONTROLLER_EPOCH_PATH, OUR_CONTROLLER_EPOCH_PATH])
+        was_ours = epoch is None or (ours is not None and ours.data == epoch.data)
         while True:
             stat = await self._coordination.exists(path)
             assert stat is not None, f"{path} vanished"

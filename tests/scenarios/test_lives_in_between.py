@@ -18,15 +18,7 @@ from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificat
 from strandline.runtime.coordination import Coordination
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger, read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, numbered
-
-
-def die(cluster: MemoryCluster, *brokers: int) -> None:
-    """Their sessions end with them."""
-    for broker in brokers:
-        cluster.crash(broker)
-    for broker in brokers:
-        cluster.expire_session(broker)
+from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, die, numbered
 
 
 async def test_a_leader_hears_of_the_epoch_that_a_lossy_broker_wrote_before_it_registered(
@@ -135,7 +127,9 @@ async def test_a_recovery_is_not_written_for_a_life_that_ended_since_it_was_aske
         write, elected, started = term.store.write_states, list[int](), trio.Event()
         renounce = registration.renounce_claims
 
-        async def and_hold(coordination: Coordination, broker_id: int, paths: Sequence[str], log: Any) -> list[str]:
+        async def and_hold(
+            coordination: Coordination, broker_id: int, paths: Sequence[str], log: Any
+        ) -> dict[str, str]:
             unreadable = await renounce(coordination, broker_id, paths, log)
             if elected and until == "its claims are read":
                 started.set()
