@@ -203,11 +203,11 @@ def plan_losses(context: ControllerContext, partitions: Iterable[TopicPartition]
         state = context.states.get(topic_partition)
         if state is None:
             continue
-        said = state_znodes.to_znode(state)
+        known = said = state_znodes.to_znode(state)
         for broker in context.brokers.values():
             if broker.lossy_start:
                 said = said.without_claim(broker.broker_id) or said
-        if said != state_znodes.to_znode(state):
+        if said is not known:
             after = state_znodes.from_znode(said, state.zk_version + 1)
             after = replace(after, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
             why = "a broker may have lost data"

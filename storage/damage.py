@@ -1,9 +1,9 @@
 """Cutting a log where it is damaged, so that nothing which counted is gone for good.
 
-Above what was durable or committed a fault is the usual end of a crash: the rest is dropped, and reported. Else
-(`verdicts`) it is a loss: before anything else it is noted that this broker may have lost data, and the bytes are kept
-beside the log as `<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them again from
-another, but where there is no other they are all that is left. An operator removes them.
+A torn tail above what was durable or committed is the usual end of a crash: it is dropped, and reported. Else
+(`verdicts`) a fault is a loss: before anything else it is noted that this broker may have lost data, and the bytes are
+kept beside the log as `<name>.damaged` (of a cut file `<name>.<position>.damaged`): this replica fetches them again
+from another, but where there is no other they are all that is left. An operator removes them.
 """
 
 from __future__ import annotations
