@@ -1,4 +1,4 @@
-"""What an accepted loss covers: this election, and nobody who could be asked. Broker 4 is controller and no replica."""
+"""What an accepted loss covers: this election, and nobody who could be asked. Broker 1 is controller and no replica."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import ConfigZnode
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, numbered
+from strandline.testkit.scenario import T0, cluster_with_topic, die, numbered
 
+REPLICAS = [2, 3, 4]
 ALLOWS_UNCLEAN = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 
 
@@ -23,38 +24,20 @@ ALLOWS_UNCLEAN = {"min.insync.replicas": "1", "unclean.leader.election.enable": 
 async def led_by_none(
     *, minimum: int, second_has: int = 0
 ) -> AsyncIterator[tuple[MemoryCluster, TrioProducer, Ledger]]:
-    """All had four records, brokers 1 and 2 `second_has` more, broker 1 was the last in sync; only broker 3 is back."""
-    config = {"replica.lag.time.max.ms": "2000", "min.insync.replicas": str(minimum)}
-    async with (
-        MemoryCluster(4, config=config).running(start=False) as cluster,
-        cluster.producer(linger_ms=0, request_timeout_ms=2000) as producer,
-    ):
-        for broker_id in (4, 1, 2, 3):
-            await cluster.start_broker(broker_id)
-        async with cluster.admin() as admin:
-            await admin.create_topic(T0.topic, assignments={0: [1, 2, 3]})
-        await cluster.until(lambda: all(cluster.hosts(replica, T0) for replica in (1, 2, 3)), "hosted")
-        ledger = Ledger()
+    """All had four records, brokers 2 and 3 `second_has` more, broker 2 was the last in sync; only broker 4 is back."""
+    async with cluster_with_topic(REPLICAS, brokers=4, min_insync_replicas=minimum) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("all have it", 4))
-        await lose(cluster, 3)
-        await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 is out")
+        die(cluster, 4)
+        await cluster.until(lambda: cluster.isr(T0) == [2, 3], "4 is out")
         if second_has:
-            await ledger.produce(producer, T0, numbered("3 lacks it", second_has))
-        await lose(cluster, 2)
-        await cluster.until(lambda: cluster.isr(T0) == [1], "1 is alone")
-        await lose(cluster, 1)
-        await cluster.start_broker(3)
+            await ledger.produce(producer, T0, numbered("4 lacks it", second_has))
+        die(cluster, 3)
+        await cluster.until(lambda: cluster.isr(T0) == [2], "2 is alone")
+        die(cluster, 2)
+        await cluster.start_broker(4)
         await trio.sleep(2)
-        assert (cluster.leader(T0), cluster.controller_id) == (NO_BROKER, 4)
+        assert (cluster.leader(T0), cluster.controller_id) == (NO_BROKER, 1)
         yield cluster, producer, ledger
-
-
-async def lose(cluster: MemoryCluster, *broker_ids: int) -> None:
-    """SIGKILL, and the end of their sessions."""
-    for broker_id in broker_ids:
-        cluster.crash(broker_id)
-        cluster.expire_session(broker_id)
-    await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize("minimum", [1, 2])
@@ -67,18 +50,18 @@ async def test_an_accepted_loss_ends_with_its_election(
             cluster.zookeeper.drop_next_reply("/controller_epoch")
         async with cluster.admin() as admin:
             await admin.recover(T0, accept_loss=True)
-        assert cluster.leader(T0) == 3
+        assert cluster.leader(T0) == 4
         assert sum('"unclean election' in line for line in cluster.history) == 1
-        # 1 is back in sync; 2 is back, but hears nobody.
-        await cluster.start_broker(1)
-        await cluster.until(lambda: cluster.isr(T0) == [1, 3], "1 is in sync")
-        cluster.cut_both(2, 3)
-        cluster.cut_both(2, 1)
+        # 2 is back in sync; 3 is back, but hears nobody.
         await cluster.start_broker(2)
-        await ledger.produce(producer, T0, numbered("2 lacks it", 5))
-        await lose(cluster, 1, 3)
-        cluster.heal(2, 3)
-        cluster.heal(2, 1)
+        await cluster.until(lambda: cluster.isr(T0) == [2, 4], "2 is in sync")
+        cluster.cut_both(3, 4)
+        cluster.cut_both(3, 2)
+        await cluster.start_broker(3)
+        await ledger.produce(producer, T0, numbered("3 lacks it", 5))
+        die(cluster, 2, 4)
+        cluster.heal(3, 4)
+        cluster.heal(3, 2)
         await trio.sleep(10)
         assert cluster.leader(T0) == NO_BROKER, "nobody accepted this one"
 
@@ -88,11 +71,11 @@ async def test_the_longest_log_leads_of_those_who_live_when_the_answers_are_in(
     by_topic: bool, autojump_clock: MockClock
 ) -> None:
     async with led_by_none(minimum=1, second_has=5) as (cluster, _, __):
-        term = cluster.broker(4).controller.term
+        term = cluster.broker(1).controller.term
         assert term is not None
         async with cluster.admin() as admin, trio.open_nursery() as nursery:
             if by_topic:
-                cluster.cut_both(4, 3)
+                cluster.cut_both(1, 4)
                 operator = cluster.zookeeper.client()
                 await operator.start()
                 await operator.set(ConfigZnode.path(T0.topic), ConfigZnode(ALLOWS_UNCLEAN).encode(), -1)
@@ -100,11 +83,11 @@ async def test_the_longest_log_leads_of_those_who_live_when_the_answers_are_in(
                 nursery.start_soon(lambda: admin.recover(T0, accept_loss=True))
                 while not term.recovery.accepted:
                     await trio.sleep(0.0002)
-                cluster.cut_both(4, 3)
-            await cluster.until(lambda: bool(term.recovery._in_hand), "3 is being asked", within_s=60)
-            await cluster.start_broker(2)
+                cluster.cut_both(1, 4)
+            await cluster.until(lambda: bool(term.recovery._in_hand), "4 is being asked", within_s=60)
+            await cluster.start_broker(3)
             await trio.sleep(1)
             assert cluster.leader(T0) == NO_BROKER
-            cluster.heal(4, 3)
+            cluster.heal(1, 4)
         await cluster.until(lambda: cluster.leader(T0) != NO_BROKER, "somebody leads")
-        assert cluster.leader(T0) == 2
+        assert cluster.leader(T0) == 3

@@ -13,7 +13,7 @@ from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, TOPICS_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import NodeExists
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 REPLICAS = [2, 3, 4]
 
@@ -29,17 +29,12 @@ async def set_minimum(cluster: MemoryCluster, minimum: int) -> None:
     await operator.close()
 
 
-def lose(cluster: MemoryCluster, broker_id: int) -> None:
-    cluster.crash(broker_id)
-    cluster.expire_session(broker_id)
-
-
 async def test_a_new_leadership_knows_who_was_eligible_before_it(autojump_clock: MockClock) -> None:
     async with cluster_with_topic(REPLICAS, brokers=4) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("all have it", 6))
-        lose(cluster, 4)
+        die(cluster, 4)
         await cluster.until(lambda: cluster.isr(T0) == [2, 3], "4 is out")
-        lose(cluster, 3)
+        die(cluster, 3)
         await cluster.until(lambda: cluster.isr(T0) == [2], "3 is out")
         epoch = cluster.state(T0).leader_epoch
         cluster.expire_session(2)
@@ -49,7 +44,7 @@ async def test_a_new_leadership_knows_who_was_eligible_before_it(autojump_clock:
         await set_minimum(cluster, 1)
         await ledger.produce(producer, T0, numbered("2 alone has it", 6))
         assert cluster.state(T0).elr == []
-        lose(cluster, 2)
+        die(cluster, 2)
         await cluster.start_broker(3)
         await trio.sleep(3)
         assert cluster.leader(T0) == NO_BROKER
@@ -76,7 +71,7 @@ async def test_a_leader_knows_who_became_eligible_by_what_it_wrote_itself(lost: 
         await set_minimum(cluster, 1)
         await ledger.produce(producer, T0, numbered("2 alone has it", 6))
         assert cluster.state(T0).elr == []
-        lose(cluster, 2)
+        die(cluster, 2)
         await trio.sleep(3)
         assert cluster.leader(T0) == NO_BROKER
         for follower in (3, 4):

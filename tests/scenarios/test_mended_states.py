@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from strandline.broker import leftovers
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import PartitionStateZnode
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 
 @pytest.mark.parametrize("first", ["the broker", "the controller"])
@@ -22,8 +22,7 @@ async def test_a_loss_is_said_once_the_state_can_be_understood(
     async with cluster_with_topic([1, 2, 3], brokers=4) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("m", 8))
         for broker_id, isr in ((3, [1, 2]), (2, [1])):
-            cluster.crash(broker_id)
-            cluster.expire_session(broker_id)
+            die(cluster, broker_id)
             await cluster.until(lambda isr=isr: cluster.isr(T0) == isr, "it is out")
         cluster.lose_power(1)
         cluster.expire_session(1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from strandline.testkit.cluster import LOG_DIR, MemoryCluster
+from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.foreign import kafka_stops
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 
 def make_it_kafkas(disk: MemoryDisk) -> None:
@@ -22,11 +22,6 @@ def make_it_kafkas(disk: MemoryDisk) -> None:
     kafka_stops(disk, LOG_DIR)
 
 
-def lose(cluster: MemoryCluster, broker_id: int) -> None:
-    cluster.crash(broker_id)
-    cluster.expire_session(broker_id)
-
-
 @pytest.mark.parametrize("last", [1, 2], ids=["it is eligible", "it is the last in sync"])
 async def test_a_backup_from_before_the_first_life_is_one_that_lost_data(last: int, autojump_clock: MockClock) -> None:
     async with cluster_with_topic([1, 2, 3], brokers=4) as (cluster, producer, ledger):
@@ -38,12 +33,12 @@ async def test_a_backup_from_before_the_first_life_is_one_that_lost_data(last: i
         await cluster.start_broker(2)
         await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "whole")
         await ledger.produce(producer, T0, numbered("new", 5))
-        lose(cluster, 3)
+        die(cluster, 3)
         await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 is out")
         await ledger.produce(producer, T0, numbered("newer", 5))
-        lose(cluster, 3 - last)
+        die(cluster, 3 - last)
         await cluster.until(lambda: cluster.isr(T0) == [last], "one is left")
-        lose(cluster, last)
+        die(cluster, last)
         cluster.replace_disk(2, backup)
         for broker_id in (2, 1, 3):
             await cluster.start_broker(broker_id)
