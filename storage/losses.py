@@ -7,7 +7,8 @@ Each is noted durably before a checkpoint is written again, because then nothing
 * a log that ends below what the checkpoints vouch for;
 * a directory with logs whose recovery points or high watermarks are damaged or missing. Every life writes both before
   it makes its first log, so a missing file is no sign of a young folder. Nobody knows how far the logs went then; only
-  the list of an orderly stop proves them whole.
+  the list of an orderly stop proves them whole. A log that is refused was not held against it: once an operator has
+  mended that, neither the list nor a hole in the checkpoints tells of it any more.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) ->
     if any(log.log_start_offset < directory.log_start_offsets.get(log.topic_partition, 0) for log in logs):
         directory.write_log_start_offsets(logs)
     listed = directory.last_stop.listed
-    unproven = [] if directory.bounds_known else [log for log in logs if log.topic_partition not in listed]
-    if unproven:
-        report("log-bounds-unknown", path=directory.path, logs=len(unproven))
+    unproven = len(directory.refused) + sum(log.topic_partition not in listed for log in logs)
+    if unproven and not directory.bounds_known:
+        report("log-bounds-unknown", path=directory.path, logs=unproven)
         directory.note_loss()

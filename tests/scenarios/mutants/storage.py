@@ -19,6 +19,7 @@ LEFTOVERS = "../unit/storage/test_leftovers.py"
 LEADER_EPOCHS = "../unit/storage/test_leader_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 LOG_MANAGER = "../unit/storage/test_log_manager.py"
+MISSING_BOUNDS = "../unit/storage/test_missing_bounds.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
 SNAPSHOTS = "../unit/storage/test_producer_snapshots.py"
@@ -248,5 +249,12 @@ MUTANTS = [
         "        if was_begun and all(map(_is_of_an_attempt, entries)):\n",
         "        if was_begun:\n",
         (LOG_MANAGER, "test_what_somebody_put"),
+    ),
+    Mutant(
+        "what a refused log had is not missed with its bounds",
+        "storage/losses.py",
+        "    unproven = len(directory.refused) + sum(",
+        "    unproven = sum(",
+        (MISSING_BOUNDS, "test_a_loss_that_missing_bounds"),
     ),
 ]
