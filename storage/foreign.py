@@ -83,7 +83,8 @@ def _rising(folder: str, task: ScanTask, found: ScannedSegment, epoch: int) -> i
 
 def bears_kafkas_hand(disk: Disk, folder: str, entries: Sequence[FolderEntry]) -> bool:
     """Whether a Kafka was killed while it had this log. OSError from the disk."""
-    last = max((entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX)), default="")
+    logs = (entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX) and _SEGMENT.fullmatch(entry.name))
+    last = max(logs, default="")
     sizes = {entry.name: entry.size_bytes for entry in entries}
     for suffix, entry_bytes in _INDEXES:
         name = last.removesuffix(LOG_SUFFIX) + suffix

@@ -6,7 +6,8 @@ log that is refused keeps all of it: what an operator misses may be there (a `.d
 then resolves them.
 
 Before that the log is refused where a folder or a link has the name of one of its files: links are not followed, a
-Kafka follows them, and nobody knows what either is there for.
+Kafka follows them, and nobody knows what either is there for. So it is where a file is named by an offset that no
+record can have: by its name the log would end there.
 """
 
 from __future__ import annotations
@@ -36,16 +37,21 @@ _LINKED = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
 """A folder called `.swap` is in nobody's way; a link would take a segment's place."""
 _OF_A_LOG = re.compile(r"[0-9]{20}\.|leader-epoch-checkpoint|partition\.metadata")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", SWAP_SUFFIX)
+_MAX_BASE_OFFSET = 2**63 - 2**32
+"""Twenty digits can say more than the 64 bits of an offset hold, and a segment needs room for its own."""
 
 
 def refuse_no_log(folder: str, entries: Sequence[FolderEntry]) -> None:
-    """NotALog: somebody's folder that only sounds like a log's (an empty one is a log that was begun). OccupiedName."""
+    """NotALog: somebody's folder that only sounds like a log's (an empty one is a log that was begun). OccupiedName.
+    DamagedLog: a file whose name says an impossible offset."""
     if entries and not any(_OF_A_LOG.match(entry.name) for entry in entries):
         raise NotALog(folder, "a folder without any file of a log")
     for entry in entries:
         if (entry.is_dir and _NAMED.fullmatch(entry.name)) or (entry.is_link and _LINKED.fullmatch(entry.name)):
             what = "this is a folder" if entry.is_dir else "this is a link, and links are not followed"
             raise OccupiedName(f"{folder}/{entry.name}", what)
+        if (parts := SEGMENT_FILE.fullmatch(entry.name)) and int(parts[1]) > _MAX_BASE_OFFSET:
+            raise DamagedLog(folder, f"no record can have the offset by which {entry.name} is named")
 
 
 def is_leftover(name: str) -> bool:

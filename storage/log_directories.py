@@ -111,6 +111,7 @@ class LogDirectories:
         try:
             # All are held before the first is changed: a refused start leaves the others' clean markers, too.
             unusable = self._each_usable(LogDirectory.seize)
+            self._refuse_copies()
             unusable += self._each_usable(lambda directory: directory.open(new_id()))
         except StorageError:
             for directory in self._all:
@@ -123,6 +124,15 @@ class LogDirectories:
         for directory in self.online():
             if directory.directory_id in suspects:
                 directory.distrust()
+
+    def _refuse_copies(self) -> None:
+        """LogDirUnusable where two have one id, as where somebody copied a `meta.properties`: the other one would stand
+        for one of them that is gone."""
+        paths: dict[str, str] = {}
+        for directory in filter(lambda each: each.directory_id, self.online()):
+            if (path := paths.setdefault(directory.directory_id, directory.path)) != directory.path:
+                why = f"its meta.properties has the directory.id of {path}; remove that line from the copy of the two"
+                raise LogDirUnusable(directory.path, why)
 
     def _each_usable(self, act: Callable[[LogDirectory], None]) -> list[LogDirUnusable]:
         """Do it for each; what its disk refused makes one offline."""

@@ -1,15 +1,15 @@
 """Whose log a folder holds: the topic id in its `partition.metadata` (text: `version: 0`, `topic_id: <22 characters>`).
 
 A log whose file is missing or empty has no id yet, and becomes the log of the topic that has its name. So a file that
-cannot be read must not count as none: the log is refused, and the file stays. Only what we write and do not sync may be
-torn where the power failed: a beginning of that text, zeros behind.
+cannot be read, or says the id of zeros that no topic has, must not count as none: the log is refused, and the file
+stays. Only what we write and do not sync may be torn where the power failed: a beginning of that text, zeros behind.
 """
 
 from __future__ import annotations
 
 import re
 
-from strandline.protocol.types import TopicId
+from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import read_file
 from strandline.storage.checkpoints import PARTITION_METADATA, decode_topic_id
 from strandline.storage.context import StorageContext
@@ -35,7 +35,9 @@ def read_topic_id(context: StorageContext, folder: str, *, power_failed: bool) -
     if not content:
         return None
     if (parts := _WHOLE.fullmatch(text)) is not None:
-        return decode_topic_id(parts[1].decode())
+        if (topic_id := decode_topic_id(parts[1].decode())) != NO_TOPIC_ID:
+            return topic_id
+        raise UnreadableTopicId(path, "it says an id of zeros")
     if power_failed and text[: len(_TEXT)] == _TEXT[: len(text)] and re.fullmatch(rb"[\w-]{0,21}", text[len(_TEXT) :]):
         context.report("topic-id-torn", path=path)
         return None

@@ -10,6 +10,7 @@ COMPACTED_EPOCHS = "test_compacted_epochs.py"
 COMPACTED_LOGS = "../unit/storage/cleaning/test_compacted_logs.py"
 CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 DAMAGED_TAILS = "../unit/storage/test_damage_tail.py"
+DIRECTORIES = "../unit/storage/test_directories.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
@@ -23,6 +24,7 @@ MISSING_BOUNDS = "../unit/storage/test_missing_bounds.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
 SNAPSHOTS = "../unit/storage/test_producer_snapshots.py"
+TOPIC_IDS = "../unit/storage/test_topic_ids.py"
 UNSERVED = "../unit/storage/test_unserved.py"
 VERDICTS = "../unit/storage/test_verdicts.py"
 MUTANTS = [
@@ -256,5 +258,33 @@ MUTANTS = [
         "    unproven = len(directory.refused) + sum(",
         "    unproven = sum(",
         (MISSING_BOUNDS, "test_a_loss_that_missing_bounds"),
+    ),
+    Mutant(
+        "a log ends where a file's name says, whatever that is",
+        "storage/leftovers.py",
+        "int(parts[1]) > _MAX_BASE_OFFSET",
+        "False",
+        (LEFTOVERS, "test_a_file_named_by_an_offset"),
+    ),
+    Mutant(
+        "two directories may have one id",
+        "storage/log_directories.py",
+        "            self._refuse_copies()\n",
+        "",
+        (DIRECTORIES, "test_a_copied_meta_properties"),
+    ),
+    Mutant(
+        "a topic id of zeros is one",
+        "storage/topic_ids.py",
+        " != NO_TOPIC_ID:",
+        " is not None:",
+        (TOPIC_IDS, "test_a_log_whose_id_cannot_be_read"),
+    ),
+    Mutant(
+        "any file that is called a .log hides that a Kafka was here",
+        "storage/foreign.py",
+        "entry.name.endswith(LOG_SUFFIX) and _SEGMENT.fullmatch(entry.name)",
+        "entry.name.endswith(LOG_SUFFIX)",
+        (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
     ),
 ]

@@ -207,6 +207,26 @@ def test_what_no_disk_is_to_blame_for_still_keeps_the_broker_from_starting(site:
         site.start()
 
 
+@pytest.mark.parametrize("is_orderly", [True, False])
+def test_a_copied_meta_properties_cannot_stand_for_a_directory_that_is_gone(
+    site: StorageSite, is_orderly: bool
+) -> None:
+    manager, *_ = serving(site)
+    manager.close(clean=is_orderly)
+    site.disk.kill()
+    files = {path: site.disk.read(path) for path in (META, "/logs/recovery-point-offset-checkpoint")}
+    site.disk.write("/more/meta.properties", files[META])
+    with pytest.raises(LogDirUnusable, match=r"/more cannot be used: .* has the directory.id of /logs"):
+        site.start()
+    assert files == {path: site.disk.read(path) for path in files}
+    assert site.disk.exists("/logs/.kafka_cleanshutdown") is is_orderly
+    lines = site.disk.read("/more/meta.properties").splitlines(keepends=True)
+    site.disk.write("/more/meta.properties", b"".join(line for line in lines if b"directory.id" not in line))
+    manager = site.start()
+    assert sorted(manager.logs) == [TP, SECOND]
+    assert len({directory.directory_id for directory in manager.directories}) == 2
+
+
 def test_a_lack_of_descriptors_at_a_start_is_no_fault_of_the_disk(site: StorageSite) -> None:
     serving(site)
     site.disk.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,27 @@ def test_a_log_that_is_refused_keeps_them_and_loads_when_the_operator_took_back_
         return  # an orderly stop leaves none of these: the list of segments stays the judge
     assert raw(site.start().logs[TP]) == expected
     assert not [name for name in site.disk.listdir(FOLDER) if name.endswith((".deleted", ".cleaned", ".swap", ".tmp"))]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".log.swap", ".index", ".txnindex"])
+@pytest.mark.parametrize("offset", ["9" * 20, f"{2**63:020d}", f"{2**63 - 1:020d}"])
+@pytest.mark.parametrize("stop", [in_order, killed, after_another_program])
+@pytest.mark.parametrize("records", [0, 60])
+def test_a_file_named_by_an_offset_that_no_record_can_have_makes_the_log_refused(
+    site: StorageSite, records: int, stop: Callable[[StorageSite], None], offset: str, suffix: str
+) -> None:
+    site.config = replace(site.config, cleanup_policy=("compact",))
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), records)
+    manager.close(clean=True)
+    stop(site)
+    if not records:
+        site.disk.unlink(f"{FOLDER}/{0:020d}.log")
+    site.disk.write(f"{FOLDER}/{offset}{suffix}", b"")
+    before = everything(site)
+    manager = site.start()
+    assert isinstance(manager.refused.get(TP), DamagedLog) and f"{offset}{suffix}" in str(manager.refused[TP])
+    assert everything(site) == before
 
 
 def test_a_topic_id_that_the_power_failure_tore_stays_where_the_log_is_refused(site: StorageSite) -> None:

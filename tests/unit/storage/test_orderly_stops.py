@@ -161,6 +161,12 @@ def killed(site: StorageSite) -> None:
     kafka_is_killed(site.disk, FOLDER)
 
 
+def killed_beside_somebodys_file(site: StorageSite) -> None:
+    """Its name comes after those of all segments."""
+    killed(site)
+    site.disk.write(f"{FOLDER}/saved.log", b"what an operator noted")
+
+
 def stopped(site: StorageSite) -> None:
     kafka_stops(site.disk, "/logs")
 
@@ -183,6 +189,7 @@ def gone(site: StorageSite) -> None:
 
 LIVES = {
     "our kill, killed": (nothing, killed),
+    "our kill, killed beside somebody's file": (nothing, killed_beside_somebodys_file),
     "our kill, killed while it closed the logs": (nothing, checkpointed),
     "our kill after a checkpoint, killed while it closed the logs": (after_a_checkpoint, checkpointed),
     "our kill, stopped in order": (nothing, stopped),

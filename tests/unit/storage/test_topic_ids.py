@@ -31,6 +31,7 @@ UNREADABLE = {
     "an id that is too short": WHOLE[:-1] + b"\n",
     "an id that is too long": WHOLE + b"A\n",
     "an id that is none": WHOLE[:-2] + b"?!\n",
+    "an id of zeros, which is no topic's": WHOLE.replace(ID, b"A" * 22),
     "two ids": WHOLE + b"\n" + WHOLE,
     "an id that is torn, and something behind it": WHOLE[:-2] + bytes(5) + b"x",
     "no text": b"\xff\xfe\0\0",
