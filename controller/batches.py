@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
@@ -65,12 +63,9 @@ class Batch:
         return bool(self.metadata) or self.is_cluster_wide
 
     def add(self, newer: Batch) -> None:
-        """Merge what came later. The last word on a partition holds; that a replica is new is not forgotten."""
-        for topic_partition, (topic_id, state) in newer.leader_and_isr.items():
-            waiting = self.leader_and_isr.get(topic_partition)
-            if waiting is not None and waiting[0] == topic_id and waiting[1].is_new and not state.is_new:
-                state = _as_new(state)
-            self.leader_and_isr[topic_partition] = (topic_id, state)
+        """Merge what came later. The last word on a partition holds."""
+        self.leader_and_isr.update(newer.leader_and_isr)
+        for topic_partition in newer.leader_and_isr:
             self.stop.pop(topic_partition, None)
         for topic_partition, stop in newer.stop.items():
             if topic_partition not in newer.leader_and_isr:
@@ -78,10 +73,6 @@ class Batch:
             self.stop[topic_partition] = stop
         self.metadata.update(newer.metadata)
         self.is_cluster_wide = self.is_cluster_wide or newer.is_cluster_wide
-
-
-def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
-    return msgspec.structs.replace(state, is_new=True)
 
 
 def leader_and_isr_state(
@@ -112,26 +103,22 @@ class BatchBuilder:
     def _batch(self, broker_id: int) -> Batch:
         return self.batches.setdefault(broker_id, Batch())
 
-    def leadership(
-        self,
-        partitions: Iterable[TopicPartition],
-        *,
-        new: Mapping[TopicPartition, bool] = MappingProxyType({}),
-        only: int | None = None,
-    ) -> None:
-        """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given). `new`: which have just got
-        their first leader."""
+    def leadership(self, partitions: Iterable[TopicPartition], *, only: int | None = None) -> None:
+        """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given)."""
         for topic_partition in partitions:
             state = self._context.states.get(topic_partition)
             topic = self._context.topics.get(topic_partition.topic)
             if state is None or topic is None or topic.name in self._context.deleting:
                 continue
             replicas = self._context.replicas(topic_partition)
-            is_new = new.get(topic_partition, False)
-            word = topic.topic_id, leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)
+            words: dict[bool, tuple[TopicId, LeaderAndIsrPartitionState]] = {}
             for replica in replicas:
                 if replica in self._context.brokers and only in (None, replica):
-                    self._batch(replica).leader_and_isr[topic_partition] = word
+                    is_new = self._context.is_new(replica, topic)
+                    if is_new not in words:
+                        order = leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)
+                        words[is_new] = topic.topic_id, order
+                    self._batch(replica).leader_and_isr[topic_partition] = words[is_new]
 
     def metadata(self, partitions: Iterable[TopicPartition], *, only: int | None = None) -> None:
         """UpdateMetadata to every live broker (to broker `only`, if given)."""

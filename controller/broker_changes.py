@@ -57,7 +57,7 @@ class BrokerChanges:
             moved = await self._term.refresh([tp for b in lossy for tp in context.partitions_on(b.broker_id)])
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
-        changed = dict.fromkeys(moved, False) | await self._term.settle(list(context.partitions()))
+        changed = dict.fromkeys(moved) | await self._term.settle(list(context.partitions()))
         # Failure 4: LeaderAndIsr to the brokers concerned, and what everybody has to know.
         builder = BatchBuilder(context)
         if self._brokers_changed:

@@ -41,11 +41,13 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`assignment`: partition → replica ids, preferred first."""
+    """`assignment`: partition → replica ids, preferred first. `czxid`: the transaction that made the topic, 0 where it
+    is not read yet."""
 
     name: str
     topic_id: TopicId
     assignment: dict[int, tuple[int, ...]]
+    czxid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,11 @@ class ControllerContext:
     def may_lead(self, broker_id: int, topic_partition: TopicPartition) -> bool:
         """Online and staying. (Whether it has the data is another question: `LeaderAndIsr.whole`.)"""
         return self.is_online(broker_id, topic_partition) and broker_id not in self.shutting_down
+
+    def is_new(self, broker_id: int, topic: Topic) -> bool:
+        """The topic was made since this live broker registered, thus since it read its log directories: none of those
+        holds anything of it that the broker does not know. (A state proves nothing: it may have been made anew.)"""
+        return topic.czxid > self.brokers[broker_id].epoch
 
     def offline_replicas_of(self, topic_partition: TopicPartition) -> list[int]:
         return [replica for replica in self.replicas(topic_partition) if not self.is_online(replica, topic_partition)]

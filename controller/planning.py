@@ -82,7 +82,7 @@ class Planning:
             for change in changes
         ]
 
-    async def drop_doubtful_eligibles(self) -> dict[TopicPartition, bool]:
+    async def drop_doubtful_eligibles(self) -> dict[TopicPartition, None]:
         """After a term of a real Kafka's controller: it leaves the list in what it writes otherwise."""
         term = self._term
 

@@ -93,8 +93,8 @@ class Term:
         self.over: str | None = None
         """Why the term ended; None while it lasts."""
         self.failed_events = 0
-        self.unannounced: dict[TopicPartition, bool] = {}
-        """Settled in ZooKeeper and not announced yet (partition → is it new): survives an event that broke off."""
+        self.unannounced: dict[TopicPartition, None] = {}
+        """Settled in ZooKeeper and not announced yet: survives an event that broke off."""
         self.elections = 0
         self.unclean_elections = 0
         self._state_change_log = state_change_log.bind(controller=broker_id, controller_epoch=won.epoch)
@@ -259,10 +259,11 @@ class Term:
         context.deleting = {name: None for name in doomed if name in context.topics}
         for broker in brokers.values():
             self.outbox.open(broker)
-        settled = {} if self._follows_ours else await self.planning.drop_doubtful_eligibles()
+        if not self._follows_ours:
+            await self.planning.drop_doubtful_eligibles()
         # 8. Start the state machines: replicas are online where their broker lives; partitions without a live leader,
         #    and those that never had one, get one.
-        settled |= await self.settle(list(context.partitions()))
+        await self.settle(list(context.partitions()))
         # 9. Running as controller.
         self.active = self.was_active = True
         self.log.info("controller", brokers=sorted(brokers), topics=len(context.topics), partitions=len(context.states))
@@ -271,7 +272,7 @@ class Term:
         builder = BatchBuilder(context)
         builder.live_brokers()
         builder.metadata(context.partitions())
-        builder.leadership(context.partitions(), new=settled)
+        builder.leadership(context.partitions())
         self.outbox.send(builder)
         # 11. (Automatic rebalance of preferred leaders is not served by this version.)
         # 12. Go on with the topics that are being deleted.
@@ -283,10 +284,10 @@ class Term:
 
     async def settle(
         self, partitions: Sequence[TopicPartition], planner: Planner | None = None
-    ) -> dict[TopicPartition, bool]:
-        """Plan and write until nothing of it is upset by somebody else's write. Returns what is to be announced:
-        partition → is it new. Leaders write ISR changes all the time: a partition that moved is planned again."""
-        changed: dict[TopicPartition, bool] = {}
+    ) -> dict[TopicPartition, None]:
+        """Plan and write until nothing of it is upset by somebody else's write. Returns what is to be announced.
+        Leaders write ISR changes all the time: a partition that moved is planned again."""
+        changed: dict[TopicPartition, None] = {}
         while partitions:
             changes = self.planning.without_doubtful_states(await (planner or self.planning.plan)(partitions))
             if not changes:
@@ -297,13 +298,11 @@ class Term:
                 tp = change.topic_partition
                 if tp in result.written:
                     self.context.states[tp] = result.written[tp]
-                    changed[tp] = change.before is None or changed.get(tp, False)
-                    self.unannounced[tp] = changed[tp] or self.unannounced.get(tp, False)
+                    changed[tp] = self.unannounced[tp] = None
                     self._report(change, detailed=len(changes) <= DETAILED_CHANGES)
             for tp, state in result.moved.items():
                 self.adopt(tp, state)
-                changed.setdefault(tp, False)
-                self.unannounced.setdefault(tp, False)
+                changed[tp] = self.unannounced[tp] = None
             partitions = list(result.moved)
         return changed
 
@@ -320,16 +319,16 @@ class Term:
         """States that were not known before: what they say is to be announced, whether it is changed or not."""
         for tp, state in states.items():
             self.adopt(tp, state)
-            self.unannounced.setdefault(tp, False)
+            self.unannounced[tp] = None
 
-    def announce(self, changed: Mapping[TopicPartition, bool], builder: BatchBuilder | None = None) -> None:
+    def announce(self, changed: Mapping[TopicPartition, None], builder: BatchBuilder | None = None) -> None:
         """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it.
 
         What an earlier event settled and could not announce any more (its connection broke in between) goes with it."""
         builder = builder or BatchBuilder(self.context)
-        changed = {tp: is_new for tp, is_new in {**self.unannounced, **changed}.items() if tp in self.context.states}
+        changed = {tp: None for tp in {**self.unannounced, **changed} if tp in self.context.states}
         self.unannounced = {}
-        builder.leadership(changed, new=changed)
+        builder.leadership(changed)
         builder.metadata(changed)
         self.outbox.send(builder)
         self.progress.poke()
@@ -370,7 +369,7 @@ class Term:
             if state.zk_version != self.context.states[tp].zk_version:
                 moved.append(tp)
             if state.leader_epoch != self.context.states[tp].leader_epoch:
-                self.unannounced.setdefault(tp, False)
+                self.unannounced[tp] = None
             self.adopt(tp, state)
         return moved
 

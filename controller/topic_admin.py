@@ -78,6 +78,10 @@ class CreationPlanner:
                 yield
 
     def _plan(self, topic: CreatableTopic) -> Iterator[None]:
+        made = self._context.topics.get(topic.name)
+        if made is not None and made.topic_id == self._topic_ids[topic.name]:
+            self.plans[topic.name] = made  # by this very request, whose event is repeated
+            return
         _check_name(self._context, topic.name, self._names)
         _check_configs(topic, self._config)
         assignment: dict[int, tuple[int, ...]]

@@ -28,6 +28,7 @@ from strandline.runtime.coordination import (
     SetData,
     TransactionFailed,
     Znode,
+    ZnodeStat,
 )
 
 
@@ -54,14 +55,15 @@ class TopicStore:
         pending = list(names)
         for _ in range(MAX_ROUNDS):
             found = await self._coordination.get_many([znodes.TopicZnode.path(name) for name in pending])
-            readable: dict[str, tuple[znodes.TopicZnode, int]] = {}
+            readable: dict[str, tuple[znodes.TopicZnode, ZnodeStat]] = {}
             for name, stored in zip(pending, found, strict=True):
                 znode = self._decoded(name, stored)
                 if stored is not None and znode is not None:
-                    readable[name] = znode, stored.stat.version
+                    readable[name] = znode, stored.stat
             for name, topic_id in (await self._with_ids(readable)).items():
-                assignment = readable[name][0].partitions
-                topics[name] = Topic(name, topic_id, {p: tuple(replicas) for p, replicas in assignment.items()})
+                znode, stat = readable[name]
+                assignment = {p: tuple(replicas) for p, replicas in znode.partitions.items()}
+                topics[name] = Topic(name, topic_id, assignment, stat.czxid)
             pending = [name for name in readable if name not in topics]
             if not pending:
                 return {name: topics[name] for name in names if name in topics}
@@ -79,19 +81,19 @@ class TopicStore:
             self._log.error("topic left out: its znode cannot be read", topic=name, error=str(error))
             return None
 
-    async def _with_ids(self, found: Mapping[str, tuple[znodes.TopicZnode, int]]) -> dict[str, TopicId]:
+    async def _with_ids(self, found: Mapping[str, tuple[znodes.TopicZnode, ZnodeStat]]) -> dict[str, TopicId]:
         """The ids of those topics whose id has its znode now. The others were changed meanwhile: look again."""
         below = await self._coordination.children_many([znodes.TopicZnode.path(name) for name in found])
         ids: dict[str, TopicId] = {}
         additions: dict[str, tuple[TopicId, list[Operation]]] = {}
-        for (name, (znode, version)), children in zip(found.items(), below, strict=True):
+        for (name, (znode, stat)), children in zip(found.items(), below, strict=True):
             if znode.topic_id is None:
                 # Another tool may have written the topic anew without its id; the logs have it still.
                 former = znodes.TopicIdZnode.among(name, children or ())
                 topic_id = former[0] if former else self._draw_id()
                 id_path = znodes.TopicIdZnode.path(name, topic_id)
                 data = msgspec.structs.replace(znode, topic_id=topic_id).encode()
-                naming = SetData(znodes.TopicZnode.path(name), data, version)
+                naming = SetData(znodes.TopicZnode.path(name), data, stat.version)
                 additions[name] = topic_id, [naming, Check(id_path, MATCH_ANY_VERSION) if former else Create(id_path)]
             elif znodes.encode_uuid(znode.topic_id) in (children or ()):
                 ids[name] = znode.topic_id

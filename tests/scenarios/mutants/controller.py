@@ -11,6 +11,7 @@ LATER_EPOCHS = "test_later_epochs.py"
 LIVES_IN_BETWEEN = "test_lives_in_between.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
 ORDERLY_STOPS = "test_orderly_stops.py"
+NEW_REPLICAS = "test_new_replicas.py"
 REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
@@ -80,6 +81,20 @@ MUTANTS = [
         ("test_fail_over.py", "test_who_dies_before_the_controller"),
     ),
     Mutant(
+        "a replica is new only while its controller remembers that it made the state",
+        "controller/batches.py",
+        "is_new = self._context.is_new(replica, topic)",
+        "is_new = state.leader_epoch == 0 and state.mzxid == 0",
+        (NEW_REPLICAS, "test_a_new_replica_is_hosted"),
+    ),
+    Mutant(
+        "a replica is new because its partition's state is",
+        "controller/batches.py",
+        "is_new = self._context.is_new(replica, topic)",
+        "is_new = state.leader_epoch <= 1",
+        (NEW_REPLICAS, "test_a_state_that_was_made_anew"),
+    ),
+    Mutant(
         "nobody is told what holds a deletion up",
         "controller/topic_changes.py",
         "        if unfinished != context.unfinished_deletions:\n",
@@ -118,7 +133,7 @@ MUTANTS = [
         "a leader is not told of the epoch that a lossy broker wrote",
         "controller/term.py",
         "            if state.leader_epoch != self.context.states[tp].leader_epoch:\n"
-        "                self.unannounced.setdefault(tp, False)\n",
+        "                self.unannounced[tp] = None\n",
         "",
         (LIVES_IN_BETWEEN, "test_a_leader_hears_"),
     ),

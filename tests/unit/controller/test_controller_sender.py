@@ -97,16 +97,16 @@ def test_the_list_of_live_brokers_goes_out_even_without_partitions() -> None:
     assert isinstance(request, UpdateMetadataRequest) and request.topic_states == []
 
 
-def test_a_newer_word_replaces_an_older_one_and_keeps_that_a_replica_is_new() -> None:
+def test_a_newer_word_replaces_an_older_one() -> None:
     older, newer = BatchBuilder(two_replicas(3)), BatchBuilder(two_replicas(4))
-    older.leadership([TP], new={TP: True})
+    older.leadership([TP])
     newer.leadership([TP])
     batch = older.batches[2]
     batch.add(newer.batches[2])
     [request] = all_of(batch)
     assert isinstance(request, LeaderAndIsrRequest)
     [state] = request.topic_states[0].partition_states
-    assert (state.leader_epoch, state.is_new) == (4, True)
+    assert state.leader_epoch == 4
 
 
 def test_a_deletion_cancels_the_role_that_waits_and_a_new_role_cancels_a_stop() -> None:
