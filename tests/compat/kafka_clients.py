@@ -172,7 +172,8 @@ def delete_records(kafka: Kafka, topic: str, before: int) -> None:
 
     def is_lasting() -> bool:
         bases = [int(path.stem) for where in kafka.site.directories for path in where.glob(f"{topic}-0/*.log")]
-        starts = [path.read_text() for where in kafka.site.directories for path in where.glob("log-start-offset-*")]
+        checkpoints = [where / "log-start-offset-checkpoint" for where in kafka.site.directories]
+        starts = [path.read_text() for path in checkpoints if path.exists()]
         return min(bases) >= before or any(f"{topic} 0 {before}\n" in text for text in starts)
 
     wait_until(is_lasting, f"Kafka wrote that {topic} begins at {before}")
