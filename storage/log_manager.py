@@ -209,7 +209,7 @@ class LogManager:
         try:
             self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
-            self._forget_former_life(tp)
+            self._forget_former_life(tp, directory)
             log = load_log(
                 self._contexts[directory.path],
                 self._folders.make(directory, tp, topic_id),
@@ -225,9 +225,11 @@ class LogManager:
         self._directory_of[tp] = self._begun.pop(tp)
         return log
 
-    def _forget_former_life(self, tp: TopicPartition) -> None:
+    def _forget_former_life(self, tp: TopicPartition, place: LogDirectory) -> None:
         """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
-        the new one does not have yet."""
+        the new one does not have yet; and its folder waits for its removal, where it would excuse that the new one's is
+        gone."""
+        self.removals.disown(self._disk, tp, place.path)
         self.high_watermarks.pop(tp, None)
         self._cuts += 1  # one that is being written elsewhere may still hold it
         for directory in self._directories.online():

@@ -31,6 +31,8 @@ from strandline.storage.checkpoints import Report, no_report
 DELETED_SUFFIX = ".deleted"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+DISOWNED = "~"
+"""Behind the topic in the name of a `-delete` folder: no topic's name has it."""
 MAX_NAME_BYTES = 255
 _PARTITION_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
 _DOOMED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}" + DELETE_SUFFIX)
@@ -82,6 +84,16 @@ class Removals:
         """Whether a folder that was this partition's, in the log directory at this path, waits here."""
         folders = (doomed.path.rpartition("/") for doomed in self._doomed if doomed.is_folder)
         return any(name == _doomed_name(tp, name) for path, _, name in folders if path == directory)
+
+    def disown(self, disk: Disk, tp: TopicPartition, directory: str) -> None:
+        """Another log is made in the place of this partition's: if its folder vanishes, those that wait here are no
+        reason for that. So they get a name that is no partition's. OSError from the disk."""
+        for doomed in self._doomed:
+            path, _, name = doomed.path.rpartition("/")
+            if doomed.is_folder and path == directory and name == _doomed_name(tp, name):
+                target = f"{path}/{_doomed_name(tp, name, DISOWNED)}"
+                disk.rename(doomed.path, target)
+                doomed.path = target
 
     def due(self, now_ms: int) -> list[Doomed]:
         """What has waited long enough, taken off the list; `remove` it. now_ms: of any clock that does not go back."""
@@ -142,9 +154,9 @@ def delete_folder_name(tp: TopicPartition, unique_hex: str) -> str:
     return _folder_name(tp, unique_hex, DELETE_SUFFIX)
 
 
-def _doomed_name(tp: TopicPartition, like: str) -> str:
+def _doomed_name(tp: TopicPartition, like: str, mark: str = "") -> str:
     """The same with the unique part of that name."""
-    return delete_folder_name(tp, like.removesuffix(DELETE_SUFFIX).rpartition(".")[2])
+    return _folder_name(tp, like.removesuffix(DELETE_SUFFIX).rpartition(".")[2], DELETE_SUFFIX, mark)
 
 
 def stray_folder_name(tp: TopicPartition, unique_hex: str) -> str:
@@ -152,7 +164,7 @@ def stray_folder_name(tp: TopicPartition, unique_hex: str) -> str:
     return _folder_name(tp, unique_hex, STRAY_SUFFIX)
 
 
-def _folder_name(tp: TopicPartition, unique_hex: str, suffix: str) -> str:
+def _folder_name(tp: TopicPartition, unique_hex: str, suffix: str, mark: str = "") -> str:
     """The topic's name is cut so that the whole stays within a file system's 255 bytes."""
-    ending = f"-{tp.partition}.{unique_hex}{suffix}"
+    ending = f"{mark}-{tp.partition}.{unique_hex}{suffix}"
     return tp.topic[: MAX_NAME_BYTES - len(ending)] + ending

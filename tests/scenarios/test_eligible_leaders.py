@@ -128,12 +128,21 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("is_anew", [False, True], ids=["", "topic made anew"])
 @pytest.mark.parametrize("age_s", [0, 70])
-async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(age_s: int, autojump_clock) -> None:
-    """A young one, too, whatever the interval of the checkpoints that name it."""
-    rarely = {"replica.high.watermark.checkpoint.interval.ms": "60000"}
-    async with cluster_with_topic([3, 1, 2], properties=rarely) as (cluster, producer, ledger):
+async def test_a_log_whose_folder_is_gone_after_a_kill_is_a_loss(age_s: int, is_anew: bool, autojump_clock) -> None:
+    """A young one, too, whatever the interval of the checkpoints that name it; and one beside which the folder of a
+    deleted one waits for its removal."""
+    properties = {"replica.high.watermark.checkpoint.interval.ms": "60000", "log.segment.delete.delay.ms": "600000"}
+    async with cluster_with_topic([3, 1, 2], properties=properties) as (cluster, producer, ledger):
+        if is_anew:
+            async with cluster.admin() as admin:
+                await admin.delete_topic(T0.topic)
+                await admin.create_topic(T0.topic, assignments={0: [3, 1, 2]})
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3] and cluster.leads(3, T0), "it is made anew")
+            await trio.sleep(1)  # where logs come and go, the next checkpoint takes half a second
         await ledger.produce(producer, T0, numbered("m", 10))
+        assert len(ledger.acked[T0]) == 10
         await trio.sleep(age_s)
         await leave_alone(cluster, 3)
         cluster.crash(3)

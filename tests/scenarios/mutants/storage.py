@@ -36,6 +36,13 @@ MUTANTS = [
         (FULL_DISKS, "test_a_leader_that_is_full"),
     ),
     Mutant(
+        "the folder of a deleted log excuses that a later one of its name is gone",
+        "storage/log_manager.py",
+        "        self.removals.disown(self._disk, tp, place.path)\n",
+        "",
+        (LOG_MANAGER, "test_a_folder_that_waits"),
+    ),
+    Mutant(
         "a cut writes what an index lacks",
         "storage/segment_indexes.py",
         "        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)\n",

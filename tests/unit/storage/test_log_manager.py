@@ -443,6 +443,31 @@ def test_a_deletion_that_was_begun_is_offered_again_at_the_next_start(site: Stor
     assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
 
 
+@pytest.mark.parametrize(
+    ("ends", "is_lost"),
+    [("deleted", False), ("deleted, made anew", False), ("deleted, made anew, folder gone", True)],
+)
+def test_a_folder_that_waits_excuses_no_later_log_of_its_name(site: StorageSite, ends: str, is_lost: bool) -> None:
+    manager = site.start()
+    manager.directories.mark_loss_handled()
+    fill(manager.create(TP, TOPIC_ID), 10)
+    manager.checkpoint_high_watermarks({TP: 10})
+    manager.delete(TP)
+    if ends != "deleted":
+        fill(manager.create(TP, b"z" * 16), 5)
+        manager.checkpoint_high_watermarks({TP: 5})
+    if is_lost:
+        for name in site.disk.listdir(FOLDER):
+            site.disk.unlink(f"{FOLDER}/{name}")
+        site.disk.rmdir(FOLDER)
+    site.disk.kill()
+    manager = site.start()
+    assert manager.may_have_lost_data is is_lost
+    assert len(manager.removals) == 1, "a start knows the folder that waits"
+    manager.remove(manager.removals.due(0))
+    assert not [name for name in site.disk.listdir("/logs") if name.endswith("-delete")]
+
+
 def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(site: StorageSite) -> None:
     manager = site.start()
     log = manager.create(TP, TOPIC_ID)
