@@ -362,13 +362,17 @@ class Term:
 
     async def refresh(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
-        (`claims`) raised the epoch: nobody else has told the leader."""
+        (`claims`) raised the epoch: nobody else has told the leader. Nor does anybody else tell a broker that refused
+        its role while others rested on its log that they do no more: it may play it now (`StrayLog`)."""
         known = [tp for tp in dict.fromkeys(partitions) if tp in self.context.states]
         moved = []
         for tp, state in (await self.store.states(known)).items():
-            if state.zk_version != self.context.states[tp].zk_version:
+            before = self.context.states[tp]
+            if state.zk_version != before.zk_version:
                 moved.append(tp)
-            if state.leader_epoch != self.context.states[tp].leader_epoch:
+            released = {*before.isr, *before.elr}.difference(state.isr, state.elr)
+            may_play = any((broker_id, tp) in self.context.offline_replicas for broker_id in released)
+            if may_play or state.leader_epoch != before.leader_epoch:
                 self.unannounced[tp] = None
             self.adopt(tp, state)
         return moved

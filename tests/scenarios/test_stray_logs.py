@@ -91,3 +91,19 @@ async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> No
         await cluster.start_broker(VICTIM)
         await check_at_the_end(cluster, ledger)
         assert stray_records(cluster) > 0
+
+
+async def test_it_begins_anew_once_nobody_rests_on_it(autojump_clock) -> None:
+    """It is the leader that lets the list of those who are eligible go, without a new epoch."""
+    async with cluster_with_topic() as (cluster, producer, ledger):
+        for record in numbered("before", 20):
+            await ledger.produce(producer, T0, [record])
+        for broker_id in ORDER_OF_STOPS["last"]:
+            await cluster.stop(broker_id)
+        flip_a_bit_of_the_topic_id(cluster)
+        await cluster.start_broker(VICTIM)
+        await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+        for broker_id in (3, 2):
+            await cluster.start_broker(broker_id)
+        await check_at_the_end(cluster, ledger)
+        assert stray_records(cluster) > 0

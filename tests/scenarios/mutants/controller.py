@@ -16,6 +16,7 @@ REASONS = "test_reasons.py"
 RECOVER = "test_recover.py"
 REFUSED_LOGS = "test_refused_logs.py"
 MENDED_STATES = "test_mended_states.py"
+STRAY_LOGS = "test_stray_logs.py"
 MUTANTS = [
     Mutant(
         "a state that was mended is believed of brokers that came back with a loss",
@@ -132,10 +133,16 @@ MUTANTS = [
     Mutant(
         "a leader is not told of the epoch that a lossy broker wrote",
         "controller/term.py",
-        "            if state.leader_epoch != self.context.states[tp].leader_epoch:\n"
-        "                self.unannounced[tp] = None\n",
-        "",
+        "if may_play or state.leader_epoch != before.leader_epoch:",
+        "if may_play:",
         (LIVES_IN_BETWEEN, "test_a_leader_hears_"),
+    ),
+    Mutant(
+        "a broker does not hear that nobody rests on its stray log any more",
+        "controller/term.py",
+        "if may_play or state.leader_epoch != before.leader_epoch:",
+        "if state.leader_epoch != before.leader_epoch:",
+        (STRAY_LOGS, "test_it_begins_anew_once"),
     ),
     Mutant(
         "an election breaks the chain of our terms",
