@@ -25,6 +25,10 @@ class SyncFailed(OSError):
     """An fsync failed, whatever its errno: what was written before may be lost although nothing says so any more."""
 
 
+class NoRegularFile(OSError):
+    """A pipe, a socket or a device has the name that a file was to have."""
+
+
 class File(Protocol):
     """One open file. Reads and writes are positional; there is no cursor.
 
@@ -115,6 +119,12 @@ class FolderEntry(NamedTuple):
     reserved_bytes: int = 0
     """What the file system keeps for it behind its end, more or less: it counts whole blocks, and some of its own."""
     is_link: bool = False
+    is_special: bool = False
+    """A pipe, a socket or a device."""
+
+    @property
+    def is_file(self) -> bool:
+        return not (self.is_dir or self.is_link or self.is_special)
 
 
 class FileLock(Protocol):
@@ -131,7 +141,7 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> File:
         """Open for reading and writing. create: make it if absent (mode 0600); exclusive: fail with EEXIST if present.
-        Never follows a symbolic link in the last component."""
+        Never follows a symbolic link in the last component. NoRegularFile."""
 
     def exists(self, path: str) -> bool: ...
 

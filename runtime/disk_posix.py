@@ -16,13 +16,14 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 
-from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, SyncFailed
+from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, NoRegularFile, SyncFailed
 
 _IOV_MAX = 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 _NOT_OFFERED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_NO_REGULAR_FILE = "it is no regular file; move it away"
 _BLOCK_BYTES = 512
 """What st_blocks counts, on every file system."""
 _RECORD_LOCK = struct.Struct("hhqqi4x")
@@ -192,12 +193,18 @@ class PosixDisk:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        descriptor = os.open(path, flags, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a socket, or a pipe or device that nobody serves
+                raise NoRegularFile(error.errno, _NO_REGULAR_FILE, path) from error
+            raise
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             os.close(descriptor)
-            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-            raise OSError(number, "it is no regular file; move it away", path)
+            if stat.S_ISDIR(mode):
+                raise OSError(errno.EISDIR, _NO_REGULAR_FILE, path)
+            raise NoRegularFile(errno.EINVAL, _NO_REGULAR_FILE, path)
         return PosixFile(path, descriptor)
 
     def exists(self, path: str) -> bool:
@@ -221,7 +228,10 @@ class PosixDisk:
                 reserved_bytes = 0 if is_dir else max(0, said.st_blocks * _BLOCK_BYTES - said.st_size)
                 mtime_ms = said.st_mtime_ns // 1_000_000
                 is_link = stat.S_ISLNK(said.st_mode)
-                found.append(FolderEntry(entry.name, is_dir, said.st_size, mtime_ms, reserved_bytes, is_link))
+                is_special = not (is_dir or is_link or stat.S_ISREG(said.st_mode))
+                found.append(
+                    FolderEntry(entry.name, is_dir, said.st_size, mtime_ms, reserved_bytes, is_link, is_special)
+                )
         return sorted(found)
 
     def makedirs(self, path: str) -> None:

@@ -2,7 +2,8 @@
 
 Rules (S10, safety.md 24): any OSError on any file of a directory fails it, and with it every log that lives there; it
 stays so until the broker starts again. Errors that are about this process and not about the disk (`is_about_process`:
-no descriptor left) fail nothing. What stands by the name of a log's file and is none (`is_about_name`) fails that log.
+no descriptor left) fail nothing. What stands by the name of a log's file and is none, or is not for this broker's user
+to open (`is_about_file`), fails that log.
 
 A disk that is *full* refuses what is new and keeps what it took, so nothing fails: nothing is appended until there is
 room again (`has_room`), and reads, checkpoints, retention go on. Only a start counts it as a failure, and so does
@@ -18,14 +19,14 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 
-from strandline.runtime.disk import NO_SPACE, Disk, SyncFailed
+from strandline.runtime.disk import NO_SPACE, Disk, NoRegularFile, SyncFailed
 from strandline.storage.checkpoints import TEMPORARY_SUFFIX, Report, no_report
 from strandline.storage.errors import LogStorageError
 
 ROOM_BYTES = 2**20
 """A disk that was full is used again once it takes so much: more than that, and it would be so again at once."""
 _PROCESS = frozenset({errno.EMFILE, errno.ENFILE})
-_NAMES = frozenset({errno.EISDIR, errno.ELOOP, errno.EEXIST})
+_FILES = frozenset({errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -34,9 +35,10 @@ def is_about_process(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _PROCESS
 
 
-def is_about_name(error: BaseException | None) -> bool:
-    """A folder or a link has the name that a file was to have: the disk is as good as before."""
-    return isinstance(error, OSError) and error.errno in _NAMES
+def is_about_file(error: BaseException | None) -> bool:
+    """Something else has the name that a file was to have, or permission is denied: the disk is as good as before."""
+    is_one = isinstance(error, OSError) and error.errno in _FILES and not isinstance(error, SyncFailed)
+    return is_one or isinstance(error, NoRegularFile)
 
 
 def is_full(error: BaseException | None) -> bool:

@@ -39,6 +39,27 @@ class LogStorageError(StorageError):
         self.log = log
 
 
+class LogOffline(LogStorageError):
+    """The log, or its directory, failed before."""
+
+    def __init__(self, log: str, failure: LogStorageError | None) -> None:
+        text = str(failure)
+        Exception.__init__(self, text if text.startswith(f"{log} ") else f"{log} is offline: {text}")
+        self.log = log
+
+
+class UnusableFile(LogStorageError):
+    """A file of the log may not be opened, or something else has its name. That is this log's alone: nothing is wrong
+    with its disk."""
+
+    def __init__(self, log: str, what: str, cause: BaseException) -> None:
+        remedy = "put the file itself there, or move away what is there"
+        if isinstance(cause, PermissionError):
+            remedy = "let the user that the broker runs as read and write it"
+        Exception.__init__(self, f"{log} is offline: {what}: {cause}; {remedy}, and restart the broker")
+        self.log = log
+
+
 class OutOfDescriptors(LogStorageError):
     """No descriptor was left to open a file of the log. Nothing is wrong with log and disk: try again later."""
 

@@ -2,16 +2,16 @@
 
 After a failed write or fsync nobody knows what the page cache holds, so nothing is retried as if it were clean
 (safety.md 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
-directory's failure and so that of all its logs (`directory_health`); a damaged file, or a name that something else has,
-is this log's alone. Where only descriptors or space are lacking nothing has failed: `OutOfDescriptors` or `DiskFull` is
-raised and the same may be tried again.
+directory's failure and so that of all its logs (`directory_health`); a damaged file, one that may not be opened, or a
+name that something else has, is this log's alone. Where only descriptors or space are lacking nothing has failed:
+`OutOfDescriptors` or `DiskFull` is raised and the same may be tried again.
 """
 
 from __future__ import annotations
 
 from strandline.storage.checkpoints import Report
-from strandline.storage.directory_health import DirectoryHealth, is_about_name, is_about_process, is_full
-from strandline.storage.errors import DiskFull, LogClosed, LogStorageError, OutOfDescriptors
+from strandline.storage.directory_health import DirectoryHealth, is_about_file, is_about_process, is_full
+from strandline.storage.errors import DiskFull, LogClosed, LogOffline, LogStorageError, OutOfDescriptors, UnusableFile
 
 
 class LogHealth:
@@ -34,7 +34,7 @@ class LogHealth:
     def check(self) -> None:
         """LogStorageError unless the log may be changed."""
         if self._own is not None or self._directory.failure is not None:
-            raise LogStorageError(self._log, str(self.failure))
+            raise LogOffline(self._log, self._own or self._directory.failure)
 
     def check_room(self) -> None:
         """The same of what makes it longer; DiskFull while its disk is full."""
@@ -56,11 +56,12 @@ class LogHealth:
         if repeatable and isinstance(cause, OSError) and is_full(cause):
             self._directory.fail(f"{what} in {self._log}", cause)
             return DiskFull(self._log, what, cause)
-        failure = LogStorageError(self._log, what, cause)
+        is_own = isinstance(cause, OSError) and is_about_file(cause)
+        failure = UnusableFile(self._log, what, cause) if is_own else LogStorageError(self._log, what, cause)
         if self._own is None:  # the first reason stays
             self._own = failure
             self._report("log-offline", log=self._log, why=str(failure))
-        if isinstance(cause, OSError) and not is_about_name(cause):
+        if isinstance(cause, OSError) and not is_own:
             self._directory.fail(f"{what} in {self._log}", cause, syncing=syncing)
         return failure
 

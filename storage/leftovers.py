@@ -5,9 +5,9 @@ log that is refused keeps all of it: what an operator misses may be there (a `.d
 `find_leftovers` only reads, and says what the folder is once they are resolved; whoever loads the log judges that, and
 then resolves them.
 
-Before that the log is refused where a folder or a link has the name of one of its files: links are not followed, a
-Kafka follows them, and nobody knows what either is there for. So it is where a file is named by an offset that no
-record can have: by its name the log would end there.
+Before that the log is refused where a folder, a link, a pipe, a socket or a device has the name of one of its files:
+links are not followed, a Kafka follows them, and nobody knows what any of them is there for. So it is where a file is
+named by an offset that no record can have: by its name the log would end there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LEFTOVER = re.compile(
 _NAMED = re.compile(
     r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata", re.ASCII
 )
-_LINKED = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
-"""A folder called `.swap` is in nobody's way; a link would take a segment's place."""
+_TAKEN = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
+"""A folder called `.swap` is in nobody's way; a link would take a segment's place, and a pipe."""
 _OF_A_LOG = re.compile(r"[0-9]{20}\.|leader-epoch-checkpoint|partition\.metadata")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", SWAP_SUFFIX)
 _MAX_BASE_OFFSET = 2**63 - 2**32
@@ -47,11 +47,16 @@ def refuse_no_log(folder: str, entries: Sequence[FolderEntry]) -> None:
     if entries and not any(_OF_A_LOG.match(entry.name) for entry in entries):
         raise NotALog(folder, "a folder without any file of a log")
     for entry in entries:
-        if (entry.is_dir and _NAMED.fullmatch(entry.name)) or (entry.is_link and _LINKED.fullmatch(entry.name)):
-            what = "this is a folder" if entry.is_dir else "this is a link, and links are not followed"
-            raise OccupiedName(f"{folder}/{entry.name}", what)
+        if not entry.is_file and (_NAMED if entry.is_dir else _TAKEN).fullmatch(entry.name):
+            raise OccupiedName(f"{folder}/{entry.name}", _what_it_is(entry))
         if (parts := SEGMENT_FILE.fullmatch(entry.name)) and int(parts[1]) > _MAX_BASE_OFFSET:
             raise DamagedLog(folder, f"no record can have the offset by which {entry.name} is named")
+
+
+def _what_it_is(entry: FolderEntry) -> str:
+    if entry.is_link:
+        return "this is a link, and links are not followed"
+    return "this is a folder" if entry.is_dir else "this is a pipe, a socket or a device"
 
 
 def is_leftover(name: str) -> bool:
@@ -81,13 +86,13 @@ class Leftovers(NamedTuple):
 
 def find_leftovers(context: StorageContext, folder: str, entries: Sequence[FolderEntry]) -> Leftovers:
     """Among what is in the folder. Changes nothing. DamagedLog; OSError from the disk."""
-    files = {entry.name: entry for entry in entries if not entry.is_dir}
+    files = {entry.name: entry for entry in entries if entry.is_file}
     ending = [entry.name for entry in entries if entry.name.endswith(_LEFTOVER_SUFFIXES)]
     if not ending:
         return Leftovers(entries)
     swaps = [name for name in ending if name in files and name.endswith(SWAP_SUFFIX) and SEGMENT_FILE.fullmatch(name)]
     doomed = [name for name in ending if name in files and is_leftover(name)]
-    for name in ending:  # a folder is none of ours, whatever it is called
+    for name in ending:  # what is no file is none of ours, whatever it is called
         if name not in swaps and name not in doomed:
             context.report("log-unknown-file", path=f"{folder}/{name}")
     # A `.cleaned` file says that what was to replace this segment and younger ones is not complete: their swaps count

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.context import LogConfig, SecondChanceCache, StorageContext
-from strandline.storage.directory_health import is_about_name
-from strandline.storage.errors import LogStorageError, OccupiedName
+from strandline.storage.directory_health import is_about_file
+from strandline.storage.errors import LogStorageError, UnusableFile
 from strandline.storage.log_directory import LogDirectory
 from strandline.storage.recovery import load_steps
 from strandline.storage.rewriting import write_again
@@ -89,16 +89,17 @@ class LogLoading:
         """Go on, with what was found in `tasks`. Blocking."""
         self.tasks = ()
         try:
-            self.tasks = next(self._steps) if scanned is None else self._steps.send(scanned)
+            tasks = next(self._steps) if scanned is None else self._steps.send(scanned)
+            for task in tasks:  # what may not be opened is this log's alone, and whoever checks has those of many
+                self.context.disk.open(task.path, read_only=True).close()
+            self.tasks = tasks
         except StopIteration as done:
             self._loaded(done.value)
         except LogStorageError as error:
             self.failure = error
         except OSError as error:
-            is_own = is_about_name(error)
-            self.failure = (
-                OccupiedName(f"{self.directory.path}/{self.topic_partition}", str(error)) if is_own else error
-            )
+            folder = f"{self.directory.path}/{self.topic_partition}"
+            self.failure = UnusableFile(folder, "it cannot be loaded", error) if is_about_file(error) else error
 
     def join_others(self) -> None:
         """It is loaded: from now on the log uses the caches of all. What it has open is closed, and opened on use."""

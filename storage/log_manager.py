@@ -17,7 +17,14 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
 from strandline.storage.checkpoints import WarningLog, encode_topic_id, no_report
 from strandline.storage.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
-from strandline.storage.errors import DuplicateLog, InconsistentTopicId, LogExists, LogStorageError, StrayLog
+from strandline.storage.errors import (
+    DuplicateLog,
+    InconsistentTopicId,
+    LogExists,
+    LogOffline,
+    LogStorageError,
+    StrayLog,
+)
 from strandline.storage.flush import flush_quietly
 from strandline.storage.found_folders import FoundFolders, find_folders
 from strandline.storage.known_state import KnownState
@@ -205,7 +212,7 @@ class LogManager:
         known = self._begun.get(tp) or self._directory_of.get(tp)
         directory = known or self._directories.least_used(self._directory_of.values())
         if directory.health.failure is not None:
-            raise LogStorageError(str(tp), str(directory.health.failure))
+            raise LogOffline(str(tp), directory.health.failure)
         try:
             self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
@@ -276,7 +283,7 @@ class LogManager:
     def _in_service(self, tp: TopicPartition) -> tuple[Log, LogDirectory]:
         log, directory = self.logs[tp], self._directory_of[tp]
         if directory.health.failure is not None:
-            raise LogStorageError(str(tp), str(directory.health.failure))
+            raise LogOffline(str(tp), directory.health.failure)
         return log, directory
 
     def _forget(self, tp: TopicPartition) -> None:

@@ -125,5 +125,9 @@ def _is_changed(disk: Disk, path: str, stop: OrderlyStop, listed: Mapping[TopicP
 def _sizes(disk: Disk, folder: str) -> SegmentSizes:
     if not disk.is_dir(folder):
         return []
-    sizes = {entry.name.removesuffix(LOG_SUFFIX): entry.size_bytes for entry in disk.scandir(folder)}
+    try:
+        entries = disk.scandir(folder)
+    except PermissionError:  # nobody can say that it is as it was
+        return []
+    sizes = {entry.name.removesuffix(LOG_SUFFIX): entry.size_bytes for entry in entries}
     return sorted((int(stem), size_bytes) for stem, size_bytes in sizes.items() if stem.isdecimal())

@@ -106,7 +106,7 @@ def _is_of_an_attempt(entry: FolderEntry) -> bool:
     """Whether a creation that failed may have left this file, which says nothing."""
     is_unfinished = is_leftover(entry.name) and entry.name.startswith(PARTITION_METADATA)
     is_empty = entry.size_bytes == 0 and SEGMENT_FILE.fullmatch(entry.name) is not None
-    return (entry.name == PARTITION_METADATA or is_unfinished or is_empty) and not (entry.is_dir or entry.is_link)
+    return (entry.name == PARTITION_METADATA or is_unfinished or is_empty) and entry.is_file
 
 
 def topics_in(disk: Disk, paths: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ CRASHED_STARTS = "../unit/storage/crash/test_crash_points_start.py"
 DAMAGED_TAILS = "../unit/storage/test_damage_tail.py"
 DIRECTORIES = "../unit/storage/test_directories.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+FORBIDDEN_FILES = "../unit/storage/test_forbidden_files.py"
 FOUND_FOLDERS = "../unit/storage/test_found_folders.py"
 FULL_DISKS = "test_full_disks.py"
 FULL_TRUNCATIONS = "../unit/storage/test_full_truncations.py"
@@ -248,8 +249,8 @@ MUTANTS = [
     Mutant(
         "what is in the way of a file takes the directory offline",
         "storage/health.py",
-        " and not is_about_name(cause)",
-        "",
+        " and not is_own:",
+        ":",
         (FOUND_FOLDERS, "test_what_is_in_the_way"),
     ),
     Mutant(
@@ -293,5 +294,26 @@ MUTANTS = [
         "entry.name.endswith(LOG_SUFFIX) and _SEGMENT.fullmatch(entry.name)",
         "entry.name.endswith(LOG_SUFFIX)",
         (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
+    ),
+    Mutant(
+        "a file without permission takes the directory offline",
+        "storage/directory_health.py",
+        ", errno.EACCES, errno.EPERM})",
+        "})",
+        (FORBIDDEN_FILES, "test_what_may_not_be_used_any_more"),
+    ),
+    Mutant(
+        "what is to be checked is not opened for its log first",
+        "storage/loading.py",
+        "            for task in tasks:  #",
+        "            for task in ():  #",
+        (FORBIDDEN_FILES, "test_what_may_not_be_used_has"),
+    ),
+    Mutant(
+        "a pipe with the name of a leftover is removed",
+        "storage/leftovers.py",
+        "for entry in entries if entry.is_file}",
+        "for entry in entries if not entry.is_dir}",
+        (FOUND_FOLDERS, "test_what_only_has_the_name"),
     ),
 ]

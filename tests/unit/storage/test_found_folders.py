@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,20 @@ def link_to_it(path: str) -> None:
     os.symlink(far, path)
 
 
+def pipe_instead(path: str) -> None:
+    special_instead(path, stat.S_IFIFO)
+
+
+def socket_instead(path: str) -> None:
+    special_instead(path, stat.S_IFSOCK)
+
+
+def special_instead(path: str, kind: int) -> None:
+    if os.path.exists(path):
+        os.rename(path, path.replace("/logs/", "/logs-far-"))
+    os.mknod(path, kind | 0o600)
+
+
 NAMES_OF_FILES = [
     *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")),
     f"{10**6:020d}.log",
@@ -140,8 +155,13 @@ def tree(site: DamageSite) -> list[tuple[str, int, bytes]]:
 @pytest.mark.parametrize("how", ["clean", "kill", "power"])
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [(name, instead) for name in NAMES_OF_FILES for instead in (folder_instead, link_to_it)]
-    + [(f"{0:020d}.log.swap", link_to_it), (f"{0:020d}.index.swap", link_to_it)],
+    [(name, instead) for name in NAMES_OF_FILES for instead in (folder_instead, link_to_it, pipe_instead)]
+    + [
+        (f"{0:020d}{suffix}", instead)
+        for suffix in (".log.swap", ".index.swap")
+        for instead in (link_to_it, pipe_instead)
+    ]
+    + [(f"{0:020d}.log", socket_instead)],
 )
 def test_what_has_the_name_of_a_logs_file_and_is_none_is_in_the_way_of_that_log_only(
     site: DamageSite, name: str, instead: Callable[[str], None], how: str
@@ -163,13 +183,13 @@ def test_what_has_the_name_of_a_logs_file_and_is_none_is_in_the_way_of_that_log_
         assert tree(site) == before
         manager.close(clean=True)
         assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}")
-    (os.unlink if os.path.islink(path) else os.rmdir)(path)
+    (os.rmdir if instead is folder_instead else os.unlink)(path)
     if was_there:
         os.rename(path.replace("/logs/", "/logs-far-"), path)
     assert TP in site.start().logs
 
 
-@pytest.mark.parametrize("instead", [folder_instead, link_to_it])
+@pytest.mark.parametrize("instead", [folder_instead, link_to_it, pipe_instead, socket_instead])
 def test_what_is_in_the_way_of_the_next_segment_fails_that_log_only(
     site: DamageSite, instead: Callable[[str], None]
 ) -> None:
@@ -178,12 +198,26 @@ def test_what_is_in_the_way_of_the_next_segment_fails_that_log_only(
     end = log.log_end_offset
     instead(f"{site.folder}/{end:020d}.log")
     log.config = replace(site.config, segment_bytes=1)
-    with pytest.raises(LogStorageError):
-        fill(log, 1, epoch=3)
+    for _ in range(2):
+        with pytest.raises(
+            LogStorageError, match=rf"{end:020d}.log.*; put the file itself there, [^;]*restart the broker$"
+        ):
+            fill(log, 1, epoch=3)
     assert log.failure is not None and not manager.directories.offline_paths
     assert log.log_end_offset == end and offsets(log) == list(range(end))
     fill(manager.logs[OTHER], 1)
     manager.close(clean=True)
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.log.deleted", f"{0:020d}.log.cleaned", "partition.metadata.tmp"])
+@pytest.mark.parametrize("instead", [folder_instead, link_to_it, pipe_instead, socket_instead])
+def test_what_only_has_the_name_of_a_leftover_is_not_removed(
+    site: DamageSite, name: str, instead: Callable[[str], None]
+) -> None:
+    instead(f"{site.folder}/{name}")
+    manager = site.start()
+    assert os.path.lexists(f"{site.folder}/{name}") and TP in manager.logs
+    assert [fields["path"] for fields in site.reports.of("log-unknown-file")] == [f"{site.folder}/{name}"]
 
 
 def test_the_metadata_log_of_a_kraft_controller_is_left_alone() -> None:
