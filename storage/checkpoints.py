@@ -46,6 +46,8 @@ class WarningLog(Protocol):
 
 
 TEMPORARY_SUFFIX = ".tmp"
+MAX_OFFSET = 2**63 - 2**32
+"""Twenty digits can say more than the 64 bits of an offset hold, and the segment that begins there needs room, too."""
 _temporary_numbers = itertools.count()
 
 
@@ -100,7 +102,8 @@ def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[Topi
     offsets: dict[TopicPartition, int] = {}
     for line in entry_lines(disk, path, report):
         parts = line.split()
-        if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal() and len(parts[2]) < 20):
+        are_numbers = len(parts) == 3 and all(text.isdecimal() and len(text) < 20 for text in parts[1:])
+        if not are_numbers or int(parts[2]) > MAX_OFFSET:
             report("checkpoint-bad-line", path=path, line=line[:200])
             continue
         tp = TopicPartition(parts[0], int(parts[1]))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from strandline.protocol.record_batch import BatchHeader
 from strandline.runtime.disk import Disk, FolderEntry
+from strandline.storage.checkpoints import MAX_OFFSET
 from strandline.storage.context import StorageContext
 from strandline.storage.errors import DamagedLog, NotALog, OccupiedName
 from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
@@ -37,8 +38,6 @@ _TAKEN = re.compile(rf"({_NAMED.pattern})(\.swap)?", re.ASCII)
 """A folder called `.swap` is in nobody's way; a link would take a segment's place, and a pipe."""
 _OF_A_LOG = re.compile(r"[0-9]{20}\.|leader-epoch-checkpoint|partition\.metadata")
 _LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp", SWAP_SUFFIX)
-_MAX_BASE_OFFSET = 2**63 - 2**32
-"""Twenty digits can say more than the 64 bits of an offset hold, and a segment needs room for its own."""
 
 
 def refuse_no_log(folder: str, entries: Sequence[FolderEntry]) -> None:
@@ -49,7 +48,7 @@ def refuse_no_log(folder: str, entries: Sequence[FolderEntry]) -> None:
     for entry in entries:
         if not entry.is_file and (_NAMED if entry.is_dir else _TAKEN).fullmatch(entry.name):
             raise OccupiedName(f"{folder}/{entry.name}", _what_it_is(entry))
-        if (parts := SEGMENT_FILE.fullmatch(entry.name)) and int(parts[1]) > _MAX_BASE_OFFSET:
+        if (parts := SEGMENT_FILE.fullmatch(entry.name)) and int(parts[1]) > MAX_OFFSET:
             raise DamagedLog(folder, f"no record can have the offset by which {entry.name} is named")
 
 

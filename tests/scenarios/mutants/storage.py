@@ -270,9 +270,16 @@ MUTANTS = [
     Mutant(
         "a log ends where a file's name says, whatever that is",
         "storage/leftovers.py",
-        "int(parts[1]) > _MAX_BASE_OFFSET",
+        "int(parts[1]) > MAX_OFFSET",
         "False",
         (LEFTOVERS, "test_a_file_named_by_an_offset"),
+    ),
+    Mutant(
+        "a log begins where a checkpoint says, whatever that is",
+        "storage/checkpoints.py",
+        "        if not are_numbers or int(parts[2]) > MAX_OFFSET:\n",
+        "        if not are_numbers:\n",
+        (CHECKPOINTS, "test_a_damaged_line"),
     ),
     Mutant(
         "two directories may have one id",

@@ -72,6 +72,8 @@ def test_a_topic_id_survives_its_text(topic_id: bytes) -> None:
         (b"0\n2\na-topic 0 17\nb.topic_x 12\n", {A: 17}),
         (b"0\n2\na-topic 0 x\nb.topic_x 12 3\n", {B: 3}),
         (b"0\n2\na-topic 0 -17\nb.topic_x 12 3\n", {B: 3}),
+        (b"0\n2\na-topic 0 9223372036854775807\nb.topic_x 12 3\n", {B: 3}),
+        (b"0\n2\na-topic %s 17\nb.topic_x 12 3\n" % (b"9" * 5000), {B: 3}),
         (b"0\n9\na-topic 0 17\n", {A: 17}),
         (b"0\nx\na-topic 0 17\n", {A: 17}),
         (b"0\n2\n\n\na-topic 0 17\nb.topic_x 12 3", {A: 17, B: 3}),
