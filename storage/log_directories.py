@@ -200,9 +200,9 @@ class LogDirectories:
                 if not is_full(error):  # which is told once
                     self._report("log-dir-not-written", path=directory.path, what=what, error=str(error))
 
-    def each_at_start(self, what: str, act: Callable[[LogDirectory], None]) -> None:
+    def each_at_start(self, what: str, act: Callable[[LogDirectory], None], only: str | None = None) -> None:
         """The same of what a start cannot do without: who goes on would vouch for what no disk has. NoLogDirLeft."""
-        self.each_online(what, act, at_start=True)
+        self.each_online(what, act, only, at_start=True)
         self.check()
 
     @property

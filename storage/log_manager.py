@@ -33,6 +33,7 @@ from strandline.storage.log import Log
 from strandline.storage.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
 from strandline.storage.log_directory import LogDirectory
 from strandline.storage.losses import named_without_folder, note_losses, note_missing
+from strandline.storage.moved_logs import take_over_log_starts
 from strandline.storage.partition_folders import PartitionFolders
 from strandline.storage.recovery import load_log
 from strandline.storage.removal import Doomed, Removals, remove
@@ -171,6 +172,10 @@ class LogManager:
     def end_load(self) -> None:
         """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
         a directory could not be read to its end. Blocking. NoLogDirLeft."""
+        online = self._directories.online()
+        for directory in take_over_log_starts(online, self.logs, self._directory_of, self.high_watermarks):
+            write = partial(self._write_log_checkpoints, recovery_points=False)
+            self._directories.each_at_start(CHECKPOINT_FAILED, write, directory.path)
         self._directories.each_at_start(CHECKPOINT_FAILED, self._end_load)
         for tp, log in list(self.logs.items()):
             if self._directory_of[tp].health.failure is not None:

@@ -106,6 +106,34 @@ async def test_what_was_answered_as_deleted_stays_deleted_when_all_brokers_end(
         assert heads(cluster, 1, 2, 3) == [deleted] * 3
 
 
+@pytest.mark.parametrize("end", ["kill", "orderly"])
+@pytest.mark.parametrize("starts", [1, 2], ids=["", "killed in between"])
+async def test_a_log_that_was_moved_to_another_log_directory_begins_where_it_did(
+    starts: int, end: str, autojump_clock
+) -> None:
+    """By an operator, while its broker was down. It leads with nobody to tell it where the log begins."""
+    two = {"log.dirs": "/data,/more"}
+    async with cluster_with_topic([1], brokers=1, min_insync_replicas=1, properties=two) as (cluster, _, _):
+        await produce_batches(cluster, 2, 10)
+        await delete_before(cluster, 13)
+        if end == "kill":
+            cluster.crash(1)
+        else:
+            await cluster.stop(1)
+        disk = cluster.nodes[1].disk
+        there, elsewhere = ("/data", "/more") if disk.exists("/data/t-0") else ("/more", "/data")
+        disk.rename(f"{there}/t-0", f"{elsewhere}/t-0")
+        for start in range(starts):
+            if start:
+                cluster.crash(1)
+            await cluster.start_broker(1)
+            await cluster.until(lambda: cluster.leads(1, T0), "it leads")
+        assert cluster.partition(1, T0).log.segments.folder == f"{elsewhere}/t-0"
+        assert heads(cluster, 1) == [13]
+        async with cluster.consumer() as consumer:
+            assert sorted(await read_all(consumer, T0)) == list(range(13, 20))
+
+
 @pytest.mark.parametrize("broker", [1, 2], ids=["leader", "follower"])
 async def test_nothing_is_answered_while_one_disk_does_not_have_it(broker: int, autojump_clock) -> None:
     async with cluster_with_topic([1, 2, 3]) as (cluster, _, _):

@@ -44,6 +44,13 @@ MUTANTS = [
         (LOG_MANAGER, "test_a_folder_that_waits"),
     ),
     Mutant(
+        "a log that was moved leaves its log start behind",
+        "storage/moved_logs.py",
+        "            if log is None or owners[tp] is former:\n",
+        "            if log is None or owners[tp] is not former:\n",
+        (LOG_HEADS, "test_a_log_that_was_moved"),
+    ),
+    Mutant(
         "a cut writes what an index lacks",
         "storage/segment_indexes.py",
         "        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)\n",
@@ -67,7 +74,7 @@ MUTANTS = [
     Mutant(
         "a start goes on without what it could not write",
         "storage/log_directories.py",
-        "        self.each_online(what, act, at_start=True)\n",
+        "        self.each_online(what, act, only, at_start=True)\n",
         "        self.each_online(what, act)\n",
         (CRASHED_STARTS, "test_a_start_on_a_full_disk"),
     ),

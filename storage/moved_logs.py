@@ -1,0 +1,36 @@
+"""Logs whose folders somebody moved to another log directory while no broker ran.
+
+Checkpoints are a directory's, so they stayed behind. A high watermark and a recovery point that are missing are safe
+bounds; a log start is not: what was answered as deleted would be back. So it is taken over from the directory that
+still has it, as far as the log goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.head import raise_log_start
+from strandline.storage.log import Log
+from strandline.storage.log_directory import LogDirectory
+
+
+def take_over_log_starts(
+    directories: Iterable[LogDirectory],
+    logs: Mapping[TopicPartition, Log],
+    owners: Mapping[TopicPartition, LogDirectory],
+    high_watermarks: MutableMapping[TopicPartition, int],
+) -> set[LogDirectory]:
+    """Once all logs are loaded. Returns the directories with such logs: their checkpoints have to tell it before those
+    of others are written again, which forget it."""
+    reached: set[LogDirectory] = set()
+    for former in directories:
+        for tp, start in former.log_start_offsets.items():
+            log = logs.get(tp)
+            if log is None or owners[tp] is former:
+                continue
+            offset = min(start, log.log_end_offset)
+            high_watermarks[tp] = max(high_watermarks[tp], offset)
+            if raise_log_start(log, offset, high_watermarks[tp]):
+                reached.add(owners[tp])
+    return reached
