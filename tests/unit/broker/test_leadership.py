@@ -224,6 +224,17 @@ def test_a_rejected_joiner_no_longer_holds_the_high_watermark_back() -> None:
     assert leadership.advance_high_watermark(10)
 
 
+def test_a_rejected_joiner_is_not_waited_for_because_its_past_life_had_reached_the_end() -> None:
+    leadership = leading(isr=(1, 2))
+    for follower in (3, 2):
+        fetch(leadership, follower, 10, leo=10)
+    leadership.propose_expand(leadership.followers[3])
+    leadership.reject()
+    leadership.rebuild_quorum(10, 102.0)
+    assert not leadership.wants_to_expand(leadership.followers[3])
+    assert fetch(leadership, 2, 11, leo=11) and leadership.high_watermark == 11
+
+
 def test_the_high_watermark_waits_for_an_outsider_that_has_just_caught_up() -> None:
     leadership = leading(isr=(1, 2))
     fetch(leadership, 3, 0, leo=0)

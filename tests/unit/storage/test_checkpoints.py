@@ -18,6 +18,7 @@ from strandline.storage.checkpoints import (
     encode_offsets,
     encode_topic_id,
     no_report,
+    read_bounds,
     read_epochs,
     read_offsets,
     write_atomically,
@@ -87,6 +88,27 @@ def test_a_damaged_line_costs_itself_only(disk: MemoryDisk, content: bytes, left
     disk.write(PATH, content)
     assert read_offsets(disk, PATH, lambda event, **fields: reports.append(event)) == left
     assert bool(reports) == (content not in (b"", b"0\n2\n\n\na-topic 0 17\nb.topic_x 12 3"))
+
+
+@pytest.mark.parametrize(
+    ("content", "is_whole"),
+    [
+        (b"0\n0\n", True),
+        (b"0\n2\na-topic 0 17\nb.topic_x 12 345\n", True),
+        (None, False),
+        (b"", False),
+        (b"0\n2\na-topic 0 17\nb.topic_x 12 345", False),
+        (b"0\n2\na-topic 0 17\nb.topic_x 12 3", False),
+        (b"0\n2\na-topic 0 17\n", False),
+        (b"0\n1\na-topic 0 x\n", False),
+    ],
+)
+def test_bounds_are_known_only_where_the_file_is_whole_to_the_end_of_its_last_line(
+    disk: MemoryDisk, content: bytes | None, is_whole: bool
+) -> None:
+    if content is not None:
+        disk.write(PATH, content)
+    assert read_bounds(disk, PATH, no_report)[1] is is_whole
 
 
 def test_a_missing_checkpoint_is_an_empty_one(disk: MemoryDisk) -> None:

@@ -10,7 +10,8 @@ import pytest
 from strandline.protocol.record_batch import scan
 from strandline.storage.checkpoints import PARTITION_METADATA
 from strandline.storage.errors import DamagedLog
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, raw
+from strandline.testkit.foreign import kafkas_batch, kafkas_site
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets, raw
 
 Names = list[str]
 """Of the .log files, oldest first."""
@@ -150,6 +151,20 @@ def test_a_swap_that_is_damaged_makes_the_log_refused_and_stays(site: StorageSit
     before = everything(site)
     site.disk.kill()
     assert "is damaged at byte" in str(site.start().refused[TP]) and everything(site) == before
+
+
+def test_a_swap_without_a_batch_replaces_the_segment_of_its_name_with_its_indexes() -> None:
+    """A Kafka was killed while it compacted; each key came again later."""
+    segments = {offset: [kafkas_batch(offset)] for offset in range(3)}
+    site = kafkas_site(segments, is_clean=False, recovery_point=2, high_watermark=3)
+    site.config = replace(site.config, cleanup_policy=("compact",))
+    indexes = [f"{FOLDER}/{1:020d}{suffix}" for suffix in (".index", ".timeindex")]
+    for path in indexes:
+        site.disk.write(path, bytes(range(24)))
+    site.disk.write(f"{FOLDER}/{1:020d}.log.swap", b"")
+    log = site.start().logs[TP]
+    assert not any(map(site.disk.read, [f"{FOLDER}/{1:020d}.log", *indexes]))
+    assert offsets(log) == [0, 2]
 
 
 @pytest.mark.parametrize("stop", [killed, after_another_program, another_program_killed])

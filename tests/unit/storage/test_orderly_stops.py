@@ -9,10 +9,13 @@ import pytest
 from strandline.protocol.record_batch import assign_offset
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import HIGH_WATERMARKS, encode_offsets, write_atomically
-from strandline.storage.errors import DuplicateLog, TransactionalLog
+from strandline.storage.adoption import MAX_REFUSED_BYTES, is_adopted, with_adoption
+from strandline.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, encode_offsets, write_atomically
+from strandline.storage.errors import DamagedLog, DuplicateLog, TransactionalLog
 from strandline.storage.log_manager import LogManager
 from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.removal import delete_folder_name
+from strandline.storage.segment_manifest import MANIFEST
 from strandline.testkit.foreign import (
     as_of_transaction,
     kafka_is_killed,
@@ -134,6 +137,26 @@ def test_a_log_that_was_not_refused_any_more_is_checked(site: StorageSite) -> No
     assert site.reports.names() == ["log-truncated"]
 
 
+def test_a_log_that_lies_in_two_directories_keeps_its_checkpoints_in_both(site: StorageSite) -> None:
+    site.dirs = ("/logs", "/more")
+    site.start()
+    site.disk.kill()
+    twice(site)
+    expected = encode_offsets({TP: 41})
+    for directory in site.dirs:
+        write_atomically(site.disk, f"{directory}/{LOG_START_OFFSETS}", expected)
+    manager = site.start()
+    manager.checkpoint_log_starts()
+    assert [site.disk.read(f"{directory}/{LOG_START_OFFSETS}") for directory in site.dirs] == [expected] * 2
+
+
+def test_a_log_of_the_stop_is_missed_although_a_folder_of_its_name_waits_for_its_removal(site: StorageSite) -> None:
+    """No broker had the directory since, so none deleted it."""
+    stop(site.start())
+    site.disk.rename(FOLDER, f"/logs/{delete_folder_name(TP, ID)}")
+    assert site.start().may_have_lost_data and site.reports.of("log-missing")
+
+
 # --- a Kafka in between -----------------------------------------------------------------------------------------------
 
 
@@ -183,6 +206,17 @@ def appended(site: StorageSite) -> None:
     site.disk.write(path, site.disk.read(path) + bytes(batch))
 
 
+def without_our_list(site: StorageSite) -> None:
+    """And the disk lost what our orderly stop says of the logs."""
+    site.disk.unlink(f"/logs/{MANIFEST}")
+
+
+def killed_between_two_indexes(site: StorageSite) -> None:
+    """While it closed the log: it had given the first one its true size already."""
+    kafka_is_killed(site.disk, FOLDER)
+    site.disk.write(f"{FOLDER}/{file_names(site.disk, '.index')[-1]}", b"")
+
+
 def gone(site: StorageSite) -> None:
     """Before it did anything: its start alone shows."""
 
@@ -190,6 +224,7 @@ def gone(site: StorageSite) -> None:
 LIVES = {
     "our kill, killed": (nothing, killed),
     "our kill, killed beside somebody's file": (nothing, killed_beside_somebodys_file),
+    "our kill, killed between two indexes": (nothing, killed_between_two_indexes),
     "our kill, killed while it closed the logs": (nothing, checkpointed),
     "our kill after a checkpoint, killed while it closed the logs": (after_a_checkpoint, checkpointed),
     "our kill, stopped in order": (nothing, stopped),
@@ -198,6 +233,7 @@ LIVES = {
     "our orderly stop, stopped in order": (in_order, stopped),
     "our orderly stop beside a move, killed after a checkpoint": (in_order_beside_a_move, checkpointed),
     "our orderly stop beside a move, killed after an append": (in_order_beside_a_move, appended),
+    "our orderly stop beside a move, and the list of segments is gone": (in_order_beside_a_move, without_our_list),
     "our orderly stop beside a move, stopped in order": (in_order_beside_a_move, stopped),
 }
 
@@ -218,6 +254,38 @@ def test_a_log_that_a_kafka_had_in_between_is_looked_through_whole(site: Storage
         assert manager.was_clean or not manager.may_have_lost_data
         end(manager)
     assert {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER)} == before
+
+
+def test_a_sealed_segment_that_a_kafka_may_have_written_is_refused_where_its_headers_lead_nowhere(
+    site: StorageSite,
+) -> None:
+    """Below the recovery point: nobody checks it batch by batch, and our own would lose its end."""
+    killed(site)
+    first = f"{FOLDER}/{file_names(site.disk, '.log')[0]}"
+    content = bytearray(site.disk.read(first))
+    content[8:12] = b"\xff" * 4
+    site.disk.write(first, bytes(content))
+    before = {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER)}
+    assert isinstance(site.start().refused.get(TP), DamagedLog)
+    assert {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER)} == before
+
+
+def test_a_kafka_is_noticed_once(site: StorageSite) -> None:
+    """What was looked through after it is ours, also where we are killed before we write a checkpoint."""
+    after_a_checkpoint(site)
+    checkpointed(site)
+    site.start()
+    assert "log-dir-used-by-another" in site.reports.names()
+    site.disk.kill()
+    site.start()
+    assert "log-dir-used-by-another" not in site.reports.names()
+
+
+def test_a_directory_in_which_too_many_logs_were_refused_to_name_them_stays_foreign() -> None:
+    refused = [TopicPartition(f"{place:0249d}", 0) for place in range(MAX_REFUSED_BYTES // 252)]
+    meta = with_adoption({"version": "0"}, refused, refused[:1])
+    assert is_adopted(meta, TP) and not is_adopted(meta, refused[-1])
+    assert with_adoption(meta, [*refused, TopicPartition("n" * 249, 0)], []) == {"version": "0"}
 
 
 @pytest.mark.parametrize("name", UNRECOVERED)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import encode_topic_id, read_offsets
+from strandline.storage.checkpoints import PARTITION_METADATA, encode_topic_id, read_offsets
 from strandline.storage.errors import LogStorageError, StrayLog
 from strandline.storage.log_check import NOTE, check_directories
 from strandline.storage.log_manager import LogManager
@@ -153,3 +153,13 @@ def test_a_folder_that_is_put_aside_has_a_name_that_any_file_system_takes(name: 
     assert callable(name)
     text = name(TopicPartition("x" * 249, 2**31 - 1), "ab" * 16)
     assert len(text) == 255 and text.startswith("xxx")
+
+
+def test_an_empty_folder_of_a_log_that_nobody_began_here_is_kept_too(site: StorageSite) -> None:
+    """It names a topic."""
+    manager = site.start()
+    site.disk.makedirs("/logs/t-0")
+    site.disk.write(f"/logs/t-0/{PARTITION_METADATA}", b"somebody's")
+    manager.create(TP, TOPIC_ID)
+    kept = [site.disk.read(f"{fields['kept_in']}/{PARTITION_METADATA}") for fields in site.reports.of("log-stray")]
+    assert kept == [b"somebody's"]

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets
 from strandline.storage.verdicts import Fault, Origin, Verdict, verdict
 from strandline.testkit.foreign import kafkas_batch, kafkas_site
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets
@@ -98,6 +99,19 @@ def test_a_hole_in_a_kafkas_log_that_is_compacted_is_served(is_clean: bool, reco
     assert after_starts(site) == [*range(5), *range(10, 15)]
 
 
+TRACES = {"before it": {0: [0, 2], 10: [10], 11: [11]}, "behind it": {0: [0], 10: [10, 12], 13: [13]}}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 14), (False, 11), (False, 0)])
+def test_a_hole_in_a_kafkas_log_with_a_trace_of_its_cleaner_on_one_side_is_served(
+    trace: str, is_clean: bool, recovery_point: int
+) -> None:
+    segments = {base: [kafkas_batch(offset) for offset in kept] for base, kept in TRACES[trace].items()}
+    site = kafkas_site(segments, is_clean=is_clean, recovery_point=recovery_point, high_watermark=11)
+    assert after_starts(site) == [offset for kept in TRACES[trace].values() for offset in kept]
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("recovery_point", [0, 40])
 def test_a_hole_in_a_kafkas_log_without_any_trace_of_its_cleaner_is_refused(
@@ -160,9 +174,12 @@ def test_the_torn_tail_of_a_kafka_that_was_killed_is_cut() -> None:
     site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False, recovery_point=0, high_watermark=1)
     assert offsets(site.start().logs[TP]) == [0]
     assert not file_names(site.disk, ".damaged")
-    site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False)  # no checkpoint has the log
-    assert offsets(site.start().logs[TP]) == [0]
-    assert len(file_names(site.disk, ".damaged")) == 1
+    for bounds in (None, encode_offsets({TopicPartition("other", 0): 1})):  # no checkpoint has the log
+        site = kafkas_site({0: [kafkas_batch(0), kafkas_batch(1)[:-1]]}, is_clean=False)
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS) if bounds else ():
+            site.disk.write(f"/logs/{name}", bounds)
+        assert offsets(site.start().logs[TP]) == [0]
+        assert len(file_names(site.disk, ".damaged")) == 1
 
 
 CONTRADICTIONS = {
