@@ -166,15 +166,14 @@ class LogManager:
                 continue
             loading.join_others()
             self.logs[tp] = log
-            high_watermark = directory.high_watermarks.get(tp, 0)
-            self.high_watermarks[tp] = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+            mark = directory.high_watermarks.get(tp, 0)
+            self.high_watermarks[tp] = min(max(mark, log.log_start_offset), log.log_end_offset)
 
     def end_load(self) -> None:
         """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
         a directory could not be read to its end. Blocking. NoLogDirLeft."""
-        online = self._directories.online()
+        write, online = partial(self._write_log_checkpoints, recovery_points=False), self._directories.online()
         for directory in take_over_log_starts(online, self.logs, self._directory_of, self.high_watermarks):
-            write = partial(self._write_log_checkpoints, recovery_points=False)
             self._directories.each_at_start(CHECKPOINT_FAILED, write, directory.path)
         self._directories.each_at_start(CHECKPOINT_FAILED, self._end_load)
         for tp, log in list(self.logs.items()):
@@ -239,8 +238,7 @@ class LogManager:
 
     def _forget_former_life(self, tp: TopicPartition, place: LogDirectory) -> None:
         """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
-        the new one does not have yet; and its folder waits for its removal, where it would excuse that the new one's is
-        gone."""
+        the new one does not have yet; and its folder that waits would excuse that the new one's is gone."""
         self.removals.disown(self._disk, tp, place.path)
         self.high_watermarks.pop(tp, None)
         self._cuts += 1  # one that is being written elsewhere may still hold it
