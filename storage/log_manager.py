@@ -159,15 +159,15 @@ class LogManager:
             tp, log, directory = loading.topic_partition, loading.log, loading.directory
             if log is None:
                 assert loading.failure is not None
-                if not isinstance(loading.failure, LogStorageError):
+                if isinstance(loading.failure, LogStorageError):
+                    self._refuse(tp, loading.failure, [directory])
+                else:
                     self._directories.cannot_be_read(directory, loading.failure)
-                    continue
-                self._refuse(tp, loading.failure, [directory])
                 continue
             loading.join_others()
             self.logs[tp] = log
-            mark = directory.high_watermarks.get(tp, 0)
-            self.high_watermarks[tp] = min(max(mark, log.log_start_offset), log.log_end_offset)
+            mark = max(directory.high_watermarks.get(tp, 0), log.log_start_offset)
+            self.high_watermarks[tp] = min(mark, log.log_end_offset)
 
     def end_load(self) -> None:
         """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
@@ -273,9 +273,8 @@ class LogManager:
         """Take a log that is not of this topic out of service, and keep it: its folder is renamed and never removed.
         Returns what to tell the operator. KeyError: no such log; LogStorageError from the disk.
 
-        is_credited: the in-sync set has this broker, so others believe that it has the partition's records. Then they
-        count as lost: that is noted durably for the next start, and the log is refused until this broker is not in sync
-        any more."""
+        is_credited: others believe that this broker has the partition's records. Then they count as lost: that is noted
+        durably for the next start, and the log is refused until nobody believes so any more."""
         log, directory = self._in_service(tp)
         stray = self._folders.keep_stray(directory, log, topic_id, is_credited=is_credited)
         self._forget(tp)
