@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import settings
 
 from strandline.testkit.log_machine import LogMachine
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class NothingElse:
+    """Draws: no start is ended, too."""
+
+    def draw(self, strategy: Any, label: str) -> None:
+        return None
+
+
+def test_a_compacted_segment_that_is_left_of_a_log_that_begins_anew_is_kept_aside_and_counts_as_lost() -> None:
+    kept = []
+    for operations in range(26):
+        machine = LogMachine()
+        machine.begin(
+            segment_bytes=2000, index_interval_bytes=0, max_open_files=1, retention_bytes=-1, data=NothingElse()
+        )
+        machine.append_as_follower(counts=[3, 3, 4, 3, 1], new_epochs=0)
+        machine.roll()
+        machine.append_as_leader(codec="none", counts=[2, 4, 5], size=300, timestamp_step_ms=94)
+        machine.compact(crash_after=None, entries=3, fraction=1, joins=True)
+        machine.arm_crash(operations=operations, loses_power=False)
+        machine.start_anew(jump=20)
+        machine.the_log_is_the_model()
+        kept += [name for name in machine.site.disk.content() if name.endswith(".damaged")]
+    assert kept
