@@ -314,7 +314,9 @@ class MemoryDisk:
         if node is None:
             raise disk_error(errno.ENOENT, source)
         replaced = other.names.get(new_name)
-        if isinstance(node, Folder) and isinstance(replaced, Folder) and replaced.names:
+        if isinstance(replaced, Folder) and not isinstance(node, Folder):
+            raise disk_error(errno.EISDIR, target)
+        if isinstance(replaced, Folder) and replaced.names:
             raise disk_error(errno.ENOTEMPTY, target)
         if folder is other:
             folder.change({name: None, new_name: node})

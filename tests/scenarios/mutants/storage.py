@@ -25,6 +25,7 @@ MISSING_BOUNDS = "../unit/storage/test_missing_bounds.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
 SNAPSHOTS = "../unit/storage/test_producer_snapshots.py"
+TAKEN_NAMES = "../unit/storage/test_taken_names.py"
 TOPIC_IDS = "../unit/storage/test_topic_ids.py"
 UNSERVED = "../unit/storage/test_unserved.py"
 VERDICTS = "../unit/storage/test_verdicts.py"
@@ -329,5 +330,12 @@ MUTANTS = [
         "for entry in entries if entry.is_file}",
         "for entry in entries if not entry.is_dir}",
         (FOUND_FOLDERS, "test_what_only_has_the_name"),
+    ),
+    Mutant(
+        "a folder in the way of a rename takes the directory offline",
+        "storage/directory_health.py",
+        "frozenset({errno.EISDIR, ",
+        "frozenset({",
+        (TAKEN_NAMES, "test_a_folder_in_the_way"),
     ),
 ]

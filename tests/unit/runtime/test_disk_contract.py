@@ -236,6 +236,13 @@ def test_a_folder_is_renamed_with_what_is_in_it(place: Place) -> None:
     assert place.disk.listdir(place.path("b")) == ["f"] and file.pread(3, 0) == b"abc"
 
 
+def test_a_file_does_not_replace_a_folder(place: Place) -> None:
+    place.disk.makedirs(place.path("a"))
+    with pytest.raises(OSError) as info:
+        place.disk.rename(place.write("f", b"abc"), place.path("a"))
+    assert errno_of(info) == errno.EISDIR and place.disk.listdir(place.root) == ["a", "f"]
+
+
 @pytest.mark.parametrize(
     ("operation", "number"),
     [
