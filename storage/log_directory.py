@@ -298,7 +298,7 @@ class LogDirectory:
     def distrust(self) -> None:
         """At a start: another directory names this one."""
         self.was_suspect = self.may_have_lost_data = True
-        self.last_stop = LastStop(was_kafkas=self.last_stop.was_kafkas)
+        self.last_stop = LastStop()
 
     def mark_suspect(self) -> None:
         """Note it for the next start: dashes over the boot id. Blocking. OSError from the disk."""

@@ -19,6 +19,7 @@ from strandline.storage.errors import (
 )
 from strandline.storage.log import Log
 from strandline.storage.log_manager import LogManager
+from strandline.testkit.foreign import kafka_stops
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 
 TWO = ("/logs", "/more")
@@ -318,15 +319,21 @@ def stop_at(site: StorageSite, place: int) -> None:
     site.disk.on_operation = None
 
 
-def test_a_directory_that_cannot_note_its_own_failure_is_named_by_another(site: StorageSite) -> None:
+@pytest.mark.parametrize("has_kafka_stopped", [False, True])
+def test_a_directory_that_cannot_note_its_own_failure_is_named_by_another(
+    site: StorageSite, has_kafka_stopped: bool
+) -> None:
+    """A Kafka in between read the same page cache, however orderly it stopped."""
     manager, expected = failed_sync(site)
     fault = site.disk.fail("pwritev", META, errno.EIO)
     manager.directories.mark_suspects()
     assert fault.hits == 1
     fault.cancel()
     site.disk.kill()
+    for directory in TWO if has_kafka_stopped else ():
+        kafka_stops(site.disk, directory)
     manager = site.start()
-    assert manager.may_have_lost_data and site.reports.of("log-written-again")
+    assert manager.may_have_lost_data and not manager.was_clean and site.reports.of("log-written-again")
     manager.mark_loss_handled()
     manager.close(clean=True)
     site.disk.crash()
