@@ -320,7 +320,6 @@ class Leadership:
         """The proposal was certainly not written, since who would join has been restarted: drop it, and do not wait
         for the end offset of a life that is over."""
         for broker_id in self.proposal.added if self.proposal else ():
-            self.followers[broker_id].caught_up_at = NEVER
             self.followers[broker_id].log_end_offset = UNKNOWN_OFFSET
         self.proposal = None
 

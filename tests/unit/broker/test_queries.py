@@ -33,7 +33,8 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.record_validation import correct_max_timestamp
 from strandline.protocol.records import build_batch
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import ANY_REPLICA, TopicPartition
+from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, in_hand
 
 
@@ -65,6 +66,13 @@ class Queries:
         remainder = self.handler.list_offsets(in_hand(hand))
         assert remainder is not None and not hand.is_answered
         await remainder()
+        return hand.answer.topics[0].partitions[0]
+
+    def epoch_end_on_disk(self) -> OffsetForLeaderPartitionResponse:
+        """As the controller asks."""
+        topics = [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, 5)])]
+        hand = Hand(OffsetForLeaderEpochRequest(topics, ANY_REPLICA), connection=FakeConnection(is_inter_broker=True))
+        self.handler.offset_for_leader_epoch(in_hand(hand))
         return hand.answer.topics[0].partitions[0]
 
     def epoch_end(self, epoch: int, *, current: int = -1) -> OffsetForLeaderPartitionResponse:
@@ -318,6 +326,19 @@ async def test_a_lookup_by_time_that_fails_is_the_error_of_its_partition(
 
 
 # --- OffsetForLeaderEpoch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("is_unread", "code"), [(False, ErrorCode.REPLICA_NOT_AVAILABLE), (True, ErrorCode.KAFKA_STORAGE_ERROR)]
+)
+async def test_a_log_that_may_lie_in_a_directory_that_cannot_be_read_is_not_said_to_be_none(
+    is_unread: bool, code: ErrorCode, autojump_clock: MockClock
+) -> None:
+    disk = MemoryDisk()
+    if is_unread:
+        disk.fail("open", "/more/.lock", errno.EIO)
+    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, disk=disk)
+    assert Queries(site).epoch_end_on_disk().error_code == code
 
 
 @pytest.mark.parametrize(("epoch", "end"), [(0, (0, 2)), (1, (0, 2)), (2, (2, 5)), (9, (4, 6))])

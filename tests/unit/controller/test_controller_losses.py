@@ -48,6 +48,12 @@ async def test_eligible_replicas_are_believed_unless_another_kind_of_controller_
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.elr) == (2, [2], [] if by_another_kind else [3])
     assert list(cluster.brokers[2].roles[TP].eligible_leader_replicas) == state.elr
+    if by_another_kind:  # a controller that dies in between leaves them doubtful
+        judged, noted = [
+            (await cluster.admin.get(path)).stat.mzxid
+            for path in (znodes.PartitionStateZnode.path("t", 0), znodes.OUR_CONTROLLER_EPOCH_PATH)
+        ]
+        assert judged < noted
 
 
 # --- every in-sync replica may have lost data ----------------------------------------------------------------------
