@@ -103,8 +103,9 @@ class BatchBuilder:
     def _batch(self, broker_id: int) -> Batch:
         return self.batches.setdefault(broker_id, Batch())
 
-    def leadership(self, partitions: Iterable[TopicPartition], *, only: int | None = None) -> None:
-        """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given)."""
+    def leadership(self, partitions: Iterable[TopicPartition], *, only: int | None = None, anew: bool = False) -> None:
+        """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given). anew: who does not serve
+        its log may begin with an empty one, since an operator said so."""
         for topic_partition in partitions:
             state = self._context.states.get(topic_partition)
             topic = self._context.topics.get(topic_partition.topic)
@@ -114,7 +115,7 @@ class BatchBuilder:
             words: dict[bool, tuple[TopicId, LeaderAndIsrPartitionState]] = {}
             for replica in replicas:
                 if replica in self._context.brokers and only in (None, replica):
-                    is_new = self._context.is_new(replica, topic)
+                    is_new = anew or self._context.is_new(replica, topic)
                     if is_new not in words:
                         order = leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)
                         words[is_new] = topic.topic_id, order

@@ -2,7 +2,8 @@
 
 1 what each replica has is asked, as a recovery does; with `validate_only` that is the answer
 2 where still nobody leads, the loss is accepted, once, and the recovery that follows elects the longest log of those
-  who live
+  who live. Where all who live refuse their logs, those begin anew whose log was put aside or may lie in a directory
+  that could not be read: nothing of it is touched
 3 the answer waits until somebody leads; one who has everything may have come back meanwhile, and nothing is lost
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from strandline.controller.batches import BatchBuilder
 from strandline.controller.elections import recovery_election
+from strandline.controller.planner import PartitionChange, plan_losses
 from strandline.controller.recovery import LogEnds
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -38,25 +41,28 @@ async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeader
     results: dict[TopicPartition, ElectLeadersPartitionResult] = {}
     live: dict[TopicPartition, tuple[int, ...]] = {}
     for tp in asked:
-        live[tp] = tuple(replica for replica in context.replicas(tp) if context.may_lead(replica, tp))
-        if refusal := _refusal(term, tp, live[tp]):
+        live[tp] = _live(term, tp)
+        if refusal := _refusal(term, tp, live[tp], validate_only=request.validate_only):
             results[tp] = refusal
     # 1
     wanted = {tp: live[tp] for tp in asked if tp not in results}
     log_ends = await term.recovery.ask(wanted)
     standings = {tp: _standings(term, tp, log_ends) for tp in wanted}
+    anew: dict[TopicPartition, None] = {}
     if not request.validate_only:
         # 2
 
         async def accept() -> None:
             term.recovery.accepted.update((tp, None) for tp in wanted if _needs_election(term, tp))
             await term.settle_and_announce(list(wanted))
+            anew.update((tp, None) for tp in wanted if _needs_election(term, tp) and not _live(term, tp))
+            await _let_begin_anew(term, list(anew))
 
         await term.requests.in_turn(accept)
         # 3
         await term.requests.within(request.timeout_ms, lambda: all(map(context.has_live_leader, wanted)))
     for tp in wanted:
-        if not request.validate_only and (returned := _whole_leader(term, tp, standings[tp])):
+        if not request.validate_only and tp not in anew and (returned := _whole_leader(term, tp, standings[tp])):
             results[tp] = returned
             continue
         leader, failure = _outcome(term, tp, log_ends, validate_only=request.validate_only)
@@ -68,14 +74,22 @@ async def elect_leaders(term: Term, request: ElectLeadersRequest) -> ElectLeader
     return ElectLeadersResponse(list(topics.values()))
 
 
-def _refusal(term: Term, tp: TopicPartition, live: tuple[int, ...]) -> ElectLeadersPartitionResult | None:
+def _live(term: Term, tp: TopicPartition) -> tuple[int, ...]:
+    return tuple(replica for replica in term.context.replicas(tp) if term.context.may_lead(replica, tp))
+
+
+def _refusal(
+    term: Term, tp: TopicPartition, live: tuple[int, ...], *, validate_only: bool
+) -> ElectLeadersPartitionResult | None:
     context = term.context
     if tp not in context.states or tp.topic in context.deleting:
         code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp.topic[:300]}:{tp.partition}"
     elif context.has_live_leader(tp):
         return _not_needed(tp, context.states[tp].leader)
-    elif not live:
+    elif not live and (validate_only or not context.refused_replicas_of(tp)):
         code, text = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {tp.topic}:{tp.partition} lives"
+        if refused := _refused(term, tp):
+            text += f" and is served; with the loss accepted, one that can be begins with an empty log{refused}"
     else:
         return None
     return ElectLeadersPartitionResult(tp.partition, code, text)
@@ -89,6 +103,19 @@ def _not_needed(tp: TopicPartition, leader: int) -> ElectLeadersPartitionResult:
 def _needs_election(term: Term, tp: TopicPartition) -> bool:
     """What is accepted counts until somebody leads: it must not wait for the death of one who leads already."""
     return tp in term.context.states and not term.context.has_live_leader(tp)
+
+
+async def _let_begin_anew(term: Term, partitions: Sequence[TopicPartition]) -> None:
+    """All who live refuse these logs. Nobody rests on them any more, which is written down before they may begin with
+    empty ones."""
+
+    async def plan_refused(them: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        return plan_losses(term.context, them, lambda broker, tp: not term.context.is_online(broker.broker_id, tp))
+
+    await term.settle_and_announce(partitions, plan_refused)
+    builder = BatchBuilder(term.context)
+    builder.leadership(partitions, anew=True)
+    term.outbox.send(builder)
 
 
 def _whole_leader(
@@ -133,4 +160,8 @@ def _outcome(term: Term, tp: TopicPartition, log_ends: LogEnds, *, validate_only
         f"nobody leads {tp.topic}:{tp.partition} yet; this controller goes on with the loss accepted: say it again if "
         "another broker becomes controller before somebody leads"
     )
-    return NO_BROKER, text
+    return NO_BROKER, text + _refused(term, tp)
+
+
+def _refused(term: Term, tp: TopicPartition) -> str:
+    return "".join(f"; broker {each.broker_id}: {each.why}" for each in term.context.refused_replicas_of(tp))

@@ -14,12 +14,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from strandline.controller import state_znodes
-from strandline.controller.context import ControllerContext, LeaderAndIsr
+from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
 from strandline.controller.elections import (
     LogEnd,
     controlled_shutdown_election,
@@ -196,8 +196,12 @@ def plan_doubtful_eligibles(context: ControllerContext, partitions: Iterable[Top
     return changes
 
 
-def plan_losses(context: ControllerContext, partitions: Iterable[TopicPartition]) -> list[PartitionChange]:
-    """States that could not be understood when brokers with a loss started are without their claims now, too."""
+def plan_losses(
+    context: ControllerContext,
+    partitions: Iterable[TopicPartition],
+    is_lossy: Callable[[LiveBroker, TopicPartition], bool],
+) -> list[PartitionChange]:
+    """Live brokers that may have lost data, or are to begin anew, are without their claims (`broker/claims`)."""
     changes = []
     for topic_partition in partitions:
         state = context.states.get(topic_partition)
@@ -205,7 +209,7 @@ def plan_losses(context: ControllerContext, partitions: Iterable[TopicPartition]
             continue
         known = said = state_znodes.to_znode(state)
         for broker in context.brokers.values():
-            if broker.lossy_start:
+            if is_lossy(broker, topic_partition):
                 said = said.without_claim(broker.broker_id) or said
         if said is not known:
             after = state_znodes.from_znode(said, state.zk_version + 1)

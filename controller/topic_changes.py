@@ -56,7 +56,7 @@ class TopicChanges:
 
     async def _plan_losses(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """Brokers that had something to say could not say it of a state that nobody understands (`claims`)."""
-        return plan_losses(self._term.context, partitions)
+        return plan_losses(self._term.context, partitions, lambda broker, _: broker.lossy_start)
 
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""

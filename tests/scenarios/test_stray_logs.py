@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
+from strandline.client.errors import AnsweredError
+from strandline.protocol.types import NO_BROKER
 from strandline.storage.checkpoints import decode_topic_id, encode_topic_id
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
@@ -106,4 +109,35 @@ async def test_it_begins_anew_once_nobody_rests_on_it(autojump_clock) -> None:
         for broker_id in (3, 2):
             await cluster.start_broker(broker_id)
         await check_at_the_end(cluster, ledger)
+        assert stray_records(cluster) > 0
+
+
+@pytest.mark.parametrize("is_lossy", [False, True])
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
+async def test_it_begins_anew_where_an_operator_accepts_the_loss(
+    autojump_clock, replicas: tuple[int, ...], is_lossy: bool
+) -> None:
+    """All others that have the records are away, or there are none. Until then it says why nobody leads."""
+    async with cluster_with_topic(replicas, min_insync_replicas=1) as (cluster, producer, ledger):
+        await ledger.produce(producer, T0, numbered("before", 20))
+        for broker_id in (2, 3):
+            await cluster.stop(broker_id)
+        if is_lossy:
+            cluster.nodes[VICTIM].disk.sync_everything()
+            cluster.lose_power(VICTIM)
+            cluster.expire_session(VICTIM)
+        else:
+            await cluster.stop(VICTIM)
+        flip_a_bit_of_the_topic_id(cluster)
+        await cluster.start_broker(VICTIM)
+        await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+        await trio.sleep(60)
+        assert cluster.leader(T0) == NO_BROKER
+        async with cluster.admin() as admin:
+            with pytest.raises(AnsweredError, match=r"is served; .* empty log; broker 1: .* was put aside as .*-stray"):
+                await admin.recover(T0)
+            found = await admin.recover(T0, accept_loss=True)
+        assert found.leader == VICTIM and cluster.leads(VICTIM, T0)
+        assert cluster.partition(VICTIM, T0).log.log_end_offset == 0
+        assert any("unclean election" in line for line in cluster.history)
         assert stray_records(cluster) > 0

@@ -84,14 +84,14 @@ MUTANTS = [
     Mutant(
         "a replica is new only while its controller remembers that it made the state",
         "controller/batches.py",
-        "is_new = self._context.is_new(replica, topic)",
+        "is_new = anew or self._context.is_new(replica, topic)",
         "is_new = state.leader_epoch == 0 and state.mzxid == 0",
         (NEW_REPLICAS, "test_a_new_replica_is_hosted"),
     ),
     Mutant(
         "a replica is new because its partition's state is",
         "controller/batches.py",
-        "is_new = self._context.is_new(replica, topic)",
+        "is_new = anew or self._context.is_new(replica, topic)",
         "is_new = state.leader_epoch <= 1",
         (NEW_REPLICAS, "test_a_state_that_was_made_anew"),
     ),
@@ -143,6 +143,13 @@ MUTANTS = [
         "if may_play or state.leader_epoch != before.leader_epoch:",
         "if state.leader_epoch != before.leader_epoch:",
         (STRAY_LOGS, "test_it_begins_anew_once"),
+    ),
+    Mutant(
+        "a replica that begins anew counts as one that has everything",
+        "controller/elect_leaders.py",
+        "    await term.settle_and_announce(partitions, plan_refused)\n",
+        "",
+        (STRAY_LOGS, "test_it_begins_anew_where_an_operator"),
     ),
     Mutant(
         "an election breaks the chain of our terms",
