@@ -35,6 +35,7 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId,
 from strandline.runtime.config import TopicConfig
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import DiskFull, EpochsBeganAnew, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
+from strandline.storage.log import Log
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
@@ -147,7 +148,7 @@ class RoleChanges:
             self._drop(partition)
             partition = None
         if partition is not None and state.leader_epoch < partition.leader_epoch:
-            return _Applied(ErrorCode.FENCED_LEADER_EPOCH)
+            return self._fenced(partition.log, state)
         if partition is not None and partition.log.failure is not None:
             self._replicas.partition_failed(partition, partition.log.failure)
         if partition is not None and partition.failed:
@@ -192,6 +193,18 @@ class RoleChanges:
         )
         return _Applied(ErrorCode.NONE, partition)
 
+    def _fenced(self, log: Log, state: LeaderAndIsrPartitionState) -> _Applied:
+        """The order is older than the role. Where the log is later, too, the controller knows what that means: it comes
+        late, or ZooKeeper is an old copy."""
+        if log.last_epoch <= state.leader_epoch:
+            return _Applied(ErrorCode.FENCED_LEADER_EPOCH)
+        why = reason_of(self._began_anew(log, state))
+        return _Applied(ErrorCode.FENCED_LEADER_EPOCH, why=why, log_epoch=log.last_epoch)
+
+    def _began_anew(self, log: Log, state: LeaderAndIsrPartitionState) -> EpochsBeganAnew:
+        leader = None if state.leader in (NO_BROKER, self._replicas.broker_id) else state.leader
+        return EpochsBeganAnew(str(log), log.last_epoch, state.leader_epoch, leader)
+
     def _host(
         self,
         topic_partition: TopicPartition,
@@ -228,8 +241,7 @@ class RoleChanges:
             log = self._logs.create(topic_partition, topic_id, config)
             self._replicas.note_creation()
         elif state.leader_epoch < log.last_epoch:
-            leader = None if state.leader in (NO_BROKER, self._replicas.broker_id) else state.leader
-            raise EpochsBeganAnew(str(log), log.last_epoch, state.leader_epoch, leader)
+            raise self._began_anew(log, state)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
             self._logs.assign_topic_id(topic_partition, topic_id)
         elif log.topic_id is not None:

@@ -123,6 +123,7 @@ class BrokerChanges:
             return
         again: dict[TopicPartition, ErrorCode] = {}
         broken: list[TopicPartition] = []
+        moved = await self._refresh_outrun(answers)
         is_any_refused = context.offline_replicas or context.later_epochs
         for answer in answers if is_any_refused else [each for each in answers if each.error_code]:
             tp, code = TopicPartition(answer.topic_name, answer.partition_index), error_code(answer.error_code)
@@ -131,9 +132,10 @@ class BrokerChanges:
                 if context.note_role(replica):
                     self._retold[tp] = None
                 continue
-            if answer.log_epoch != NO_EPOCH:
+            if context.is_later(answer.log_epoch, tp):
                 context.later_epochs[replica] = answer.log_epoch
-            why = answer.error_message or code.name
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+            why = code.name if code is ErrorCode.FENCED_LEADER_EPOCH else answer.error_message or code.name
             is_known = code is ErrorCode.BROKER_NOT_AVAILABLE and replica in context.offline_replicas
             if not is_known and code in UNABLE and context.note_refusal(replica, why):
                 self._retold[tp] = None
@@ -146,13 +148,25 @@ class BrokerChanges:
         await self._settle_and_retell(broken)
         if broken or again:
             await self._term.store.check_fence()  # a broker that knows better than we do: are we still controller?
-        moved = await self._term.refresh(again)
+        moved += await self._term.refresh(again)
         if self._term.unannounced:
             self._term.announce({})
         # One that already knows this epoch needs to hear of it again only if there is something newer.
         repeat = [tp for tp, code in again.items() if tp in moved or code is not ErrorCode.FENCED_LEADER_EPOCH]
         if repeat:
             self._term.later(partial(self._tell_again, broker, repeat))
+
+    async def _refresh_outrun(self, answers: Sequence[PartitionError]) -> list[TopicPartition]:
+        """Roles and logs of later epochs than our orders: what ZooKeeper says now, if we are still controller, decides
+        whether those came late, or it is an old copy. Returns the partitions that had moved."""
+        fenced = [each for each in answers if each.error_code == ErrorCode.FENCED_LEADER_EPOCH]
+        outrun = [
+            TopicPartition(each.topic_name, each.partition_index) for each in fenced if each.log_epoch != NO_EPOCH
+        ]
+        if not outrun:
+            return []
+        await self._term.store.check_fence()
+        return await self._term.refresh(outrun)
 
     async def _settle_and_retell(self, partitions: Sequence[TopicPartition] = ()) -> None:
         """Plan these and what is to be told anew, and tell it; also what an event had left that broke off here."""

@@ -153,10 +153,12 @@ class ControllerContext:
         """Those whose logs were written under a later state than this one: it is an old copy or was made anew."""
         if not self.later_epochs:
             return ()
+        epochs = {r: self.later_epochs.get((r, topic_partition), NO_EPOCH) for r in self.replicas(topic_partition)}
+        return tuple(replica for replica, epoch in epochs.items() if self.is_later(epoch, topic_partition))
+
+    def is_later(self, log_epoch: int, topic_partition: TopicPartition) -> bool:
         state = self.states.get(topic_partition)
-        known = NO_EPOCH if state is None else state.leader_epoch
-        replicas = self.replicas(topic_partition)
-        return tuple(r for r in replicas if self.later_epochs.get((r, topic_partition), NO_EPOCH) > known)
+        return log_epoch > (NO_EPOCH if state is None else state.leader_epoch)
 
     def has_live_leader(self, topic_partition: TopicPartition) -> bool:
         """Its leader lives. One that is no replica is never told to lead."""

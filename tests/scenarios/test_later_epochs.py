@@ -60,10 +60,10 @@ def records(cluster: MemoryCluster) -> dict[tuple[int, str], bytes]:
     }
 
 
-def refuses(cluster: MemoryCluster, broker_id: int) -> bool:
-    """Every broker knows why it takes no role."""
+def refuses(cluster: MemoryCluster, broker_id: int, told_brokers: Sequence[int] = (1, 2, 3)) -> bool:
+    """All these know why it takes no role, as far as they run."""
     words = f"{T0} has records of leader epoch "
-    told = [cluster.broker(n).metadata.partition(*T0) for n, node in cluster.nodes.items() if node.is_up]
+    told = [cluster.broker(n).metadata.partition(*T0) for n in told_brokers if cluster.nodes[n].is_up]
     return all(
         state is not None and any(r.broker_id == broker_id and words in r.why for r in state.refused_replicas)
         for state in told
@@ -170,3 +170,26 @@ async def test_an_operator_who_accepts_the_loss_has_decided(autojump_clock: Mock
             await cluster.until(lambda: cluster.leads(3, T0), "the operator's word counts")
         assert refuses(cluster, 2)
         assert latest_epoch_of(cluster, 2) == before
+
+
+async def test_who_runs_on_while_zookeeper_becomes_an_old_copy_keeps_its_log_and_says_why(
+    autojump_clock: MockClock,
+) -> None:
+    """Brokers 2 and 3 have roles of later epochs than the state that is back, which says that broker 1 leads. What they
+    know of it themselves stays as late as their roles are."""
+    async with two_ahead(LATE + 6) as (cluster, _):
+        await start(cluster, AHEAD)
+        await cluster.until(lambda: cluster.isr(T0) == list(AHEAD), "both are in sync")
+        before = records(cluster)
+        old_copy(leader=BEHIND)(cluster)
+        for number in AHEAD:
+            cluster.expire_session(number)
+        await start(cluster, [BEHIND])
+        for number in (*AHEAD, *AHEAD, BEHIND):
+            assert cluster.leads(BEHIND, T0)
+            await cluster.until(lambda: all(refuses(cluster, ahead, [BEHIND]) for ahead in AHEAD), "they say why")
+            await trio.sleep(30)
+            cluster.expire_session(number)
+            await trio.sleep(10)
+            assert records(cluster) == before
+        assert cluster.state(T0).leader_epoch < LATE + 6

@@ -173,6 +173,13 @@ MUTANTS = [
         (LATER_EPOCHS, "test_an_operator_who_accepts"),
     ),
     Mutant(
+        "a role of a later epoch than ZooKeeper has is taken for one that this controller gave",
+        "controller/broker_changes.py",
+        "            if context.is_later(answer.log_epoch, tp):\n",
+        "            if code is not ErrorCode.FENCED_LEADER_EPOCH and context.is_later(answer.log_epoch, tp):\n",
+        (LATER_EPOCHS, "test_who_runs_on"),
+    ),
+    Mutant(
         "a partition's state counts although a log has a later epoch",
         "controller/planning.py",
         "        return [change for change in changes if change.topic_partition not in doubtful]\n",
