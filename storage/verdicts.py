@@ -17,6 +17,9 @@ Another program has reasons of its own for what it leaves.
 | a hole that a Kafka's cleaner may have left | the same | the same, but served where power did not fail | served |
 | bytes behind what an orderly stop listed | kept, no loss | | |
 
+Where a log ends below its start, nothing of it can be served: whatever it has is kept and lost, whoever wrote it
+(`damage.drop_all`).
+
 What is kept is lost here, but for the last line (`Verdict.LOSE`): this broker does not count as having it any more, and
 fetches it again.
 """

@@ -338,4 +338,11 @@ MUTANTS = [
         "frozenset({",
         (TAKEN_NAMES, "test_a_folder_in_the_way"),
     ),
+    Mutant(
+        "a log that ends below its start goes without a copy",
+        "storage/damage.py",
+        "Verdict.LOSE if is_loss else Verdict.DROP",
+        "Verdict.DROP",
+        (VERDICTS, "test_no_whole_batch_goes"),
+    ),
 ]

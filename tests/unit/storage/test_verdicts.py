@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from strandline.protocol.record_batch import scan
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
+from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.storage.verdicts import Fault, Origin, Verdict, verdict
-from strandline.testkit.foreign import kafkas_batch, kafkas_site
+from strandline.testkit.damage_site import OTHER, DamageSite
+from strandline.testkit.foreign import KAFKAS_MARKER, kafkas_batch, kafkas_site
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets
 
 DROP, KEEP, LOSE, REFUSE, SERVE = Verdict.DROP, Verdict.KEEP, Verdict.LOSE, Verdict.REFUSE, Verdict.SERVE
@@ -232,3 +236,70 @@ def test_a_folder_that_stands_in_no_checkpoint_keeps_beside_it_what_it_loses() -
     assert offsets(manager.logs[TopicPartition("moved", 0)]) == [0] and manager.may_have_lost_data
     there = [site.disk.read(f"/logs/moved-0/{name}") for name in site.disk.listdir("/logs/moved-0") if ".log" in name]
     assert b"".join(there) == content
+
+
+def as_it_is(site: DamageSite) -> None:
+    pass
+
+
+def torn(site: DamageSite) -> None:
+    path = site.path(-1)
+    site.disk.write(path, site.disk.read(path) + b"\xa7garbage" * 9)
+
+
+def damaged_inside(site: DamageSite) -> None:
+    path = site.path(1)
+    content = site.disk.read(path)
+    site.disk.write(path, content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def of_one_segment(site: DamageSite) -> None:
+    for name in site.names(".log")[1:]:
+        for suffix in (".log", ".index", ".timeindex"):
+            if site.disk.exists(path := f"{site.folder}/{name.removesuffix('.log')}{suffix}"):
+                site.disk.unlink(path)
+
+
+def emptied(site: DamageSite) -> None:
+    of_one_segment(site)
+    site.disk.write(site.path(0), b"")
+
+
+@pytest.mark.parametrize("origin", Origin)
+@pytest.mark.parametrize("how", ["clean", "kill", "power"])
+@pytest.mark.parametrize("shape", [as_it_is, torn, damaged_inside, of_one_segment, emptied])
+@pytest.mark.parametrize("log_start", [45, 445])
+def test_no_whole_batch_goes_without_a_copy_where_a_log_ends_below_its_start(
+    origin: Origin, how: str, shape: Callable[[DamageSite], None], log_start: int
+) -> None:
+    site = DamageSite()
+    site.stop(site.build(flushed=True), how)
+    if how == "clean":
+        site.disk.write(f"{site.root}/{CLEAN_MARKER}", KAFKAS_MARKER)
+        site.disk.unlink(f"{site.root}/{OUR_MARKER}")
+    elif origin is Origin.ANOTHERS:
+        site.disk.write(f"{site.root}/{HIGH_WATERMARKS}", encode_offsets({OTHER: 0, TP: 90}))
+    if origin is Origin.UNKNOWN:
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+            site.disk.write(f"{site.root}/{name}", encode_offsets({OTHER: 0}))
+    site.disk.write(f"{site.root}/{LOG_START_OFFSETS}", encode_offsets({TP: log_start}))
+    if shape is not damaged_inside:
+        shape(site)
+    batches = [
+        content[at : at + header.size_bytes]
+        for name, content in site.everything().items()
+        if name.endswith(".log")
+        for at, header in scan(memoryview(content.partition(b"\xa7garbage")[0]))
+    ]
+    if shape is damaged_inside:
+        shape(site)
+    before = site.everything()
+    manager = site.start()
+    after = site.everything()
+    if TP in manager.refused:
+        assert after == before
+        return
+    there = b"".join(content for name, content in after.items() if name.endswith((".log", ".damaged")))
+    assert sum(batch not in there for batch in batches) <= (shape is damaged_inside)
+    if any(name.endswith(".damaged") for name in after):
+        assert manager.may_have_lost_data
