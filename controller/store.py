@@ -89,7 +89,8 @@ class ClusterStore:
         self._fence = Check(znodes.CONTROLLER_EPOCH_PATH, epoch_zk_version)
         self._inter_broker_listener = inter_broker_listener
         self._log = log
-        self.unreadable_states: dict[TopicPartition, None] = {}
+        self.unreadable_states: dict[TopicPartition, int] = {}
+        """Since which transaction, as far as this term has seen it."""
 
     # --- Reading -----------------------------------------------------------------------------------------------
 
@@ -166,11 +167,11 @@ class ClusterStore:
         states = {}
         for tp, znode in zip(partitions, found, strict=True):
             state = None if znode is None else self._state(tp, znode)
-            self.unreadable_states.pop(tp, None)
+            since = self.unreadable_states.pop(tp, None)
             if state is not None:
                 states[tp] = state
             elif znode is not None:
-                self.unreadable_states[tp] = None
+                self.unreadable_states[tp] = since or znode.stat.mzxid
         if any(state.controller_epoch > self._epoch for state in states.values()):
             await self.check_fence()
         return states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,17 +46,21 @@ class TopicChanges:
     async def on_unreadable(self) -> None:
         """An operator may have mended what could not be read."""
         store = self._term.store
-        if store.unreadable_states:
-            mended = await store.states(list(store.unreadable_states))
+        if since := dict(store.unreadable_states):
+            mended = await store.states(list(since))
             self._term.take_in(mended)
-            await self._term.settle(list(mended), self._plan_losses)
+            await self._term.settle(list(mended), partial(self._plan_losses, since))
             await self._term.settle_and_announce(list(mended), self._plan_mended)
         if self._term.topic_store.unreadable:
             await self.on_topics()
 
-    async def _plan_losses(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        """Brokers that had something to say could not say it of a state that nobody understands (`claims`)."""
-        return plan_losses(self._term.context, partitions, lambda broker, _: broker.lossy_start)
+    async def _plan_losses(
+        self, since: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
+    ) -> Sequence[PartitionChange]:
+        """Brokers that had something to say could not say it of a state that nobody understands (`claims`). Who was
+        registered before it became so (since: by which transaction) has said it, and caught up since."""
+        context = self._term.context
+        return plan_losses(context, partitions, lambda broker, tp: broker.lossy_start and broker.epoch > since[tp])
 
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""

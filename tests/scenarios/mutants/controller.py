@@ -21,9 +21,16 @@ MUTANTS = [
     Mutant(
         "a state that was mended is believed of brokers that came back with a loss",
         "controller/topic_changes.py",
-        "            await self._term.settle(list(mended), self._plan_losses)\n",
+        "            await self._term.settle(list(mended), partial(self._plan_losses, since))\n",
         "",
         (MENDED_STATES, "test_a_loss_is_said"),
+    ),
+    Mutant(
+        "a loss that was made up is said of a state that is mended later",
+        "controller/topic_changes.py",
+        " and broker.epoch > since[tp])\n",
+        ")\n",
+        (MENDED_STATES, "test_a_loss_that_was_made_up"),
     ),
     Mutant(
         "an election whose answer was lost is somebody else's write",
