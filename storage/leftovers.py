@@ -102,7 +102,9 @@ def find_leftovers(context: StorageContext, folder: str, entries: Sequence[Folde
     replaced: dict[str, list[str]] = {}
     for name in finished:
         base_offset, target = int(name[:20]), name.removesuffix(SWAP_SUFFIX)
-        last = _last_batch(context, folder, name, base_offset)
+        last, fault = _last_batch(context, folder, name, base_offset)
+        if fault:  # what it replaces may be all that there is
+            raise DamagedLog(folder, f"{name} is damaged {fault}")
         end_offset = base_offset + 1 if last is None else last.next_offset
         replaced[target] = [
             other
@@ -115,6 +117,10 @@ def find_leftovers(context: StorageContext, folder: str, entries: Sequence[Folde
         for other in replaced[target]:
             del after[other]
         after[target] = files[name]._replace(name=target)
+    for name in swaps:
+        if name not in finished and name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            paths = {other: f"{folder}/{other}{SWAP_SUFFIX if other in replaced else ''}" for other in after}
+            _refuse_an_only_copy(context, folder, name, paths)
     # Swaps that count for nothing go before the `.cleaned` files that say so. An index is built anew, not trusted.
     unneeded = [name for name in reversed(swaps) if name not in finished]
     return Leftovers(sorted(after.values()), replaced, [*unneeded, *doomed])
@@ -145,8 +151,27 @@ def _refuse_a_jump(
         raise DamagedLog(folder, f"the last batch of {name} does not stand at {last.base_offset} in what it replaces")
 
 
-def _last_batch(context: StorageContext, folder: str, name: str, base_offset: int) -> BatchHeader | None:
-    """DamagedLog where the file is not sound to its end: what it replaces may be all that there is."""
+def _refuse_an_only_copy(context: StorageContext, folder: str, name: str, paths: Mapping[str, str]) -> None:
+    """DamagedLog where the last batch of a swap that counts for nothing stands in no segment: what a cleaner replaces
+    is there until all its swaps are. paths: of the files that stay, by their names to be."""
+    last, _ = _last_batch(context, folder, name, int(name[:20]))
+    if last is None:
+        return
+    segments = (other for other in paths if other.endswith(LOG_SUFFIX) and SEGMENT_FILE.fullmatch(other))
+    source = max((other for other in segments if int(other[:20]) <= last.base_offset), default=None)
+    if source is not None:
+        file = context.disk.open(paths[source], read_only=True)
+        try:
+            headers = (header for _, header in walk_headers(file, 0, file.size()))
+            if any(header.base_offset <= last.base_offset <= header.last_offset for header in headers):
+                return
+        finally:
+            file.close()
+    raise DamagedLog(folder, f"the last batch of {name}, which counts for nothing, stands nowhere else")
+
+
+def _last_batch(context: StorageContext, folder: str, name: str, base_offset: int) -> tuple[BatchHeader | None, str]:
+    """The last sound one, and where and why the file is not sound to its end; empty where it is."""
     last: BatchHeader | None = None
     file = context.disk.open(f"{folder}/{name}", read_only=True)
     try:
@@ -155,9 +180,7 @@ def _last_batch(context: StorageContext, folder: str, name: str, base_offset: in
             last = header
     finally:
         file.close()
-    if prefix.fault:
-        raise DamagedLog(folder, f"{name} is damaged at byte {prefix.end_position}: {prefix.fault}")
-    return last
+    return last, f"at byte {prefix.end_position}: {prefix.fault}" if prefix.fault else ""
 
 
 def remove_files(disk: Disk, paths: Sequence[str]) -> None:

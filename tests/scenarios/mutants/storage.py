@@ -290,6 +290,13 @@ MUTANTS = [
         (CHECKPOINTS, "test_a_damaged_line"),
     ),
     Mutant(
+        "a swap that counts for nothing goes, whatever else there is",
+        "storage/leftovers.py",
+        "            _refuse_an_only_copy(context, folder, name, paths)\n",
+        "            pass\n",
+        (LEFTOVERS, "test_a_swap_that_counts_for_nothing"),
+    ),
+    Mutant(
         "two directories may have one id",
         "storage/log_directories.py",
         "            self._refuse_copies()\n",

@@ -167,6 +167,41 @@ def test_a_swap_without_a_batch_replaces_the_segment_of_its_name_with_its_indexe
     assert offsets(log) == [0, 2]
 
 
+def is_gone(site: StorageSite, name: str) -> None:
+    site.disk.unlink(f"{FOLDER}/{name}")
+
+
+def is_torn(site: StorageSite, name: str) -> None:
+    site.disk.write(f"{FOLDER}/{name}", site.disk.read(f"{FOLDER}/{name}")[:18])
+
+
+def is_aside(site: StorageSite, name: str) -> None:
+    site.disk.rename(f"{FOLDER}/{name}", f"{FOLDER}/{name}.deleted")
+
+
+@pytest.mark.parametrize("stop", [killed, after_another_program, another_program_killed])
+@pytest.mark.parametrize("source", [is_gone, is_torn, is_aside])
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_swap_that_counts_for_nothing_stays_where_nothing_else_has_its_records(
+    site: StorageSite, place: int, source: Callable[[StorageSite, str], None], stop: Callable[[StorageSite], None]
+) -> None:
+    """No cleaner leaves that: it removes what it replaces when all swaps have their name."""
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 60)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    manager.close(clean=True)
+    name = file_names(site.disk, ".log")[place]
+    for suffix in (".swap", ".cleaned"):
+        site.disk.write(f"{FOLDER}/{name}{suffix}", site.disk.read(f"{FOLDER}/{name}"))
+    source(site, name)
+    stop(site)
+    before = everything(site)
+    manager = site.start()
+    assert isinstance(manager.refused.get(TP), DamagedLog) and f"{name}.swap" in str(manager.refused[TP])
+    assert everything(site) == before
+
+
 @pytest.mark.parametrize("stop", [killed, after_another_program, another_program_killed])
 @pytest.mark.parametrize("bit", [2, 5, 8])
 def test_a_swap_whose_last_offset_is_wrong_replaces_nothing(
