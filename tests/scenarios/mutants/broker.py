@@ -6,10 +6,12 @@ from mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+LEADERSHIP = "../unit/broker/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
+QUERIES = "../unit/broker/test_queries.py"
 REFUSED_LOGS = "test_refused_logs.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
@@ -246,5 +248,19 @@ MUTANTS = [
         " or (is_follower and read.wanted.last_fetched_epoch > epoch):\n",
         ":\n",
         ("../unit/broker/test_fetch.py", "test_a_follower_with_an_epoch"),
+    ),
+    Mutant(
+        "a log that may lie in an unread directory is said to be none",
+        "broker/queries.py",
+        "tp in logs.refused or logs.directories.has_unread",
+        "tp in logs.refused",
+        (QUERIES, "test_a_log_that_may_lie"),
+    ),
+    Mutant(
+        "a rejected joiner is waited for where its past life ended",
+        "broker/leadership.py",
+        "            self.followers[broker_id].log_end_offset = UNKNOWN_OFFSET\n        self.proposal",
+        "            pass\n        self.proposal",
+        (LEADERSHIP, "test_a_rejected_joiner"),
     ),
 ]

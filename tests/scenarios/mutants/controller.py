@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 ACCEPTED_LOSSES = "test_accepted_losses.py"
+CONTROLLER_LOSSES = "../unit/controller/test_controller_losses.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"
@@ -192,5 +193,14 @@ MUTANTS = [
         "        return [change for change in changes if change.topic_partition not in doubtful]\n",
         "        return list(changes)\n",
         (LATER_EPOCHS, "test_who_has_later_epochs"),
+    ),
+    Mutant(
+        "doubtful eligible replicas count as ours before they are judged",
+        "controller/planning.py",
+        "        changed = await term.settle(list(term.context.partitions()), planner)\n"
+        "        await term.store.note_our_epoch(term.context.epoch)\n",
+        "        await term.store.note_our_epoch(term.context.epoch)\n"
+        "        changed = await term.settle(list(term.context.partitions()), planner)\n",
+        (CONTROLLER_LOSSES, "test_eligible_replicas_are_believed"),
     ),
 ]
