@@ -132,6 +132,17 @@ def test_without_the_checkpoint_nothing_may_be_cut(durable: Durable, number: int
     assert log.log_end_offset == 60
 
 
+def test_a_cut_below_the_log_start_is_prepared_as_a_new_beginning(durable: Durable) -> None:
+    log = durable.log
+    raise_log_start(log, 25, 60)
+    durable.manager.checkpoint_log_starts()
+    assert not may_truncate_to(log, 3)
+    durable.manager.checkpoint_cuts("/logs")
+    assert durable.checkpointed(LOG_START_OFFSETS) <= 3 and may_truncate_to(log, 3)
+    assert durable.syncs(lambda: log.truncate_to(3)) == []
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
 @pytest.mark.parametrize("offset", [3, 30, 1000])
 def test_a_log_begins_anew_without_waiting_for_a_disk_once_that_is_prepared(durable: Durable, offset: int) -> None:
     log = durable.log

@@ -92,6 +92,13 @@ def test_what_would_take_too_long_counts_as_whole_batches(monkeypatch: pytest.Mo
     assert found(content) and not found(NOISE) and not found(bytes(10_000))
 
 
+def test_headers_without_a_possible_length_take_their_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    likeness = bytearray(kafkas_batch(1)[:HEADER_BYTES])
+    struct.pack_into(">i", likeness, 8, 2**30)
+    monkeypatch.setattr(whole_batches, "_MOST_BYTES", 40 * HEADER_BYTES)
+    assert not found(bytes(likeness) * 39) and found(bytes(likeness) * 50)
+
+
 def test_a_crc_is_computed_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = kafkas_batch(3)
     for chunk_bytes in (1, 7, len(batch)):
