@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "an fsync without room counts as a full disk",
         "storage/directory_health.py",
-        " and not isinstance(error, SyncFailed)\n",
-        "\n",
+        "in _FULL and not isinstance(error, SyncFailed)\n",
+        "in _FULL\n",
         (FULL_DISKS, "test_an_fsync_that_says"),
     ),
     Mutant(
