@@ -14,6 +14,8 @@ from trio.testing import MockClock
 from strandline.broker.cluster_identity import find_cluster
 from strandline.broker.registration import SESSIONS_AWAITED, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
+    CONTROLLER_EPOCH_PATH,
+    OUR_CONTROLLER_EPOCH_PATH,
     BrokerEndpoint,
     BrokerIdZnode,
     BrokerIncarnationZnode,
@@ -336,3 +338,28 @@ async def test_a_damaged_state_does_not_keep_a_broker_from_starting(here: Site, 
     await client.set(PartitionStateZnode.path("bad", 0), b"junk", 0)
     await here.start(lossy=True)
     assert here.state("good") == ([2], 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "ours", "was_ours"),
+    [(None, None, True), (b"7", b"7", True), (b"8", b"7", False), (b"8", None, False)],
+    ids=["no controller yet", "ours", "a Kafka's since", "a Kafka's only"],
+)
+async def test_the_disk_is_told_whose_the_last_controller_was(
+    epoch: bytes | None, ours: bytes | None, was_ours: bool, here: Site, autojump_clock: MockClock
+) -> None:
+    """A folder that stopped in order in a Kafka's term stopped in its last life; in ours it may be a backup."""
+    client = here.zookeeper.client()
+    await client.start()
+    for path, data in ((CONTROLLER_EPOCH_PATH, epoch), (OUR_CONTROLLER_EPOCH_PATH, ours)):
+        if data is not None:
+            await client.create(path, data, parents=True)
+    told: list[bool] = []
+
+    async def begin_life(_: int, was_ours: bool) -> bool:
+        await trio.lowlevel.checkpoint()
+        told.append(was_ours)
+        return False
+
+    await Registration(1, MY_FOLDER, client, structlog.get_logger()).prepare(begin_life)
+    assert told == [was_ours]
