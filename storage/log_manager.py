@@ -220,10 +220,12 @@ class LogManager:
         try:
             self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
-            self._forget_former_life(tp, directory)
+            self._forget_former_life(tp)
+            folder = self._folders.make(directory, tp, topic_id)
+            self.removals.disown(self._disk, tp, directory.path)  # who waits no longer excuses that this one is gone
             log = load_log(
                 self._contexts[directory.path],
-                self._folders.make(directory, tp, topic_id),
+                folder,
                 tp,
                 config if config is not None else self._topic_config_for(tp.topic),
                 KnownState(),
@@ -236,10 +238,8 @@ class LogManager:
         self._directory_of[tp] = self._begun.pop(tp)
         return log
 
-    def _forget_former_life(self, tp: TopicPartition, place: LogDirectory) -> None:
-        """A deleted log of the same name may still stand in the checkpoints, which would then vouch for records that
-        the new one does not have yet; and its folder that waits would excuse that the new one's is gone."""
-        self.removals.disown(self._disk, tp, place.path)
+    def _forget_former_life(self, tp: TopicPartition) -> None:
+        """Checkpoints may still name a deleted log of that name, and would vouch for records that this one lacks."""
         self.high_watermarks.pop(tp, None)
         self._cuts += 1  # one that is being written elsewhere may still hold it
         for directory in self._directories.online():

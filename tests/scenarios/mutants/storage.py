@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant(
         "the folder of a deleted log excuses that a later one of its name is gone",
         "storage/log_manager.py",
-        "        self.removals.disown(self._disk, tp, place.path)\n",
+        "            self.removals.disown(self._disk, tp, directory.path)",
         "",
         (LOG_MANAGER, "test_a_folder_that_waits"),
     ),
