@@ -34,10 +34,14 @@ def note_missing(found: Container[TopicPartition], removals: Removals, report: R
             report("log-missing", log=f"{directory.path}/{tp}")
 
 
+def named_in(directory: LogDirectory) -> dict[TopicPartition, object]:
+    """Logs that an earlier life had there, or has deleted since."""
+    return {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}
+
+
 def named_without_folder(directory: LogDirectory, found: Container[TopicPartition]) -> list[TopicPartition]:
     """Of which logs the directory tells although none of the `found` is one."""
-    named = {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}
-    return [tp for tp in named if tp not in found]
+    return [tp for tp in named_in(directory) if tp not in found]
 
 
 def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) -> None:

@@ -22,6 +22,7 @@ LEADER_EPOCHS = "../unit/storage/test_leader_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 LOG_MANAGER = "../unit/storage/test_log_manager.py"
 MISSING_BOUNDS = "../unit/storage/test_missing_bounds.py"
+MOVED_LOGS = "../unit/storage/test_moved_logs.py"
 ORDERLY_STOPS = "../unit/storage/test_orderly_stops.py"
 RECOVERY = "../unit/storage/test_recovery.py"
 SNAPSHOTS = "../unit/storage/test_producer_snapshots.py"
@@ -47,9 +48,23 @@ MUTANTS = [
     Mutant(
         "a log that was moved leaves its log start behind",
         "storage/moved_logs.py",
-        "            if log is None or owners[tp] is former:\n",
-        "            if log is None or owners[tp] is not former:\n",
+        "            if raise_log_start(log, start, high_watermarks[tp]):\n",
+        "            if start < 0:\n",
         (LOG_HEADS, "test_a_log_that_was_moved"),
+    ),
+    Mutant(
+        "another directory's line of a past life hides what a log has",
+        "storage/moved_logs.py",
+        "tp in own.get(owners[tp], ())",
+        "owners[tp] is former",
+        (MOVED_LOGS, "test_of_a_log_that_its_own"),
+    ),
+    Mutant(
+        "a log start beyond a moved log's end hides all of it",
+        "storage/moved_logs.py",
+        " or start > log.log_end_offset:\n",
+        ":\n                continue\n            if (start := min(start, log.log_end_offset)) < 0:\n",
+        (MOVED_LOGS, "test_a_log_start_goes_along"),
     ),
     Mutant(
         "a cut writes what an index lacks",
