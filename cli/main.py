@@ -21,6 +21,7 @@ from typing import NamedTuple, NoReturn, TextIO
 import click
 
 from strandline.cli.session import EXIT_INTERRUPTED
+from strandline.runtime.interrupts import repeat_lost_interrupt
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -108,6 +109,7 @@ def main(args: Sequence[str] | None = None, *, answer_interrupts: bool = False) 
     try:
         if answer_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.unraisablehook = repeat_lost_interrupt
         open_missing_streams()
         code = run(sys.argv[1:] if args is None else args)
     except KeyboardInterrupt as error:

@@ -47,3 +47,34 @@ def test_a_shell_that_ignores_interrupts_for_its_background_jobs_is_obeyed() -> 
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Usage:")
+
+
+LOST = """
+import os, signal, sys, weakref
+
+class Module:
+    pass
+
+def interrupt_in_a_callback(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):
+        pass
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "strandline.cli.topics":
+            dies = Module()
+            kept.append(weakref.ref(dies, interrupt_in_a_callback))
+
+kept = []
+sys.argv = ["strandline", "topics", "--bootstrap", "127.0.0.1:1", "--list"]
+sys.meta_path.insert(0, Interrupt())
+from strandline.cli.entry import main
+main()
+"""
+
+
+def test_ctrl_c_that_the_interpreter_throws_away_is_not_lost() -> None:
+    """As where it arrives in a finalizer, or in the callback by which an import gives its lock up."""
+    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stderr.lstrip()) == (130, "strandline: interrupted\n")

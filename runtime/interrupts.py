@@ -1,0 +1,30 @@
+"""Ctrl-C that nobody would hear of."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_PAUSE_S = 0.01
+"""Until the callback is left, in which it would be lost again."""
+
+
+def repeat_lost_interrupt(lost: UnraisableHookArgs) -> None:
+    """A `sys.unraisablehook`. The interpreter throws away what is raised in a finalizer or in a callback of its own, of
+    which the import system has one for each module. A Ctrl-C that arrives just there is sent once more, by a thread."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        _thread.start_new_thread(_interrupt, ())  # `threading` takes locks, which may be held by what was interrupted
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _interrupt() -> None:
+    time.sleep(_PAUSE_S)
+    os.kill(os.getpid(), signal.SIGINT)
