@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 
@@ -9,6 +12,7 @@ from strandline.client.errors import AnsweredError
 from strandline.protocol.types import NO_BROKER
 from strandline.storage.checkpoints import decode_topic_id, encode_topic_id
 from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.inspection import Ledger
 from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 VICTIM = 1
@@ -71,8 +75,9 @@ async def test_after_a_stop_of_the_whole_cluster_it_does_not_lead_the_others_int
         assert stray_records(cluster) > 0
 
 
-async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> None:
-    """It would lead an empty log if the leader failed before it has fetched."""
+@asynccontextmanager
+async def refused_as_the_last_in_sync() -> AsyncIterator[tuple[MemoryCluster, Ledger]]:
+    """It runs alone."""
     async with cluster_with_topic() as (cluster, producer, ledger):
         for record in numbered("before", 20):
             await ledger.produce(producer, T0, [record])
@@ -81,6 +86,12 @@ async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> No
         flip_a_bit_of_the_topic_id(cluster)
         await cluster.start_broker(VICTIM)
         await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+        yield cluster, ledger
+
+
+async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> None:
+    """It would lead an empty log if the leader failed before it has fetched."""
+    async with refused_as_the_last_in_sync() as (cluster, ledger):
         await cluster.start_broker(3)
         await cluster.until(lambda: cluster.leads(3, T0), "an eligible replica leads")
         assert cluster.state(T0).elr == [VICTIM]
@@ -98,14 +109,7 @@ async def test_it_does_not_begin_anew_while_it_is_eligible(autojump_clock) -> No
 
 async def test_it_begins_anew_once_nobody_rests_on_it(autojump_clock) -> None:
     """It is the leader that lets the list of those who are eligible go, without a new epoch."""
-    async with cluster_with_topic() as (cluster, producer, ledger):
-        for record in numbered("before", 20):
-            await ledger.produce(producer, T0, [record])
-        for broker_id in ORDER_OF_STOPS["last"]:
-            await cluster.stop(broker_id)
-        flip_a_bit_of_the_topic_id(cluster)
-        await cluster.start_broker(VICTIM)
-        await cluster.until(lambda: T0 in cluster.broker(VICTIM).log_manager.refused, "it is refused")
+    async with refused_as_the_last_in_sync() as (cluster, ledger):
         for broker_id in (3, 2):
             await cluster.start_broker(broker_id)
         await check_at_the_end(cluster, ledger)

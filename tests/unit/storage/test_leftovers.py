@@ -21,6 +21,15 @@ def everything(site: StorageSite) -> dict[str, bytes]:
     return {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER)}
 
 
+def stopped_in_order(site: StorageSite) -> None:
+    """With sixty records."""
+    manager = site.start()
+    fill(manager.create(TP, TOPIC_ID), 60)
+    manager.flush_all()
+    manager.checkpoint_recovery_points()
+    manager.close(clean=True)
+
+
 def nothing(site: StorageSite, logs: Names) -> None:
     pass
 
@@ -186,11 +195,7 @@ def test_a_swap_that_counts_for_nothing_stays_where_nothing_else_has_its_records
     site: StorageSite, place: int, source: Callable[[StorageSite, str], None], stop: Callable[[StorageSite], None]
 ) -> None:
     """No cleaner leaves that: it removes what it replaces when all swaps have their name."""
-    manager = site.start()
-    fill(manager.create(TP, TOPIC_ID), 60)
-    manager.flush_all()
-    manager.checkpoint_recovery_points()
-    manager.close(clean=True)
+    stopped_in_order(site)
     name = file_names(site.disk, ".log")[place]
     for suffix in (".swap", ".cleaned"):
         site.disk.write(f"{FOLDER}/{name}{suffix}", site.disk.read(f"{FOLDER}/{name}"))
@@ -208,11 +213,7 @@ def test_a_swap_whose_last_offset_is_wrong_replaces_nothing(
     site: StorageSite, bit: int, stop: Callable[[StorageSite], None]
 ) -> None:
     """It would seem to reach over the segments that follow; no CRC covers an offset."""
-    manager = site.start()
-    fill(manager.create(TP, TOPIC_ID), 60)
-    manager.flush_all()
-    manager.checkpoint_recovery_points()
-    manager.close(clean=True)
+    stopped_in_order(site)
     logs = file_names(site.disk, ".log")
     content = bytearray(site.disk.read(f"{FOLDER}/{logs[0]}"))
     position, header = list(scan(memoryview(content)))[-1]
