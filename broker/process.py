@@ -7,15 +7,15 @@ import sys
 
 import trio
 
-from strandline.broker.cluster_identity import UnreadableCluster
-from strandline.broker.registration import BrokerIdTaken
+from strandline.broker.membership.cluster_identity import UnreadableCluster
+from strandline.broker.membership.registration import BrokerIdTaken
 from strandline.broker.server import Broker
 from strandline.runtime.config import BrokerConfig
-from strandline.runtime.config_values import unusable_folder
+from strandline.runtime.config.values import unusable_folder
 from strandline.runtime.coordination import CoordinationError
-from strandline.runtime.descriptors import raise_descriptor_limit
 from strandline.runtime.logging import BrokerLogs, open_logs
 from strandline.runtime.network import Address, CannotListen
+from strandline.runtime.processes.descriptors import raise_descriptor_limit
 from strandline.runtime.production import production_coordination, production_environment, tune_garbage_collection
 from strandline.storage.errors import StorageError
 

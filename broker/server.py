@@ -6,9 +6,9 @@
         listeners (cancelled first)
 
 One Produce request: `acceptor` takes its connection, `processor` and `burst` turn bytes into requests,
-`request_channel` calls `produce`, which checks the batches and appends them through `partition` to `storage/log`; the
-answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in order
-by `connection`.
+`request_channel` calls `produce`, which checks the batches and appends them through `partition` to `storage/log/log`;
+the answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in
+order by `connection`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from uuid import UUID
 import trio
 
 from strandline import __version__
-from strandline.broker.admin_port import AdminPort
-from strandline.broker.cleaning import Cleaning
-from strandline.broker.cluster_identity import find_cluster
-from strandline.broker.config_changes import ConfigChanges
-from strandline.broker.control import ControlHandlers
-from strandline.broker.disk_failures import DiskFailures
-from strandline.broker.follower import Followers
-from strandline.broker.health import HealthCheck
-from strandline.broker.housekeeping import Housekeeping
-from strandline.broker.isr_updates import IsrUpdates
-from strandline.broker.leftovers import settle_loss
-from strandline.broker.listeners import Listeners
-from strandline.broker.loading import load_logs
+from strandline.broker.admin.admin_port import AdminPort
+from strandline.broker.admin.config_changes import ConfigChanges
+from strandline.broker.admin.health import HealthCheck
+from strandline.broker.handlers.control import ControlHandlers
+from strandline.broker.handlers.queries import QueryHandler
+from strandline.broker.membership.cluster_identity import find_cluster
+from strandline.broker.membership.registration import Registration
+from strandline.broker.membership.settled_losses import settle_loss
 from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.network.listeners import Listeners
+from strandline.broker.network.request_channel import RequestChannel
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
-from strandline.broker.queries import QueryHandler
-from strandline.broker.registration import Registration
-from strandline.broker.replica_manager import ReplicaManager
-from strandline.broker.request_channel import RequestChannel
-from strandline.broker.role_changes import RoleChanges
+from strandline.broker.replication.follower import Followers
+from strandline.broker.replication.isr_updates import IsrUpdates
+from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.disk_failures import DiskFailures
+from strandline.broker.upkeep.housekeeping import Housekeeping
+from strandline.broker.upkeep.loading import load_logs
 from strandline.controller.controller import Controller
-from strandline.controller.sender import connector
+from strandline.controller.orders.sender import connector
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
 from strandline.protocol.znodes import BrokerIdZnode
@@ -51,8 +51,8 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.runtime.network import Address
 from strandline.runtime.versions import versions
-from strandline.storage.log_manager import LogManager
-from strandline.storage.partition_folders import topics_in
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.partition_folders import topics_in
 
 SHUTDOWN_GRACE_S = 5.0
 """What connections get at shutdown to receive the answers that are due."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from strandline.broker.loading import LOADING
+from strandline.broker.upkeep.loading import LOADING
 from strandline.cli.process import Daemon, ProcessFailed
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError

@@ -8,9 +8,9 @@ import trio
 
 from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.coordination import NoNode
-from strandline.runtime.coordination_kazoo import KazooCoordination
-from strandline.runtime.coordination_paths import split_servers, with_chroot
 from strandline.runtime.logging import open_logs
+from strandline.runtime.zookeeper.client import KazooCoordination
+from strandline.runtime.zookeeper.paths import split_servers, with_chroot
 
 
 def registered_brokers(servers: str, timeout_ms: int) -> dict[int, int]:

@@ -52,7 +52,7 @@ def dump_log(
     if not files:
         raise click.UsageError("give the files: --files 00000000000000000000.log[,…]")
     from strandline.runtime.disk_posix import PosixDisk
-    from strandline.storage.dump import DumpOptions, NotASegmentFile, dump_file
+    from strandline.storage.inspection.dump import DumpOptions, NotASegmentFile, dump_file
 
     options = DumpOptions(
         deep_iteration=deep_iteration,

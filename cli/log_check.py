@@ -17,7 +17,7 @@ from strandline.cli.options import output_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from strandline.storage.log_check import CheckProgress, Finding
+    from strandline.storage.inspection.log_check import CheckProgress, Finding
 
 JSON_VERSION = 1
 
@@ -58,7 +58,7 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
     from strandline.runtime.disk_posix import PosixDisk
     from strandline.runtime.randomness import system_random
     from strandline.storage.errors import LogDirLocked
-    from strandline.storage.log_check import check_directories
+    from strandline.storage.inspection.log_check import check_directories
 
     config = load_broker_config(
         {"broker.id": "0", "zookeeper.connect": "-", "log.index.interval.bytes": str(index_interval_bytes)}

@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn, TextIO
 import click
 
 from strandline.cli.session import EXIT_INTERRUPTED
-from strandline.runtime.interrupts import repeat_lost_interrupt
+from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
 EXIT_OK = 0
 EXIT_FAILED = 1

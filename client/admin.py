@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from strandline.client.breadth import in_parts
 from strandline.client.errors import (
     AnsweredError,
     BrokerMisbehaved,
@@ -31,6 +30,7 @@ from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
 from strandline.client.record_deletion import delete_records
+from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
 from strandline.client.settings import AdminSettings, from_mapping
 from strandline.protocol.errors import ErrorCode

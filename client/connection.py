@@ -23,7 +23,8 @@ from strandline.client.errors import (
     error_for,
 )
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
-from strandline.protocol.frame import (
+from strandline.protocol.messages import REQUESTS, ApiVersionsRequest, ApiVersionsResponse, Message, Request
+from strandline.protocol.native.frame import (
     MAX_FRAME_BYTES,
     PREFIX_AND_HEADER_BYTES,
     FrameHeader,
@@ -32,7 +33,6 @@ from strandline.protocol.frame import (
     encode_head,
     frame_bytes,
 )
-from strandline.protocol.messages import REQUESTS, ApiVersionsRequest, ApiVersionsResponse, Message, Request
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import Buffer
 from strandline.runtime.network import Address, CannotConnect, Network, Transport, TransportClosed

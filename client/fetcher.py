@@ -4,8 +4,8 @@
 next fetch when the last one is answered and none of its partitions holds more than `max_partition_fetch_bytes` of
 records that nobody polled: a long poll without such a partition would keep it waiting for `fetch_max_wait_ms`.
 When the program seeks meanwhile, a long poll is given up. Partitions that are more than one fetch may name
-(`breadth.MAX_ASKED`) take turns, so short that each has had one within `fetch_max_wait_ms`. Leader changes, fencing and
-lost connections only cost time here; what the program must know becomes `Assigned.error`.
+(`request_bounds.MAX_ASKED`) take turns, so short that each has had one within `fetch_max_wait_ms`. Leader changes,
+fencing and lost connections only cost time here; what the program must know becomes `Assigned.error`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.client import breadth
+from strandline.client import request_bounds as breadth
 from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import OffsetOutOfRange, error_for, no_answer
 from strandline.client.links import Link, Links
@@ -24,7 +24,6 @@ from strandline.client.lookup import is_retriable
 from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, PartitionView, backoff_ms
 from strandline.client.settings import ConsumerSettings
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -35,6 +34,7 @@ from strandline.protocol.messages import (
     FetchTopic,
     Message,
 )
+from strandline.protocol.native.frame import split_attachments
 from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
 
 PATIENCE_S = 0.02

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from strandline.client.breadth import ALL_ASKED, in_parts, of
 from strandline.client.connection import Connection
 from strandline.client.errors import BrokerMisbehaved, ClientError, error_for
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, backoff_ms
+from strandline.client.request_bounds import ALL_ASKED, in_parts, of
 from strandline.client.settings import ClientSettings
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import (

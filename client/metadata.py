@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 import trio
 
-from strandline.client.breadth import in_parts
 from strandline.client.connection import Connection
 from strandline.client.errors import (
     ClientError,
@@ -26,6 +25,7 @@ from strandline.client.errors import (
     WrongBroker,
     error_for,
 )
+from strandline.client.request_bounds import in_parts
 from strandline.client.settings import ClientSettings, parse_addresses
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic

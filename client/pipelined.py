@@ -17,8 +17,8 @@ import trio
 from strandline.client.connection import Connection, check_header, unsent
 from strandline.client.errors import BrokerMisbehaved, ClientError, ConnectionLost, RequestTimedOut
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.frame import decode_body, encode_head
 from strandline.protocol.messages import Message, Request
+from strandline.protocol.native.frame import decode_body, encode_head
 from strandline.runtime.disk import Buffer
 from strandline.runtime.network import TransportClosed
 

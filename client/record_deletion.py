@@ -11,10 +11,10 @@ from typing import Protocol
 
 import trio
 
-from strandline.client.breadth import ALL_ASKED, in_parts, of
 from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, error_for
 from strandline.client.lookup import is_retriable
 from strandline.client.metadata import ClusterView
+from strandline.client.request_bounds import ALL_ASKED, in_parts, of
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,

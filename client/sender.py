@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
-from strandline.client.breadth import ALL_ASKED, MAX_ASKED
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
+from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from strandline.client.errors import InvalidClientConfig
-from strandline.protocol.frame import MAX_FRAME_BYTES
+from strandline.protocol.native.frame import MAX_FRAME_BYTES
 from strandline.runtime.network import Address
 
 S = TypeVar("S", bound="ClientSettings")

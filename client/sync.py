@@ -19,7 +19,7 @@ from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
 
 T = TypeVar("T")
 C = TypeVar("C", TrioConsumer, TrioAdmin)

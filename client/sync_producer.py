@@ -20,7 +20,7 @@ from strandline.client.producer import TrioProducer
 from strandline.client.sync import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""

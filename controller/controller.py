@@ -12,11 +12,11 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from strandline.controller.elect_leaders import elect_leaders
-from strandline.controller.election import Won, try_to_be_elected
-from strandline.controller.requests import TermOver
-from strandline.controller.sender import ConnectToBroker
-from strandline.controller.term import Term
+from strandline.controller.orders.sender import ConnectToBroker
+from strandline.controller.term.controller_election import Won, try_to_be_elected
+from strandline.controller.term.term import Term
+from strandline.controller.topics.elect_leaders import elect_leaders
+from strandline.controller.topics.requests import TermOver
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     ControlledShutdownRequest,

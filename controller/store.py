@@ -23,10 +23,10 @@ import structlog
 
 from strandline.controller import state_znodes
 from strandline.controller.context import LeaderAndIsr, LiveBroker
-from strandline.controller.planner import PartitionChange
+from strandline.controller.planning.planner import PartitionChange
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config_standing import read_overrides
+from strandline.runtime.config.standing import read_overrides
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
     BadVersion,

@@ -1,5 +1,5 @@
-"""The coordination seam: what the system uses ZooKeeper for. Production: `coordination_kazoo`; tests:
-`strandline.testkit.zookeeper`. One contract suite runs against both.
+"""The coordination seam: what the system uses ZooKeeper for. Production: `runtime/zookeeper/client.py`; tests:
+`strandline.testkit.zookeeper.server`. One contract suite runs against both.
 
 Asynchronous and pipelined: operations issued together travel together; `get_many` and `children_many` read in waves
 (MultiRead). Paths are absolute below the chroot of `zookeeper.connect`.

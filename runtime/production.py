@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import gc
 
-from strandline.runtime.blocking import ThreadBlocking
 from strandline.runtime.clock import SystemWallClock
 from strandline.runtime.config import BrokerConfig
 from strandline.runtime.coordination import Coordination
-from strandline.runtime.coordination_kazoo import KazooCoordination
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import Logger
 from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.runtime.network_socket import SocketNetwork
+from strandline.runtime.processes.blocking import ThreadBlocking
+from strandline.runtime.processes.workers import WorkerPool
 from strandline.runtime.randomness import system_random
-from strandline.runtime.workers import WorkerPool
+from strandline.runtime.zookeeper.client import KazooCoordination
 
 
 def production_environment() -> Environment:

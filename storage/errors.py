@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.protocol.errors import ErrorCode
-from strandline.runtime.config_values import unusable_folder
+from strandline.runtime.config.values import unusable_folder
 
 
 class StorageError(Exception):

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from strandline.broker.partition import Partition
-from strandline.broker.registration import BrokerIdTaken
+from strandline.broker.membership.registration import BrokerIdTaken
+from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import NO_BROKER, TopicPartition
@@ -35,16 +35,16 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.runtime.network import REACH_TIMEOUT_S
 from strandline.storage.errors import StorageError
-from strandline.storage.log import Log
+from strandline.storage.log.log import Log
 from strandline.testkit.cluster_view import ClusterView
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.disk_model import Choose, lose_everything
+from strandline.testkit.disk.model import Choose, lose_everything
 from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.node import Life, NodeBlocking, NodeComputing, NodeCoordination, NodeDied, NodeDisk
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 CLIENT = "client"
 PORT = 9092

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from strandline.broker.partition import Partition
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerIdZnode, PartitionStateZnode
-from strandline.testkit.zookeeper_tree import ZnodeTree
+from strandline.testkit.zookeeper.tree import ZnodeTree
 
 
 class HasTree(Protocol):

@@ -15,7 +15,7 @@ import trio
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import ComputingFailed, Environment
 from strandline.runtime.network import Network
-from strandline.runtime.worker import describe, job_name, pack, unpack
+from strandline.runtime.processes.worker import describe, job_name, pack, unpack
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from strandline.client.producer import TrioProducer
 from strandline.protocol.records import Record, decode_records, scan
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.overlay_disk import OverlayDisk
+from strandline.storage.inspection.overlay_disk import OverlayDisk
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import FixedClock, SmallLogConfig
 
 

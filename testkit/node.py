@@ -29,7 +29,7 @@ from strandline.runtime.coordination import (
 from strandline.runtime.disk import DiskSpace, File, FileLock, FolderEntry
 from strandline.runtime.environment import Blocking, Computing, ComputingFailed, ComputingSession
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
 
 T = TypeVar("T")
 

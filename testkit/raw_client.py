@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 import trio
 
-from strandline.protocol.frame import (
+from strandline.protocol.messages import (
+    REQUESTS,
+    Message,
+    PartitionProduceData,
+    ProduceRequest,
+    Request,
+    TopicProduceData,
+)
+from strandline.protocol.native.frame import (
     MAX_FRAME_BYTES,
     PREFIX_AND_HEADER_BYTES,
     PREFIX_BYTES,
@@ -19,14 +27,6 @@ from strandline.protocol.frame import (
     decode_header,
     encode_head,
     frame_bytes,
-)
-from strandline.protocol.messages import (
-    REQUESTS,
-    Message,
-    PartitionProduceData,
-    ProduceRequest,
-    Request,
-    TopicProduceData,
 )
 from strandline.runtime.network import Transport, TransportClosed
 

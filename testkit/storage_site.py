@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import crc32c
 
-from strandline.protocol.record_batch import CRC_START, LENGTH_PREFIX_BYTES, TRANSACTIONAL_BIT, scan
-from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import Record, build_batch, decode_records, first_record_from
+from strandline.protocol.records.batch import CRC_START, LENGTH_PREFIX_BYTES, TRANSACTIONAL_BIT, scan
+from strandline.protocol.records.validation import ProducedBatch, validate_produced
 from strandline.protocol.types import TopicPartition
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.rebuilding import Rebuild, RebuildFirst, build
-from strandline.storage.timestamps import batch_for_timestamp
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, build
+from strandline.storage.segments.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 
 T = TypeVar("T")

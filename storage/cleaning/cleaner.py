@@ -22,7 +22,7 @@ from contextlib import closing
 
 import numpy as np
 
-from strandline.protocol.record_batch import HEADER_BYTES, BatchHeader, read_header
+from strandline.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
 from strandline.runtime.disk import Buffer, Disk, File
 from strandline.storage.cleaning.columns import ChunkReader, Columns
 from strandline.storage.cleaning.grouping import Source, group
@@ -31,7 +31,7 @@ from strandline.storage.cleaning.offset_map import OffsetMap
 from strandline.storage.cleaning.output import Output, remove_leftovers
 from strandline.storage.cleaning.plan import Done, Plan, Result, Step, Unreadable
 from strandline.storage.cleaning.rewrite import NO_BATCH, Rewritten, Rules, rewrite
-from strandline.storage.segment import LOG_SUFFIX
+from strandline.storage.segments.segment import LOG_SUFFIX
 
 MAX_BATCH_BYTES = 2**28
 """A length field above this is taken for damage."""

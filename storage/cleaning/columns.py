@@ -2,7 +2,7 @@
 
 A chunk is some whole batches of a .log file. Records of compressed batches are decoded (with a cap) and put behind the
 chunk, so that all of them stand in one buffer. Only the walk from record to record is a Python loop, over the length
-varints; everything else is read by numpy for all records at once (format: `protocol/record_batch`).
+varints; everything else is read by numpy for all records at once (format: `protocol/records/batch`).
 
 Rules: nothing is believed. A wrong CRC, a record that leaves its batch, offsets that do not rise or leave the batch's
 range, a count that is not the header's, data that does not decode or decodes to too much: `Unreadable`, with the offset
@@ -17,8 +17,8 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from strandline.protocol.compression import DecompressionFailed, decompress
-from strandline.protocol.record_batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader
+from strandline.protocol.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader
+from strandline.protocol.records.compression import DecompressionFailed, decompress
 from strandline.storage.cleaning.key_hash import I64, SLACK_BYTES, Bytes
 from strandline.storage.cleaning.plan import Unreadable
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from strandline.protocol.record_batch import HEADER_BYTES, read_header
+from strandline.protocol.records.batch import HEADER_BYTES, read_header
 from strandline.runtime.disk import Disk
 from strandline.storage.cleaning.choice import SealedSegment
 from strandline.storage.cleaning.plan import EVERY_BATCH
-from strandline.storage.log import Log
-from strandline.storage.segment import LOG_SUFFIX, Segment
+from strandline.storage.log.log import Log
+from strandline.storage.segments.segment import LOG_SUFFIX, Segment
 
 UNKNOWN = -1
 FIRST_TIMES_PER_STEP = 64

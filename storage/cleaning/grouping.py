@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from strandline.storage.offset_index import MAX_RELATIVE_OFFSET
+from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 
 MAX_SOURCES = 50
 """Three renames each, some 10 µs a rename."""

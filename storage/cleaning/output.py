@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.protocol.record_batch import BatchHeader
+from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
-from strandline.storage.index_bounds import thin_out
-from strandline.storage.leftovers import is_leftover, remove_files
-from strandline.storage.reading import write_rest
-from strandline.storage.scan import IndexBuilder
-from strandline.storage.segment import LOG_SUFFIX
-from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.recovery.interrupted_changes import is_leftover, remove_files
+from strandline.storage.segments.index_bounds import thin_out
+from strandline.storage.segments.reading import write_rest
+from strandline.storage.segments.scan import IndexBuilder
+from strandline.storage.segments.segment import LOG_SUFFIX
+from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
 SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import crc32c
 import numpy as np
 
-from strandline.protocol.compression import compress
-from strandline.protocol.record_batch import (
+from strandline.protocol.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -34,6 +33,7 @@ from strandline.protocol.record_batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
+from strandline.protocol.records.compression import compress
 from strandline.storage.cleaning.columns import Batch, Columns
 from strandline.storage.cleaning.key_hash import hash_keys
 from strandline.storage.cleaning.offset_map import OffsetMap

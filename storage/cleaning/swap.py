@@ -21,11 +21,11 @@ from itertools import pairwise
 from strandline.storage.cleaning.grouping import Source
 from strandline.storage.cleaning.output import CLEANED_SUFFIX, SUFFIXES
 from strandline.storage.cleaning.plan import Result
-from strandline.storage.leftovers import SWAP_SUFFIX
-from strandline.storage.log import Log
-from strandline.storage.offset_index import ENTRY_BYTES
-from strandline.storage.segment import Segment
-from strandline.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from strandline.storage.log.log import Log
+from strandline.storage.recovery.interrupted_changes import SWAP_SUFFIX
+from strandline.storage.segments.offset_index import ENTRY_BYTES
+from strandline.storage.segments.segment import Segment
+from strandline.storage.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
 _BATCH_MIN_BYTES = 61
 

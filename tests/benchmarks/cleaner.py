@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from strandline.protocol.record_batch import assign_offset
 from strandline.protocol.records import build_batch
+from strandline.protocol.records.batch import assign_offset
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.grouping import Source

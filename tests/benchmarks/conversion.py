@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import trio
 
-from strandline.protocol.record_conversion import convert_all
-from strandline.protocol.record_rules import CODEC_NUMBERS, BatchRules
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from strandline.protocol.records import build_batch
-from strandline.runtime.workers import WorkerPool
-from strandline.testkit.replica_site import T0, FakeConnection, ReplicaSite, in_hand, produce_hand
+from strandline.protocol.records.conversion import convert_all
+from strandline.protocol.records.rules import CODEC_NUMBERS, BatchRules
+from strandline.runtime.processes.workers import WorkerPool
+from support.replica_site import T0, FakeConnection, ReplicaSite, in_hand, produce_hand
 
 SHAPES = ((16, 1000), (150, 90))
 """Records × bytes of a batch of 16 KB."""

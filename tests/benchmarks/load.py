@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strandline.protocol.api import ApiKey
-from strandline.protocol.frame import PREFIX_AND_HEADER_BYTES, decode_body, decode_header, encode_head
 from strandline.protocol.messages import (
     FetchPartition,
     FetchRequest,
@@ -27,6 +26,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceData,
 )
+from strandline.protocol.native.frame import PREFIX_AND_HEADER_BYTES, decode_body, decode_header, encode_head
 from strandline.protocol.records import BatchBuilder
 from strandline.runtime.network import Address
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from load import CORRELATION_POSITION, connect, percentiles
 
 from strandline.protocol.api import ApiKey
-from strandline.protocol.frame import PREFIX_AND_HEADER_BYTES, decode_body, encode_head
 from strandline.protocol.messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from strandline.protocol.native.frame import PREFIX_AND_HEADER_BYTES, decode_body, encode_head
 from strandline.runtime.network import Address
 
 REQUEST_TIMEOUT_MS = 30_000

@@ -27,20 +27,20 @@ from typing import Any
 
 import trio
 
-from strandline.broker.loading import load_logs
-from strandline.protocol.record_validation import validate_produced
+from strandline.broker.upkeep.loading import load_logs
 from strandline.protocol.records import build_batch
+from strandline.protocol.records.validation import validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.clock import SystemWallClock
 from strandline.runtime.config import BrokerConfig, load_broker_config, topic_config
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets, write_atomically
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.orderly_stops import CLEAN_MARKER
-from strandline.storage.segment_manifest import MANIFEST, ListedLog, encode_marker, list_logs, write_manifest
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets, write_atomically
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
+from strandline.storage.manager.segment_manifest import MANIFEST, ListedLog, encode_marker, list_logs, write_manifest
 
 INDEX_INTERVAL = "4096"
 

@@ -15,7 +15,7 @@ from written import LEADER_EPOCH, Written, install, topic_id_of
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.segment_manifest import encode_marker
+from strandline.storage.manager.segment_manifest import encode_marker
 from strandline.testkit.storage_site import SmallLogConfig, StorageSite, wave
 
 

@@ -18,8 +18,8 @@ import strandline
 from strandline.client.sync_producer import Producer
 from strandline.protocol.records import decode_records
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, read_offsets
-from strandline.storage.orderly_stops import CLEAN_MARKER
+from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, read_offsets
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}

@@ -9,7 +9,7 @@ from written import Written, install
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.checkpoints import (
+from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from strandline.protocol.record_conversion import convert, stamp, take_over
-from strandline.protocol.record_rules import CODEC_NUMBERS, BatchRules
 from strandline.protocol.records import BatchBuilder, validate_produced
+from strandline.protocol.records.conversion import convert, stamp, take_over
+from strandline.protocol.records.rules import CODEC_NUMBERS, BatchRules
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.dump import DumpOptions, dump_file
+from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"

@@ -10,7 +10,7 @@ import pytest
 from written import Written
 
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.dump import DumpOptions, dump_file
+from strandline.storage.inspection.dump import DumpOptions, dump_file
 
 MAIN = "kafka.tools.DumpLogSegments"
 COMPLAINTS = re.compile(

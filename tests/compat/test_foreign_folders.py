@@ -20,7 +20,7 @@ from real_kafka import BROKER_ID, Site, assert_refused, numbered, wait_until
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets
 
 SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}
 OLD_FORMATS = {"inter_broker_protocol_version": "2.8"}

@@ -12,10 +12,10 @@ from written import Written, install
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.checkpoints import RECOVERY_POINTS, encode_offsets, write_atomically
-from strandline.storage.producer_snapshots import decode_snapshot
-from strandline.storage.producer_states import ProducerRow
-from strandline.storage.segment_manifest import encode_marker
+from strandline.storage.disk.checkpoints import RECOVERY_POINTS, encode_offsets, write_atomically
+from strandline.storage.manager.segment_manifest import encode_marker
+from strandline.storage.producers.snapshots import decode_snapshot
+from strandline.storage.producers.states import ProducerRow
 from strandline.testkit.storage_site import StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"

@@ -11,18 +11,18 @@ from pathlib import Path
 
 from real_kafka import BROKER_ID, Site
 
-from strandline.protocol.record_batch import scan
-from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import build_batch, decode_records
+from strandline.protocol.records.batch import scan
+from strandline.protocol.records.validation import ProducedBatch, validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode, PartitionStateZnode, TopicZnode
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.head import check_retention, raise_log_start, take_off_head
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.producer_append import Appended, append_checked
-from strandline.testkit.cleaning import clean
+from strandline.storage.log.checked_append import Appended, append_checked
+from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import SmallLogConfig, StorageSite, fill, produced, raw
+from support.cleaning import clean
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)

@@ -13,11 +13,11 @@ import pytest
 from crc32c import crc32c
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_batch import HEADER
-from strandline.protocol.record_conversion import convert_all, find_record
-from strandline.protocol.record_rules import BatchRules
 from strandline.protocol.records import Codec, build_batch
-from strandline.runtime.workers import WorkerPool
+from strandline.protocol.records.batch import HEADER
+from strandline.protocol.records.conversion import convert_all, find_record
+from strandline.protocol.records.rules import BatchRules
+from strandline.runtime.processes.workers import WorkerPool
 
 MEGABYTE = 2**20
 CAP_BYTES = 8 * MEGABYTE

@@ -19,7 +19,7 @@ from real_time import off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from strandline.testkit.inspection import Ledger, log_starts_on_disk, read_all
 
 TOPIC = "t"

@@ -14,7 +14,7 @@ from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import ConfigZnode
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, cluster_with_topic, die, numbered
+from support.scenario import T0, cluster_with_topic, die, numbered
 
 REPLICAS = [2, 3, 4]
 ALLOWS_UNCLEAN = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}

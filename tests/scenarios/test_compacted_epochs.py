@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.testkit.cleaning import batches, clean
-from strandline.testkit.replicas import ScriptedReplicas
+from support.cleaning import batches, clean
+from support.replicas import ScriptedReplicas
 
 
 async def leader_with_gaps(first_leader: str) -> ScriptedReplicas:

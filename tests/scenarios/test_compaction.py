@@ -10,11 +10,11 @@ import trio
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
-from strandline.storage.checkpoints import COMPACTED_OFFSETS, read_offsets
 from strandline.storage.cleaning import jobs
-from strandline.testkit.cleaning import batches, records_of
+from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, read_offsets
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.environment import InlineSession
+from support.cleaning import batches, records_of
 
 T0 = TopicPartition("t", 0)
 CONFIG = {

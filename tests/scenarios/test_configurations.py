@@ -8,13 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
+from strandline.broker.admin.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
 from strandline.client.errors import LeaderNotAvailable
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import Delete, NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from support.scenario import T0, cluster_with_topic, numbered
 
 TIGHT = {
     "log.retention.bytes": "1000",

@@ -11,15 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.processor import Processor
+from strandline.broker.network.processor import Processor
 from strandline.client.errors import ClientError
 from strandline.controller.store import ClusterStore
-from strandline.controller.term import Term
+from strandline.controller.term.term import Term
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.inspection import read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, numbered
+from support.scenario import T0, cluster_with_topic, crash_after_a_loss, numbered
 
 U0 = TopicPartition("u", 0)
 

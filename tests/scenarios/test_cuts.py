@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 AFTER_THE_HEAL_S = 2.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.rebuilding import RebuildFirst
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered, read_all
+from strandline.storage.segments.rebuilding import RebuildFirst
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered, read_all
 
 LEADER, FOLLOWER, NEWCOMER = 2, 3, 4
 PAYLOAD_BYTE, EPOCH_BYTE = 70, 14

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.storage.segment_manifest import MANIFEST
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from strandline.storage.manager.segment_manifest import MANIFEST
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 DAMAGED = 2
 LOG = f"{LOG_DIR}/{T0}/{0:020d}.log"

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.partition import Partition
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import LeaderAndIsrPartitionState
 from strandline.protocol.records import build_batch, validate_produced
 from strandline.runtime.config import load_broker_config, topic_config
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.environment import SeededRandom
 from strandline.testkit.inspection import epochs
-from strandline.testkit.replicas import PARTITION, TOPIC_ID
+from support.replicas import PARTITION, TOPIC_ID
 
 LEADER, FOLLOWER = 1, 2
 Epochs = tuple[tuple[int, int], ...]

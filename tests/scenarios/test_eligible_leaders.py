@@ -1,8 +1,8 @@
 """Who was in sync while the ISR fell below the minimum is not forgotten, nor is it that a replica lost something.
 
-Two tables of trials (`testkit/trial.py`) on whole brokers. After each move everything is looked at: whoever leads has
-every acknowledged record that some disk still has, and no broker cuts the last copy of one. In the end all are back:
-the partition is led and its replicas are whole, under `unclean.recovery.strategy=none`, too, where an in-sync or
+Two tables of trials (`tests/support/trial.py`) on whole brokers. After each move everything is looked at: whoever leads
+has every acknowledged record that some disk still has, and no broker cuts the last copy of one. In the end all are
+back: the partition is led and its replicas are whole, under `unclean.recovery.strategy=none`, too, where an in-sync or
 eligible replica is.
 """
 
@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
-from strandline.testkit.trial import parse_moves, trial
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.trial import parse_moves, trial
 
 LOSSES = {
     "nothing that was not synced": "power 3",

@@ -6,11 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller import batches
+from strandline.controller.orders import batches
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import SESSION_TIMEOUT_MS
 from strandline.testkit.inspection import read_all
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = [1, 2, 3]
 

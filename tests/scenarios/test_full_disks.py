@@ -12,9 +12,9 @@ import trio
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.disk_model import NoRoom
+from strandline.testkit.disk.model import NoRoom
 from strandline.testkit.inspection import Ledger, read_all
-from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
 
 ALL = (1, 2, 3)
 ROOM_BYTES = 2**30

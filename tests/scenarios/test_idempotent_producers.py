@@ -10,13 +10,13 @@ import trio
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceData, ProduceRequest, TopicProduceData
-from strandline.protocol.record_batch import scan
 from strandline.protocol.records import build_batch
+from strandline.protocol.records.batch import scan
 from strandline.runtime.network import Address
 from strandline.testkit.cluster import CLIENT, PORT, MemoryCluster, node_name
 from strandline.testkit.inspection import log_bytes, values
 from strandline.testkit.raw_client import RawClient, request_frame
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic
+from support.scenario import T0, check_at_the_end, cluster_with_topic
 
 PID = 4711
 

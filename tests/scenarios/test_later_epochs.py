@@ -18,7 +18,7 @@ from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import Delete, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 FOLDER = f"/data/{T0}"
 BEHIND, AHEAD = 1, (2, 3)

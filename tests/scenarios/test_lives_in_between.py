@@ -10,15 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker import registration
-from strandline.controller.planner import PartitionChange
+from strandline.broker.membership import registration
+from strandline.controller.planning.planner import PartitionChange
 from strandline.controller.store import WriteResult
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificationZnode
 from strandline.runtime.coordination import Coordination
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger, read_all
-from strandline.testkit.scenario import T0, cluster_with_topic, crash_after_a_loss, die, numbered
+from support.scenario import T0, cluster_with_topic, crash_after_a_loss, die, numbered
 
 
 async def test_a_leader_hears_of_the_epoch_that_a_lossy_broker_wrote_before_it_registered(

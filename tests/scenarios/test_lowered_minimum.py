@@ -13,7 +13,7 @@ from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, TOPICS_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import NodeExists
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 REPLICAS = [2, 3, 4]
 

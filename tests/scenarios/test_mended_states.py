@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker import leftovers
+from strandline.broker.membership import settled_losses as leftovers
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONTROLLER_PATH, PartitionStateZnode
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 
 @pytest.mark.parametrize("first", ["the broker", "the controller"])

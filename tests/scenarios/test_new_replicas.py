@@ -19,7 +19,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import Delete
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, die, numbered
+from support.scenario import T0, die, numbered
 
 HALF_BLIND = 2
 OLD = TopicPartition("old", 0)

@@ -7,8 +7,8 @@ from trio.testing import MockClock
 
 from strandline.testkit.cluster import LOG_DIR
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.foreign import kafka_stops
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
+from support.foreign import kafka_stops
+from support.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
 
 
 def make_it_kafkas(disk: MemoryDisk) -> None:

@@ -1,9 +1,9 @@
 """Every order of kill, orderly stop, power loss, wipe and return, for three replicas of one partition.
 
 No committed record is lost while a whole copy exists, whoever leads; or the partition is offline, and an error line
-names who is missed. `testkit/trial.py` says what is looked at after each move. So many orders are played on bare
-clusters (`testkit/bare_cluster.py`: the decisions of brokers without what carries them), and some on whole brokers,
-too, which must come to the same after each move. `make soak` plays longer ones.
+names who is missed. `tests/support/trial.py` says what is looked at after each move. So many orders are played on bare
+clusters (`tests/support/bare_cluster.py`: the decisions of brokers without what carries them), and some on whole
+brokers, too, which must come to the same after each move. `make soak` plays longer ones.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 
 import pytest
 
-from strandline.testkit.bare_search import Variant, play_again, search, started_trial
-from strandline.testkit.bare_snapshots import freeze, thaw
-from strandline.testkit.trial import Trial, parse_moves, trial
-from strandline.testkit.trial_search import TrialSearch, standing
-from strandline.testkit.trial_states import fingerprint
+from support.bare_search import Variant, play_again, search, started_trial
+from support.bare_snapshots import freeze, thaw
+from support.trial import Trial, parse_moves, trial
+from support.trial_search import TrialSearch, standing
+from support.trial_states import fingerprint
 
 LENGTH = int(os.environ.get("STRANDLINE_BLOWS", "2"))
 IS_SOAK = LENGTH > 2

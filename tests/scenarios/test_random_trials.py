@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from strandline.testkit.random_trial import Plan, run_plan
+from support.random_trial import Plan, run_plan
 
 
 def seeds() -> list[int]:

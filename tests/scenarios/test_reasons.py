@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from strandline.client.errors import DeliveryTimeout, LeaderNotAvailable
-from strandline.storage.checkpoints import decode_topic_id, encode_topic_id
+from strandline.storage.disk.checkpoints import decode_topic_id, encode_topic_id
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.foreign import as_of_transaction, kafka_starts, kafka_stops, old_messages
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.foreign import as_of_transaction, kafka_starts, kafka_stops, old_messages
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 FOLDER = f"/data/{T0}"
 SMALL = {"log.segment.bytes": "300", "log.dirs": "/data,/more"}

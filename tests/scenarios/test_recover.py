@@ -10,7 +10,7 @@ from strandline.client.errors import AnsweredError
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, cluster_with_topic, numbered
+from support.scenario import T0, cluster_with_topic, numbered
 
 
 async def leave_only_broker_3(cluster: MemoryCluster) -> None:

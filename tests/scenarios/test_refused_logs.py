@@ -10,7 +10,7 @@ import pytest
 from strandline.client.errors import AnsweredError
 from strandline.protocol.errors import ErrorCode
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0
+from support.scenario import T0
 
 REFUSES = 2
 FOLDER = f"/data/{T0}"

@@ -11,7 +11,7 @@ import trio
 
 from strandline.protocol.errors import ErrorCode
 from strandline.testkit.inspection import assert_same_below
-from strandline.testkit.replicas import ScriptedReplicas
+from support.replicas import ScriptedReplicas
 
 LAG_TIME_DEFAULT_S = 30.0
 

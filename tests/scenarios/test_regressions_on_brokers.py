@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.client import TrioProducer
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import Message
@@ -21,7 +21,7 @@ from strandline.runtime.coordination import Operation, SetData
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import Ledger, values
-from strandline.testkit.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import LAG_TIME_MAX_S, T0, check_at_the_end, cluster_with_topic, numbered
 
 STATE_PATH = PartitionStateZnode.path(*T0)
 

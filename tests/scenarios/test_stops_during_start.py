@@ -11,7 +11,7 @@ import trio
 from strandline.broker.server import Broker
 from strandline.runtime.coordination import SessionState
 from strandline.testkit.cluster import MemoryCluster, lose_everything
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 SOON_S = 5.0
 """Far below what a start waits for ZooKeeper."""

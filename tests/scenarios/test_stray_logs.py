@@ -10,10 +10,10 @@ import trio
 
 from strandline.client.errors import AnsweredError
 from strandline.protocol.types import NO_BROKER
-from strandline.storage.checkpoints import decode_topic_id, encode_topic_id
+from strandline.storage.disk.checkpoints import decode_topic_id, encode_topic_id
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 VICTIM = 1
 ORDER_OF_STOPS = {"first": (1, 2, 3), "last": (2, 3, 1)}

@@ -23,7 +23,7 @@ from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.inspection import Ledger
 from strandline.testkit.raw_client import RawClient, request_frame
-from strandline.testkit.scenario import T0, check_at_the_end, numbered
+from support.scenario import T0, check_at_the_end, numbered
 
 U0 = TopicPartition("u", 0)
 WORK_S = 2.0

@@ -13,7 +13,7 @@ import trio
 from strandline.cli.waits import TELL_AFTER_S, WaitLines
 from strandline.client import TrioConsumer, TrioProducer
 from strandline.testkit.cluster import MemoryCluster
-from strandline.testkit.scenario import T0, cluster_with_topic
+from support.scenario import T0, cluster_with_topic
 
 MISSING = "00000000000000000000.log"
 """The first of several segments: a log without it is refused."""

@@ -7,7 +7,7 @@ import pytest
 
 from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode
 from strandline.testkit.cluster import BrokerNode
-from strandline.testkit.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 
 @pytest.mark.parametrize("lives", [1, 4], ids=["fewer starts than there", "more"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from strandline.testkit.log_machine import LogMachine
+from support.log_machine import LogMachine
 
 if not os.environ.get("STRANDLINE_SOAK_MINUTES"):
     collect_ignore_glob = ["test_*.py"]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from strandline.testkit.log_machine import LogMachine
-from strandline.testkit.producer_machine import ProducerMachine
+from support.log_machine import LogMachine
+from support.producer_machine import ProducerMachine
 
 MINUTES = float(os.environ["STRANDLINE_SOAK_MINUTES"])
 MACHINES: list[type[RuleBasedStateMachine]] = [LogMachine, ProducerMachine]

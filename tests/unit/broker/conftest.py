@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.testkit.replica_site import ReplicaSite
+from support.replica_site import ReplicaSite
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import structlog
 import trio
 import trio.testing
 
-from strandline.broker.acceptor import Acceptor, ListenerConfig
-from strandline.broker.limits import ConnectionLimits, ConnectionQuota
-from strandline.broker.processor import Processor
-from strandline.broker.request_channel import InlineHandler, RequestChannel, RequestInHand
+from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.processor import Processor
+from strandline.broker.network.request_channel import InlineHandler, RequestChannel, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address, CannotListen
 from strandline.testkit.network import MemoryListener, MemoryNetwork
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import RawClient
+from support.pipeline import open_pipeline
 
 
 def answer(request: RequestInHand) -> None:

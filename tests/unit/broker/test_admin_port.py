@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from structlog.testing import LogCapture
 
 import strandline
-from strandline.broker import admin_port
-from strandline.broker.admin_port import AdminPort
-from strandline.broker.health import Health
+from strandline.broker.admin import admin_port
+from strandline.broker.admin.admin_port import AdminPort
+from strandline.broker.admin.health import Health
 from strandline.runtime.network import Address, Transport, TransportClosed
 from strandline.testkit.cluster import CLIENT, SESSION_TIMEOUT_MS, MemoryCluster
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.scenario import T0, cluster_with_topic
+from support.scenario import T0, cluster_with_topic
 
 READY = Health((), {"broker_id": 1})
 NOT_READY = Health(("not registered in ZooKeeper",), {})

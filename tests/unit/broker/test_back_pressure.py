@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     MetadataRequest,
@@ -18,8 +18,8 @@ from strandline.protocol.messages import (
 )
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import RawClient, produce_frames, request_frame
+from support.pipeline import open_pipeline
 
 OK = ProduceResponse([])
 

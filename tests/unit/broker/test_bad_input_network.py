@@ -9,10 +9,9 @@ import structlog.testing
 import trio
 import trio.testing
 
-from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import InlineHandler, QueuedHandler, RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import InlineHandler, QueuedHandler, RequestInHand
 from strandline.protocol.api import ApiKey
-from strandline.protocol.frame import split_attachments
 from strandline.protocol.messages import (
     ApiVersionsResponse,
     ControlledShutdownResponse,
@@ -29,7 +28,9 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
-from strandline.testkit.bad_input import (
+from strandline.protocol.native.frame import split_attachments
+from strandline.testkit.raw_client import frame_of, request_frame
+from support.bad_input import (
     API_VERSIONS_OF_THE_FUTURE,
     CORRELATION_ID,
     EVERYWHERE,
@@ -39,8 +40,7 @@ from strandline.testkit.bad_input import (
     Outcome,
     check,
 )
-from strandline.testkit.pipeline import open_pipeline
-from strandline.testkit.raw_client import frame_of, request_frame
+from support.pipeline import open_pipeline
 
 
 def produce(request: RequestInHand) -> None:

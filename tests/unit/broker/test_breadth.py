@@ -10,20 +10,20 @@ import msgpack
 import pytest
 import trio
 
-from strandline.broker import breadth
-from strandline.broker.breadth import PARTITIONS_PER_STEP, decode_broad
-from strandline.broker.queries import QueryHandler
-from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
-from strandline.protocol import frame
+from strandline.broker.handlers.queries import QueryHandler
+from strandline.broker.network import request_bounds as breadth
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP, decode_broad
+from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol import messages as m
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
-from strandline.protocol.frame import MAX_NAMED
+from strandline.protocol.native import frame
+from strandline.protocol.native.frame import MAX_NAMED
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import request_frame
-from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
+from support.pipeline import open_pipeline
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
 
 MANY = 5 * PARTITIONS_PER_STEP
 NUMBERS = range(MANY)

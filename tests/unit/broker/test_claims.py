@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.broker.claims import renounced_state
+from strandline.broker.membership.loss_reports import renounced_state
 from strandline.protocol.znodes import InvalidZnode, PartitionStateZnode
 from strandline.runtime.coordination import Znode, ZnodeStat
 

@@ -10,13 +10,13 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.cluster_identity import UnreadableCluster, find_cluster
+from strandline.broker.membership.cluster_identity import UnreadableCluster, find_cluster
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
 from strandline.protocol.znodes import LATEST_PRODUCER_ID_BLOCK_PATH, ClusterIdZnode
 from strandline.runtime.coordination import ConnectionLost, Znode, ZnodeStat
 from strandline.runtime.logging import RateLimited
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 ANY_STAT = ZnodeStat(0, 0, 0, 0, 0, 0)
 

@@ -11,12 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.breadth import PARTITIONS_PER_STEP
-from strandline.broker.control import REMOVALS_PER_STEP, ControlHandlers
-from strandline.broker.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
-from strandline.broker.registration import Registration
-from strandline.broker.request_channel import RequestInHand
-from strandline.broker.role_changes import LOGS_PER_STEP
+from strandline.broker.handlers.control import REMOVALS_PER_STEP, ControlHandlers
+from strandline.broker.handlers.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
+from strandline.broker.membership.registration import Registration
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.replication.role_changes import LOGS_PER_STEP
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
@@ -41,12 +41,12 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode
-from strandline.runtime.config_values import INT_MAX
+from strandline.runtime.config.values import INT_MAX
 from strandline.runtime.coordination import ConnectionLost
-from strandline.testkit.pipeline import open_pipeline
-from strandline.testkit.replica_site import T0, TOPIC_ID, Hand, ReplicaSite, in_hand
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.pipeline import open_pipeline
+from support.replica_site import T0, TOPIC_ID, Hand, ReplicaSite, in_hand
 
 MY_EPOCH = 77
 

@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker import conversion
+from strandline.broker.handlers import conversion
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import Record, build_batch, decode_records, read_header, scan
 from strandline.runtime.environment import NO_WORKER, WORKER_DIED, ComputingFailed
 from strandline.testkit.environment import EPOCH_MS
-from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, produce_hand
+from support.replica_site import T0, T1, Hand, ReplicaSite, produce_hand
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OTHER_ID = b"\x07" * 16
@@ -311,7 +311,7 @@ async def waiting(site: ReplicaSite, **fields: object) -> Hand:
 async def test_others_run_between_the_appends_of_what_came_back(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.broker.produce.APPEND_BYTES", 1)
+    monkeypatch.setattr("strandline.broker.handlers.produce.APPEND_BYTES", 1)
     site = site_with({"compression.type": "zstd"})
     await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
     seen: set[tuple[int, int]] = set()

@@ -8,15 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.follower_fetch import build_fetch
+from strandline.broker.replication.follower_fetch import build_fetch
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsTopic
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
-from strandline.storage.cutting import CheckpointFirst
-from strandline.storage.log import Log
-from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch
+from strandline.storage.log.cutting import CheckpointFirst
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import StorageSite, produced, raw
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch
 
 
 async def leading_alone(site: ReplicaSite, records: int = 10, tp: TopicPartition = T0) -> None:

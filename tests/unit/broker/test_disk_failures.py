@@ -9,17 +9,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.cleaning import Cleaning
-from strandline.broker.disk_failures import DiskFailures
-from strandline.broker.housekeeping import Housekeeping
+from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.disk_failures import DiskFailures
+from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.environment import EPOCH_MS
-from strandline.testkit.replica_site import BROKER, T0, T1, ReplicaSite, batch
-from strandline.testkit.scripted_brokers import create_persistent_paths
-from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.replica_site import BROKER, T0, T1, ReplicaSite, batch
+from support.scripted_brokers import create_persistent_paths
 
 TWO = {"log.dirs": "/logs,/more"}
 T2 = TopicPartition("t", 2)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.broker.error_responses import error_response, unreadable_response
+from strandline.broker.network.error_responses import error_response, unreadable_response
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.frame import encode_head
 from strandline.protocol.messages import (
     REQUESTS,
     DeleteTopicsRequest,
@@ -19,7 +18,8 @@ from strandline.protocol.messages import (
     MetadataResponse,
     Request,
 )
-from strandline.testkit.bad_input import error_codes
+from strandline.protocol.native.frame import encode_head
+from support.bad_input import error_codes
 
 
 @pytest.mark.parametrize("request_class", REQUESTS.values(), ids=lambda cls: cls.__name__)

@@ -10,11 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker import regions
+from strandline.broker.network import regions
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, FetchRequest
 from strandline.protocol.records import decode_records
-from strandline.testkit.replica_site import T0, T1, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
+from support.replica_site import T0, T1, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
 
 HW = 3
 LEO = 5

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     MetadataRequest,
@@ -16,8 +16,8 @@ from strandline.protocol.messages import (
     ProduceResponse,
 )
 from strandline.runtime.disk import FileRegion
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import produce_frames
+from support.pipeline import open_pipeline
 
 OK = ProduceResponse([])
 
@@ -162,7 +162,7 @@ class CoolingFile(BytesFile):
 async def test_what_goes_cold_while_a_slow_peer_reads_is_warmed_before_it_is_sent(
     regions_bytes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.broker.regions.COLD_DISTANCE_BYTES", 0)
+    monkeypatch.setattr("strandline.broker.network.regions.COLD_DISTANCE_BYTES", 0)
     file = CoolingFile(bytes(3_000_000))
     warmed: list[FileRegion] = []
     size = sum(regions_bytes)
@@ -189,7 +189,7 @@ async def test_what_goes_cold_while_a_slow_peer_reads_is_warmed_before_it_is_sen
 
 
 async def test_a_disk_that_fails_while_a_region_is_warmed_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.broker.regions.COLD_DISTANCE_BYTES", 0)
+    monkeypatch.setattr("strandline.broker.network.regions.COLD_DISTANCE_BYTES", 0)
     file = CoolingFile(bytes(3_000_000))
     told: list[str] = []
 

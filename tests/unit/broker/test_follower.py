@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.follower import TURN_WAIT_MS
-from strandline.broker.partition import Partition
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.replication.follower import TURN_WAIT_MS
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -29,9 +29,9 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import assign_offset
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
-from strandline.testkit.pipeline import Pipeline, open_pipeline
-from strandline.testkit.replica_site import ADDRESSES, T0, T1, ReplicaSite, batch
+from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets
+from support.pipeline import Pipeline, open_pipeline
+from support.replica_site import ADDRESSES, T0, T1, ReplicaSite, batch
 
 EPOCH = 3
 
@@ -505,7 +505,7 @@ async def test_a_fetcher_without_partitions_ends(site: ReplicaSite, leader: Lead
 async def test_more_partitions_than_one_fetch_may_name_take_turns(
     site: ReplicaSite, leader: Leader, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.broker.follower.MAX_FETCHED", 2)
+    monkeypatch.setattr("strandline.broker.replication.follower.MAX_FETCHED", 2)
     await site.order(*(site.state(TopicPartition("t", number), leader=2, epoch=EPOCH) for number in range(5)))
     named = []
     for _ in range(5):

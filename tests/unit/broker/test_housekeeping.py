@@ -9,9 +9,9 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from strandline.broker.housekeeping import Housekeeping
+from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from support.replica_site import T0, T1, ReplicaSite, batch
 
 
 async def site_with(topic: Mapping[str, str] | None = None) -> ReplicaSite:

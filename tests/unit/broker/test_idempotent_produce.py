@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import BatchBuilder
-from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, produce_hand
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch, produce_hand
 
 PID = 7
 

@@ -11,20 +11,20 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.cleaning import Cleaning
-from strandline.broker.index_rebuilds import IDLE_S, WAIT_S
-from strandline.broker.queries import QueryHandler
-from strandline.broker.retention_checks import RetentionChecks
+from strandline.broker.handlers.queries import QueryHandler
+from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.index_rebuilds import IDLE_S, WAIT_S
+from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from strandline.protocol.record_batch import scan
+from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.storage.errors import CorruptIndex
-from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.rebuilding import Rebuild
-from strandline.storage.segment import Segment
-from strandline.testkit.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
+from strandline.storage.segments.offset_index import OffsetIndex
+from strandline.storage.segments.rebuilding import Rebuild
+from strandline.storage.segments.segment import Segment
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
 
 ALONE = {"replicas": (1,), "isr": (1,)}
 FIRST_MS = 1000

@@ -16,9 +16,9 @@ from strandline.protocol.znodes import (
     TopicIdZnode,
 )
 from strandline.runtime.coordination import Check, CoordinationError, Create, Delete, SetData, TransactionFailed
-from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 EPOCH = 4
 PATH = PartitionStateZnode.path("t", 0)

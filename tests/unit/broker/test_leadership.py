@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.leadership import IsrProposal, Leadership, Proposal
+from strandline.broker.replication.leadership import IsrProposal, Leadership, Proposal
 
 LAG_S = 30.0
 

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from strandline.broker.leadership import IsrProposal, Leadership
+from strandline.broker.replication.leadership import IsrProposal, Leadership
 from strandline.protocol.znodes import InvalidZnode, PartitionStateZnode
 
 LAG_S = 30.0

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from strandline.broker import loading
-from strandline.broker.loading import load_logs
+from strandline.broker.upkeep import loading
+from strandline.broker.upkeep.loading import load_logs
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import ComputingFailed, Environment
-from strandline.storage.log_manager import LogManager
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.environment import simulated_environment
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.storage_site import TOPIC_ID, StorageSite, epochs, fill, raw

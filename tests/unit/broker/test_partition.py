@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from strandline.broker.partition import Partition
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
-from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import InvalidBatch, assign_offset, decode_records
+from strandline.protocol.records.validation import validate_produced
 from strandline.runtime.config import topic_config
-from strandline.storage.checkpoints import LOG_START_OFFSETS, read_offsets
-from strandline.storage.cutting import CheckpointFirst
-from strandline.testkit.replica_site import T0, ReplicaSite, batch
+from strandline.storage.disk.checkpoints import LOG_START_OFFSETS, read_offsets
+from strandline.storage.log.cutting import CheckpointFirst
+from support.replica_site import T0, ReplicaSite, batch
 
 LAG_S = 30.0
 

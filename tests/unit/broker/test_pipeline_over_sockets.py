@@ -11,10 +11,10 @@ import structlog
 import trio
 import trio.testing
 
-from strandline.broker.acceptor import Acceptor, ListenerConfig
-from strandline.broker.limits import ConnectionLimits, ConnectionQuota
-from strandline.broker.processor import Processor
-from strandline.broker.request_channel import InlineHandler, RequestChannel, RequestInHand
+from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.processor import Processor
+from strandline.broker.network.request_channel import InlineHandler, RequestChannel, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import FetchRequest, FetchResponse, MetadataRequest, MetadataResponse
 from strandline.runtime.disk import FileRegion

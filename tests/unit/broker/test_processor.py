@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -21,8 +21,8 @@ from strandline.protocol.messages import (
     TopicProduceResponse,
 )
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import produce_frames, produce_request, request_frame
+from support.pipeline import open_pipeline
 
 OK = ProduceResponse([])
 

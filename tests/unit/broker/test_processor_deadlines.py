@@ -5,13 +5,13 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import TransportClosed
-from strandline.testkit.pipeline import Pipeline, open_pipeline
 from strandline.testkit.raw_client import RawClient, request_frame
+from support.pipeline import Pipeline, open_pipeline
 
 FRAME = request_frame(MetadataRequest())
 LIMITS = ConnectionLimits(max_idle_ms=60_000, frame_deadline_ms=10_000, send_timeout_ms=5_000)

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataPartitionState
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch, produce_hand
+from support.replica_site import T0, T1, ReplicaSite, batch, produce_hand
 
 OTHER_ID = b"\x07" * 16
 

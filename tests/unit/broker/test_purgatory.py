@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.purgatory import ProduceOperation, ProduceWaiters, Waiter
+from strandline.broker.replication.purgatory import ProduceOperation, ProduceWaiters, Waiter
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceResponse
-from strandline.testkit.replica_site import T0, T1, Hand, in_hand, produce_hand
+from support.replica_site import T0, T1, Hand, in_hand, produce_hand
 
 
 def operation(hand: Hand, partitions: int = 1, deadline: float = 100.0) -> ProduceOperation:

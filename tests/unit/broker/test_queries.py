@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 from trio.testing import MockClock
 
-from strandline.broker.queries import QueryHandler
+from strandline.broker.handlers.queries import QueryHandler
 from strandline.protocol.api import INTER_BROKER_ONLY
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -31,11 +31,11 @@ from strandline.protocol.messages import (
     UnfinishedDeletion,
     UpdateMetadataPartitionState,
 )
-from strandline.protocol.record_validation import correct_max_timestamp
 from strandline.protocol.records import build_batch
+from strandline.protocol.records.validation import correct_max_timestamp
 from strandline.protocol.types import ANY_REPLICA, TopicPartition
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, in_hand
+from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, in_hand
 
 
 class Queries:

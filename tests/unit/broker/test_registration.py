@@ -11,8 +11,8 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.cluster_identity import find_cluster
-from strandline.broker.registration import SESSIONS_AWAITED, BrokerIdTaken, Registration
+from strandline.broker.membership.cluster_identity import find_cluster
+from strandline.broker.membership.registration import SESSIONS_AWAITED, BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
     CONTROLLER_EPOCH_PATH,
     OUR_CONTROLLER_EPOCH_PATH,
@@ -24,8 +24,8 @@ from strandline.protocol.znodes import (
 )
 from strandline.runtime.coordination import Create, Delete
 from strandline.runtime.logging import RateLimited
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 PATH = BrokerIdZnode.path(1)
 MY_FOLDER, OTHER_FOLDER = "folder-of-broker-1", "some-other-folder"

@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.limits import ConnectionLimits
-from strandline.broker.request_channel import InSteps, Remainder, RequestInHand
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -17,8 +17,8 @@ from strandline.protocol.messages import (
     Message,
     ProduceResponse,
 )
-from strandline.testkit.pipeline import Pipeline, open_pipeline
 from strandline.testkit.raw_client import RawClient, frame_of, produce_request, request_frame
+from support.pipeline import Pipeline, open_pipeline
 
 OK = ProduceResponse([])
 pytestmark = pytest.mark.usefixtures("autojump_clock")

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from strandline.broker.isr_updates import IsrOutcome
+from strandline.broker.replication.isr_updates import IsrOutcome
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
 from strandline.protocol.reasons import MAX_REASON_CHARS
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
-from strandline.storage.checkpoints import read_offsets
-from strandline.testkit.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
+from strandline.storage.disk.checkpoints import read_offsets
+from support.replica_site import T0, T1, TOPIC_ID, ReplicaSite, batch
 
 NEW_ID = b"\x07" * 16
 
@@ -122,7 +122,7 @@ async def test_who_is_to_lead_waits_for_no_disk(site: ReplicaSite, autojump_cloc
 async def test_of_many_role_changes_one_line_tells_and_the_details_are_for_debugging(
     site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr("strandline.broker.role_changes.DETAILED_CHANGES", 1)
+    monkeypatch.setattr("strandline.broker.replication.role_changes.DETAILED_CHANGES", 1)
     await site.order(site.state(T0), site.state(T1, leader=2))
     told = {entry["event"]: entry for entry in site.events.entries}
     assert (told["roles changed"]["leaders"], told["roles changed"]["followers"]) == (1, 1)
@@ -134,7 +134,7 @@ async def test_of_many_role_changes_one_line_tells_and_the_details_are_for_debug
 async def test_a_newer_controller_that_speaks_in_the_middle_leaves_what_was_applied_in_working_order(
     site: ReplicaSite, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr("strandline.broker.role_changes.PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr("strandline.broker.replication.role_changes.PARTITIONS_PER_STEP", 1)
 
     async def newer_controller() -> None:
         site.replicas.controller_epoch = 2

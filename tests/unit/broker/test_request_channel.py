@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from strandline.broker.limits import ByteBudget, ConnectionLimits
-from strandline.broker.request_channel import RequestInHand
+from strandline.broker.network.limits import ByteBudget, ConnectionLimits
+from strandline.broker.network.request_channel import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
@@ -27,8 +27,8 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from strandline.testkit.pipeline import open_pipeline
 from strandline.testkit.raw_client import RawClient, produce_request, request_frame
+from support.pipeline import open_pipeline
 
 CREATED = CreateTopicsResponse([])
 Handler = Callable[[RequestInHand], Awaitable[Message]]

@@ -8,11 +8,11 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.housekeeping import Housekeeping
-from strandline.broker.partition import Partition
-from strandline.broker.retention_checks import RetentionChecks
+from strandline.broker.replication.partition import Partition
+from strandline.broker.upkeep.housekeeping import Housekeeping
+from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.testkit.environment import EPOCH_MS
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from support.replica_site import T0, T1, ReplicaSite, batch
 
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 ALONE = {"replicas": (1,), "isr": (1,)}

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LeaderAndIsrResponse
-from strandline.testkit.replica_site import T0, T1, ReplicaSite, batch
+from support.replica_site import T0, T1, ReplicaSite, batch
 
 NEW_ID = bytes(reversed(range(16)))
 STRAY = "log of another topic id put aside"

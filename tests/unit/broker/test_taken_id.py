@@ -7,7 +7,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.registration import BrokerIdTaken, Registration
+from strandline.broker.membership.registration import BrokerIdTaken, Registration
 from strandline.protocol.znodes import (
     PERSISTENT_PATHS,
     BrokerEndpoint,
@@ -15,7 +15,7 @@ from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
     PartitionStateZnode,
 )
-from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
 
 async def begin_life(_: int, __: bool) -> bool:

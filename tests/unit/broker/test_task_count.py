@@ -7,8 +7,8 @@ from collections import Counter
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.limits import ConnectionQuota
-from strandline.broker.task_count import CHECK_S, keep_running
+from strandline.broker.network.limits import ConnectionQuota
+from strandline.broker.upkeep.task_count import CHECK_S, keep_running
 
 
 async def test_tasks_come_and_go_with_the_number_that_is_wanted(autojump_clock: MockClock) -> None:

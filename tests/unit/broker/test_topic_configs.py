@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.topic_configs import TopicConfigs
+from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.types import NO_TOPIC_ID
 from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.config import load_broker_config

@@ -16,7 +16,6 @@ import trio
 from strandline.client.connection import FrameReader
 from strandline.protocol.api import ApiKey
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.frame import FrameHeader, decode_body, encode_head, split_attachments
 from strandline.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -57,6 +56,7 @@ from strandline.protocol.messages import (
     Request,
     TopicProduceResponse,
 )
+from strandline.protocol.native.frame import FrameHeader, decode_body, encode_head, split_attachments
 from strandline.protocol.records import Record, assign_offset, build_batch, decode_batch, scan
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment

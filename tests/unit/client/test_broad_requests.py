@@ -6,15 +6,15 @@ import pytest
 import trio
 from fake_broker import ApiKey, FakeCluster, Fault
 
-from strandline.broker import breadth as limits_of_brokers
-from strandline.broker import burst
-from strandline.broker.error_responses import unreadable_response
-from strandline.client import TrioAdmin, TrioConsumer, breadth
+from strandline.broker.network import burst
+from strandline.broker.network import request_bounds as limits_of_brokers
+from strandline.broker.network.error_responses import unreadable_response
+from strandline.client import TrioAdmin, TrioConsumer
+from strandline.client import request_bounds as breadth
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.metadata import Metadata
 from strandline.client.settings import ClientSettings
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.frame import MAX_NAMED, FrameHeader, encode_head
 from strandline.protocol.messages import (
     REQUESTS,
     DeleteRecordsRequest,
@@ -23,8 +23,9 @@ from strandline.protocol.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
+from strandline.protocol.native.frame import MAX_NAMED, FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.scenario import MemoryCluster
+from support.scenario import MemoryCluster
 
 MANY = [TopicPartition("t", index) for index in range(12)]
 

@@ -20,7 +20,6 @@ from strandline.client.errors import (
 )
 from strandline.client.pipelined import PipelinedConnection
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.frame import FrameHeader, encode_head
 from strandline.protocol.messages import (
     FetchPartition,
     FetchRequest,
@@ -30,6 +29,7 @@ from strandline.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
 
 T0 = TopicPartition("t", 0)

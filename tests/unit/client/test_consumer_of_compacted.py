@@ -7,10 +7,10 @@ import trio
 from fake_broker import FakeCluster
 
 from strandline.client import TrioConsumer
-from strandline.protocol.record_batch import read_header
 from strandline.protocol.records import decode_records
+from strandline.protocol.records.batch import read_header
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.compacted import batches_of, compacted_log
+from support.compacted import batches_of, compacted_log
 
 T0 = TopicPartition("t", 0)
 

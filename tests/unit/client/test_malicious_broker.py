@@ -10,7 +10,6 @@ from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import TrioConsumer, TrioProducer
 from strandline.client.errors import DeliveryTimeout
-from strandline.protocol.frame import FrameHeader, encode_head
 from strandline.protocol.messages import (
     FetchPartitionData,
     FetchResponse,
@@ -20,6 +19,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address

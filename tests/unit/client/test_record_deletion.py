@@ -12,8 +12,8 @@ from fake_broker import ApiKey, FakeCluster, Fault
 from strandline.client import TrioAdmin
 from strandline.client.errors import ClientError, RequestTimedOut, UnknownTopic
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.frame import FrameHeader, encode_head
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))

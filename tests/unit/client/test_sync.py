@@ -28,7 +28,7 @@ from strandline.client.errors import (
 from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network_socket import SocketNetwork
-from strandline.runtime.portal import Portal
+from strandline.runtime.processes.portal import Portal
 
 PATIENCE_S = 60
 T0 = TopicPartition("t", 0)

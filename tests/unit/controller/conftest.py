@@ -14,15 +14,15 @@ import trio
 from structlog.testing import LogCapture
 
 from strandline.controller.controller import Controller
-from strandline.controller.sender import BrokerChannel, BrokerUnreachable
+from strandline.controller.orders.sender import BrokerChannel, BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config import load_broker_config
 from strandline.runtime.coordination import SetData
 from strandline.runtime.network import Address
-from strandline.testkit.scripted_brokers import FIRST_PORT, ScriptedBroker, ScriptedChannel, create_persistent_paths
-from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.scripted_brokers import FIRST_PORT, ScriptedBroker, ScriptedChannel, create_persistent_paths
 
 PATIENCE_S = 120
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from strandline.controller import state_znodes
-from strandline.controller.batches import BatchBuilder, requests_of
 from strandline.controller.context import ControllerContext, LiveBroker, Topic
-from strandline.controller.elections import LogEnd
-from strandline.controller.planner import (
+from strandline.controller.orders.batches import BatchBuilder, requests_of
+from strandline.controller.planning.leader_elections import LogEnd
+from strandline.controller.planning.planner import (
     PartitionChange,
     plan_controlled_shutdown,
     plan_doubtful_eligibles,
@@ -29,8 +29,8 @@ from strandline.controller.planner import (
     still_led,
 )
 from strandline.protocol import znodes
-from strandline.protocol.frame import HEADER_BYTES, PREFIX_BYTES, decode_body
 from strandline.protocol.messages import ControlledShutdownRequest, LeaderAndIsrRequest, Request
+from strandline.protocol.native.frame import HEADER_BYTES, PREFIX_BYTES, decode_body
 from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.coordination import NodeExists, Znode, ZnodeStat

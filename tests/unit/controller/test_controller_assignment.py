@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.assignment import (
+from strandline.controller.planning.assignment import (
     PreferredCounts,
     assign_replicas,
     check_manual_assignment,

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller import requests
 from strandline.controller.context import ControllerContext, Topic
-from strandline.controller.topic_admin import (
+from strandline.controller.topics import requests
+from strandline.controller.topics.creation_checks import (
     MAX_PARTITIONS_PER_REQUEST,
     MAX_TOPICS_PER_REQUEST,
     WORK_PER_STEP,
@@ -101,7 +101,7 @@ async def test_others_get_their_turn_while_a_large_request_is_planned(
             seen.extend(len(planner.plans) for planner in planners)
 
     monkeypatch.setattr(requests, "CreationPlanner", Watched)
-    monkeypatch.setattr("strandline.controller.topic_admin.WORK_PER_STEP", 5)
+    monkeypatch.setattr("strandline.controller.topics.creation_checks.WORK_PER_STEP", 5)
     await cluster.start(1, 2, 3)
     controller = await cluster.controller_on(1)
     topics = [CreatableTopic(f"n{number}", 1, 1) for number in range(20)]

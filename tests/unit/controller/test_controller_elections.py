@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.controller.elections import (
+from strandline.controller.planning.leader_elections import (
     LogEnd,
     controlled_shutdown_election,
     offline_election,

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.election import try_to_be_elected
+from strandline.controller.term.controller_election import try_to_be_elected
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.waits import GRACE_S, MAX_PARTITIONS_NAMED
+from strandline.controller.term.waits import GRACE_S, MAX_PARTITIONS_NAMED
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -9,21 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.controller.context import MAX_REASONS, ControllerContext, LeaderAndIsr, LiveBroker, Topic
-from strandline.controller.elections import LogEnd
-from strandline.controller.partition_states import (
+from strandline.controller.planning.leader_elections import LogEnd
+from strandline.controller.planning.partition_states import (
     LEGAL_FROM,
     IllegalPartitionMove,
     PartitionState,
     check_partition_move,
     partition_state,
 )
-from strandline.controller.planner import (
+from strandline.controller.planning.planner import (
     plan_controlled_shutdown,
     plan_partitions,
     plan_recovery,
     still_led,
 )
-from strandline.controller.replica_states import IllegalReplicaMove, ReplicaState, check_replica_move, replica_state
+from strandline.controller.planning.replica_states import (
+    IllegalReplicaMove,
+    ReplicaState,
+    check_replica_move,
+    replica_state,
+)
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
 

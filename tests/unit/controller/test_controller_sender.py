@@ -9,9 +9,9 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.batches import Batch, BatchBuilder, ClusterWide, requests_of
 from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
-from strandline.controller.sender import BrokerSender, BrokerUnreachable, connector
+from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
+from strandline.controller.orders.sender import BrokerSender, BrokerUnreachable, connector
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,

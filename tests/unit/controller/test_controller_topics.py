@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock
 
 from strandline.controller.context import ControllerContext, Topic
-from strandline.controller.replica_states import ReplicaState
-from strandline.controller.topic_admin import DEFAULT_FACTOR, configured_replicas
-from strandline.controller.topic_deletion import MAX_UNFINISHED, DeletionTracker
+from strandline.controller.planning.replica_states import ReplicaState
+from strandline.controller.topics.creation_checks import DEFAULT_FACTOR, configured_replicas
+from strandline.controller.topics.deletion import MAX_UNFINISHED, DeletionTracker
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.runtime.config import load_broker_config, parse_properties
-from strandline.runtime.config_environment import properties_from_environment
+from strandline.runtime.config.variables import properties_from_environment
 
 REQUIRED = {"broker.id": "1", "zookeeper.connect": "zookeeper:2181"}
 

@@ -56,9 +56,9 @@ HARMLESS_OF_OS_PATH = {"basename", "commonprefix", "dirname", "join", "normpath"
 PURE_PATHS = {"PurePath", "PurePosixPath"}
 CLI_MAY_TOUCH = {"clock", "files", "processes"}
 ALSO_MAY_TOUCH = {
-    "testkit/coordination_sites.py": {"network", "threads"},
-    "testkit/trial_search.py": {"files"},
-    "testkit/bare_search.py": {"threads"},
+    "tests/support/coordination_sites.py": {"network", "threads"},
+    "tests/support/trial_search.py": {"files"},
+    "tests/support/bare_search.py": {"threads"},
 }
 """The contract suite's stand beside a *real* ZooKeeper: it cuts its connections and stops its process. The search over
 trials copies its own process at each of their branches."""

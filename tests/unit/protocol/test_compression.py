@@ -14,8 +14,8 @@ from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.protocol.compression import Codec, DecompressionFailed, decompress
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.records.compression import Codec, DecompressionFailed, decompress
 
 ENCODERS: dict[Codec, Callable[[bytes], bytes]] = {
     Codec.NONE: bytes,

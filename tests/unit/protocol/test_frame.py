@@ -14,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import LocalProtocolError, RemoteProtocolError
-from strandline.protocol.frame import (
+from strandline.protocol.messages import (
+    REQUESTS,
+    ApiVersionsRequest,
+    FetchRequest,
+    MetadataRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from strandline.protocol.messages.base import Message
+from strandline.protocol.native.frame import (
     HEADER_BYTES,
     MAX_BODY_BYTES,
     MAX_FRAME_BYTES,
@@ -26,16 +36,6 @@ from strandline.protocol.frame import (
     frame_bytes,
     split_attachments,
 )
-from strandline.protocol.messages import (
-    REQUESTS,
-    ApiVersionsRequest,
-    FetchRequest,
-    MetadataRequest,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from strandline.protocol.messages.base import Message
 
 PRODUCE = ProduceRequest(-1, 30_000, [TopicProduceData("t", [PartitionProduceData(3, 16)])])
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from strandline.controller.context import MAX_REASONS
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.frame import HEADER_BYTES, MAX_BODY_BYTES, PREFIX_BYTES, decode_body, encode_head
 from strandline.protocol.messages import (
     MetadataPartition,
     MetadataResponse,
@@ -16,6 +15,7 @@ from strandline.protocol.messages import (
     PartitionError,
     RefusedReplica,
 )
+from strandline.protocol.native.frame import HEADER_BYTES, MAX_BODY_BYTES, PREFIX_BYTES, decode_body, encode_head
 from strandline.protocol.reasons import MAX_REASON_CHARS, reason_of
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=3 * MAX_REASON_CHARS)

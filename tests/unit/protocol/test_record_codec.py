@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_codec import CodecNotCompiled
 from strandline.protocol.records import (
     CREATE_TIME,
     HEADER_BYTES,
@@ -27,6 +26,7 @@ from strandline.protocol.records import (
     scan,
     validate_produced,
 )
+from strandline.protocol.records.codec import CodecNotCompiled
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 every_codec = pytest.mark.parametrize("codec", CODECS)
@@ -202,6 +202,6 @@ def test_the_crc_is_checked_unless_the_caller_did() -> None:
 
 def test_the_codec_in_use_is_compiled_and_its_absence_would_be_loud(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "_crecords" in compiled_codec()
-    monkeypatch.setattr("strandline.protocol.record_codec.DefaultRecordBatch", BatchBuilder)
+    monkeypatch.setattr("strandline.protocol.records.codec.DefaultRecordBatch", BatchBuilder)
     with pytest.raises(CodecNotCompiled, match="reinstall aiokafka"):
         compiled_codec()

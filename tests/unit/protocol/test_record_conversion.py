@@ -9,9 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_batch import TIMESTAMP_TYPE_BIT
-from strandline.protocol.record_conversion import convert, convert_all, stamp, take_over
-from strandline.protocol.record_rules import CODEC_NUMBERS, UNBOUNDED_MS, BatchRules, batch_rules
 from strandline.protocol.records import (
     HEADER_BYTES,
     BatchBuilder,
@@ -22,6 +19,9 @@ from strandline.protocol.records import (
     read_header,
     validate_produced,
 )
+from strandline.protocol.records.batch import TIMESTAMP_TYPE_BIT
+from strandline.protocol.records.conversion import convert, convert_all, stamp, take_over
+from strandline.protocol.records.rules import CODEC_NUMBERS, UNBOUNDED_MS, BatchRules, batch_rules
 
 NOW_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -204,7 +204,7 @@ def test_offsets_inside_a_compressed_batch_are_checked(codec: str) -> None:
 
 
 def converted_unchecked(plain_batch: bytes, codec: str) -> bytes:
-    from strandline.protocol.record_conversion import _rebuild
+    from strandline.protocol.records.conversion import _rebuild
 
     return _rebuild(memoryview(plain_batch), read_header(plain_batch), Codec[codec.upper()], NOW_MS)
 

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_rules import BatchRules
-from strandline.protocol.record_validation import MAX_BATCHES
 from strandline.protocol.records import (
     HEADER_BYTES,
     READER_SLACK_BYTES,
@@ -27,6 +25,8 @@ from strandline.protocol.records import (
     validate_fetched,
     validate_produced,
 )
+from strandline.protocol.records.rules import BatchRules
+from strandline.protocol.records.validation import MAX_BATCHES
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1_000_012

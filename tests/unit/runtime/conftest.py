@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from strandline.cli.zookeeper import EmbeddedZooKeeper
-from strandline.testkit.coordination_sites import PATIENCE_S, MemorySite, RealSite, Site
-from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.coordination_sites import PATIENCE_S, MemorySite, RealSite, Site
 
 
 @pytest.fixture(scope="session")

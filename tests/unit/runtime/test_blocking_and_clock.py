@@ -8,8 +8,8 @@ import time
 import pytest
 import trio
 
-from strandline.runtime.blocking import ThreadBlocking
 from strandline.runtime.clock import SystemWallClock
+from strandline.runtime.processes.blocking import ThreadBlocking
 from strandline.runtime.randomness import system_random
 
 

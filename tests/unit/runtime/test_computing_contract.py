@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from strandline.runtime import workers
 from strandline.runtime.disk import Disk
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import NO_WORKER, WORKER_DIED, Computing, ComputingFailed
-from strandline.runtime.workers import WorkerPool
+from strandline.runtime.processes import workers
+from strandline.runtime.processes.workers import WorkerPool
 from strandline.testkit.computing_jobs import (
     count,
     echo,
@@ -303,7 +303,7 @@ async def test_what_shares_the_pool_is_waited_for_and_keeps_its_priority_a_sessi
 
 PARENT = """
 import sys, trio
-from strandline.runtime.workers import WorkerPool
+from strandline.runtime.processes.workers import WorkerPool
 from strandline.testkit.computing_jobs import spin_until
 trio.run(WorkerPool().run, spin_until, sys.argv[1], sys.argv[2])
 """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.protocol.record_rules import BatchRules
+from strandline.protocol.records.rules import BatchRules
 from strandline.runtime.config import (
     BROKER_KEYS,
     TOPIC_KEYS,
@@ -25,7 +25,7 @@ from strandline.runtime.config import (
     parse_properties,
     topic_config,
 )
-from strandline.runtime.config_values import unusable_folder
+from strandline.runtime.config.values import unusable_folder
 from strandline.runtime.network import Address
 
 MINIMUM = {"broker.id": "1", "zookeeper.connect": "localhost:2181", "log.dirs": "/data"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.runtime.config import BROKER_KEYS, InvalidConfig, load_broker_config
-from strandline.runtime.config_environment import (
+from strandline.runtime.config.variables import (
     contradictions,
     properties_from_environment,
     value_from_environment,

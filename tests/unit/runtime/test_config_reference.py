@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from strandline.runtime.config import BROKER_KEYS, TOPIC_KEYS, reference
-from strandline.runtime.config_table_logs import BROKER_KEY, SECTIONS
-from strandline.runtime.config_values import INT_MAX, LONG_MAX
+from strandline.runtime.config.table_logs import BROKER_KEY, SECTIONS
+from strandline.runtime.config.values import INT_MAX, LONG_MAX
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 

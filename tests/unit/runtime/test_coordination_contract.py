@@ -29,8 +29,8 @@ from strandline.runtime.coordination import (
     WatchEvent,
     ZnodeStat,
 )
-from strandline.testkit.coordination_sites import Site, States
-from strandline.testkit.zookeeper import MemoryZooKeeper
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from support.coordination_sites import Site, States
 
 SiteClock = trio.abc.Clock | None
 

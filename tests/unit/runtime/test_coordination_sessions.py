@@ -22,7 +22,7 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     WatchEvent,
 )
-from strandline.testkit.coordination_sites import (
+from support.coordination_sites import (
     PATIENCE_S,
     SESSION_TIMEOUT_MS,
     SHORT_SESSION_TIMEOUT_MS,

@@ -8,7 +8,7 @@ import sys
 
 def test_the_soft_limit_becomes_the_hard_one() -> None:
     program = (
-        "import resource; from strandline.runtime.descriptors import raise_descriptor_limit as up;"
+        "import resource; from strandline.runtime.processes.descriptors import raise_descriptor_limit as up;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128)); print(up(), up());"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

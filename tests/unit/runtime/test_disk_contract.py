@@ -15,7 +15,7 @@ from strandline.runtime import disk_posix
 from strandline.runtime.disk import Disk, File, FileRegion, read_file
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.disk_model import DROP, KEEP, KEEP_PREFIX, KEEP_ZEROS
+from strandline.testkit.disk.model import DROP, KEEP, KEEP_PREFIX, KEEP_ZEROS
 
 MIB = 2**20
 BLOCK_BYTES = 2**16

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.runtime.config import BROKER_KEYS, BrokerConfig, Layer, load_broker_config, topic_config, with_dynamic
-from strandline.runtime.config_dynamic import TOPIC_DEFAULTS, DynamicReading, while_running
+from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, DynamicReading, while_running
 
 ALL, ONE = "/config/brokers/<default>", "/config/brokers/1"
 STATIC = load_broker_config(

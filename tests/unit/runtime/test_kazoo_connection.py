@@ -32,10 +32,10 @@ from strandline.runtime.coordination import (
     SessionState,
     ZnodeStat,
 )
-from strandline.runtime.coordination_kazoo import KazooCoordination
-from strandline.runtime.kazoo_calls import typed_error
-from strandline.runtime.kazoo_connection import Call, Mailbox, MultiRead, WaveConnection, make_client
-from strandline.testkit.coordination_sites import PATIENCE_S
+from strandline.runtime.zookeeper.calls import typed_error
+from strandline.runtime.zookeeper.client import KazooCoordination
+from strandline.runtime.zookeeper.connection import Call, Mailbox, MultiRead, WaveConnection, make_client
+from support.coordination_sites import PATIENCE_S
 
 
 def raise_error(error: Exception) -> None:

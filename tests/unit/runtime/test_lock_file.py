@@ -13,7 +13,7 @@ import pytest
 
 from strandline.cli.java import find_java
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.overlay_disk import OverlayDisk
+from strandline.storage.inspection.overlay_disk import OverlayDisk
 
 JARS = Path(pyspark.__file__).parent / "jars"
 KAFKAS_LOCK = """

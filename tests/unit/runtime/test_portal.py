@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from strandline.runtime.portal import CallTimedOut, Mailbox, Outcome, Portal, PortalClosed
+from strandline.runtime.processes.portal import CallTimedOut, Mailbox, Outcome, Portal, PortalClosed
 
 PATIENCE_S = 60
 

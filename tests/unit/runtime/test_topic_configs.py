@@ -17,8 +17,8 @@ from strandline.runtime.config import (
     read_topic_config,
     topic_config,
 )
-from strandline.runtime.config_topic import REMOTE_STORAGE
-from strandline.runtime.config_values import INT_MAX, LONG_MAX
+from strandline.runtime.config.topic import REMOTE_STORAGE
+from strandline.runtime.config.values import INT_MAX, LONG_MAX
 
 STATIC = {
     "broker.id": "1",

@@ -15,7 +15,7 @@ from strandline.spark_connector.planning import Held, OffsetRange
 from strandline.spark_connector.pushdown import Narrowing
 from strandline.spark_connector.reader import plan, read
 from strandline.spark_connector.request import SourceOptions
-from strandline.testkit.compacted import batches_of, compacted_log
+from support.compacted import batches_of, compacted_log
 
 T0 = TopicPartition("t", 0)
 

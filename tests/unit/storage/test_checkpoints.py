@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoint_files import NAMES, CheckpointFiles, are_watermarks_ours
-from strandline.storage.checkpoints import (
+from strandline.storage.disk.checkpoints import (
     decode_topic_id,
     encode_epochs,
     encode_offsets,
@@ -24,7 +23,8 @@ from strandline.storage.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from strandline.storage.leader_epochs import EpochEntry
+from strandline.storage.log.leader_epochs import EpochEntry
+from strandline.storage.manager.checkpoint_files import NAMES, CheckpointFiles, are_watermarks_ours
 from strandline.testkit.disk import MemoryDisk
 
 PATH = "/d/replication-offset-checkpoint"

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from strandline.storage.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
-from strandline.storage.cutting import may_start_at, may_truncate_to
+from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import LogStorageError
-from strandline.storage.head import raise_log_start
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
+from strandline.storage.log.cutting import may_start_at, may_truncate_to
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
 
 DURABLE = 40

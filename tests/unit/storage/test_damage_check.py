@@ -11,11 +11,11 @@ import pytest
 
 from strandline.runtime.disk import Disk
 from strandline.storage.errors import LogDirLocked
-from strandline.storage.log_check import CheckProgress, Finding, check_directories
-from strandline.storage.overlay_disk import OverlayDisk
-from strandline.testkit.damage_site import DamageSite
+from strandline.storage.inspection.log_check import CheckProgress, Finding, check_directories
+from strandline.storage.inspection.overlay_disk import OverlayDisk
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import TP
+from support.damage_site import DamageSite
 
 
 def checked(site: DamageSite, **options: bool) -> list[Finding]:

@@ -14,24 +14,24 @@ from contextlib import suppress
 import crc32c
 import pytest
 
-from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
-from strandline.storage import stored_epochs
-from strandline.storage.checkpoints import (
+from strandline.protocol.records.validation import validate_produced
+from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from strandline.storage.head import raise_log_start
-from strandline.storage.log_check import Finding, check_directories
-from strandline.storage.log_manager import LogManager
-from strandline.storage.orderly_stops import CLEAN_MARKER
-from strandline.storage.segment_manifest import MANIFEST, decode_marker, encode_marker
-from strandline.testkit.cleaning import clean
-from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.storage.inspection.log_check import Finding, check_directories
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
+from strandline.storage.manager.segment_manifest import MANIFEST, decode_marker, encode_marker
+from strandline.storage.recovery import stored_epochs
 from strandline.testkit.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
+from support.cleaning import clean
+from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 
 EPOCHS = 20
 """More than are held against the log where there is no checksum."""

@@ -1,5 +1,5 @@
 """A wrong digit in a checkpoint, or a batch that may be what it says: nothing goes for good, and no replica that may
-have less than it had is taken for a whole one (`claims`, `scan`, `epoch_check`)."""
+have less than it had is taken for a whole one (`checkpoint_check`, `scan`, `epoch_check`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.protocol.record_batch import assign_offset
-from strandline.protocol.record_validation import ProducedBatch, validate_produced
 from strandline.protocol.records import build_batch
-from strandline.storage.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS
-from strandline.storage.head import raise_log_start
-from strandline.storage.log import Log
-from strandline.storage.log_check import check_directories
-from strandline.storage.log_manager import LogManager
-from strandline.testkit.cleaning import batches, clean, records_of
-from strandline.testkit.damage_site import DamageSite
+from strandline.protocol.records.batch import assign_offset
+from strandline.protocol.records.validation import ProducedBatch, validate_produced
+from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS
+from strandline.storage.inspection.log_check import check_directories
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, epochs, file_names, fill, offsets, raw
+from support.cleaning import batches, clean, records_of
+from support.damage_site import DamageSite
 
 
 def findings(site: StorageSite) -> dict[str, str]:

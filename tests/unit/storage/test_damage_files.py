@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from strandline.storage.checkpoints import (
+from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from strandline.storage.segment_manifest import MANIFEST
-from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.storage.manager.segment_manifest import MANIFEST
 from strandline.testkit.storage_site import TP, epochs, fill, offset_for_timestamp, offsets, records
+from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda data: None,

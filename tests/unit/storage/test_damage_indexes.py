@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.record_batch import scan
-from strandline.storage import head
+from strandline.protocol.records.batch import scan
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import Log
-from strandline.storage.timestamps import batch_for_timestamp
+from strandline.storage.log import head
+from strandline.storage.log.log import Log
+from strandline.storage.segments.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.log_audit import check_indexes
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
+from support.log_audit import check_indexes
 
 BATCHES = 50
 TIMES: dict[str, Callable[[int], int]] = {

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.storage.log_manager import LogManager
-from strandline.storage.segment_manifest import MANIFEST
-from strandline.testkit.damage_site import OTHER, DamageSite
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.segment_manifest import MANIFEST
 from strandline.testkit.storage_site import TP, fill, offsets
+from support.damage_site import OTHER, DamageSite
 
 CONTENT: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda data: None,

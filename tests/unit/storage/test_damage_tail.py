@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.records import HEADER_BYTES, Record
-from strandline.storage.log import Log
-from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import TP, epochs, fill, produced, records
+from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 
 BIG = 10**6
 

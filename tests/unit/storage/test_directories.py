@@ -17,10 +17,10 @@ from strandline.storage.errors import (
     NoLogDirLeft,
     OutOfDescriptors,
 )
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.testkit.foreign import kafka_stops
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
+from support.foreign import kafka_stops
 
 TWO = ("/logs", "/more")
 META = "/logs/meta.properties"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.checkpoints import encode_epochs, encode_offsets, write_atomically
-from strandline.storage.dump import DumpEntry, DumpOptions, dump_file
-from strandline.storage.leader_epochs import EpochEntry
-from strandline.storage.producer_snapshots import encode_snapshot
-from strandline.storage.producer_states import ProducerRow
+from strandline.storage.disk.checkpoints import encode_epochs, encode_offsets, write_atomically
+from strandline.storage.inspection.dump import DumpEntry, DumpOptions, dump_file
+from strandline.storage.log.leader_epochs import EpochEntry
+from strandline.storage.producers.snapshots import encode_snapshot
+from strandline.storage.producers.states import ProducerRow
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill
 
 SNAPSHOT = f"{FOLDER}/{40:020d}.snapshot"

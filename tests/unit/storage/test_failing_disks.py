@@ -16,8 +16,8 @@ import pytest
 from strandline.protocol.records import scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, raw
 
 OTHER = TopicPartition("t", 1)

@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from strandline.storage.checkpoints import read_epochs
+from strandline.storage.disk.checkpoints import read_epochs
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import Log
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, epochs, fill, offsets, raw
 
 

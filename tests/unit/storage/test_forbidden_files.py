@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from strandline.storage.errors import LogStorageError, NoLogDirLeft, UnusableFile
-from strandline.storage.orderly_stops import CLEAN_MARKER
-from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.storage_site import TP, fill, offsets
+from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 
 REMEDY = r"^[^;\n]*t-0[^;\n]*; let the user that the broker runs as read and write it, and restart the broker$"
 AT_THE_START = [

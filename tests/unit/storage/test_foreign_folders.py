@@ -9,11 +9,11 @@ import pytest
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import DamagedLog, TransactionalLog
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.scan import walk_headers
-from strandline.storage.segment_manifest import decode_marker, encode_marker
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.segment_manifest import decode_marker, encode_marker
+from strandline.storage.segments.offset_index import OffsetIndex
+from strandline.storage.segments.scan import walk_headers
 from strandline.testkit.storage_site import (
     FOLDER,
     TOPIC_ID,

@@ -13,10 +13,10 @@ import pytest
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NotALog, OccupiedName
-from strandline.storage.log_check import REFUSE, check_directories
-from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
-from strandline.testkit.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from strandline.storage.inspection.log_check import REFUSE, check_directories
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.storage_site import TP, fill, offsets
+from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 
 OTHER_ID = bytes(range(1, 17))
 

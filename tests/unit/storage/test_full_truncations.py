@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from strandline.storage.errors import DiskFull, LogStorageError
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.producer_append import append_checked
-from strandline.testkit.disk_model import NoRoom, nothing_happens
+from strandline.storage.log.checked_append import append_checked
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.testkit.disk.model import NoRoom, nothing_happens
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, produced, raw
 
 Truncation = Callable[[Log], None]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strandline.storage.errors import LogStorageError
-from strandline.storage.head import (
+from strandline.storage.log.head import (
     SEGMENTS_PER_STEP,
     check_retention,
     note_times,
@@ -19,8 +19,8 @@ from strandline.storage.head import (
     take_off_head,
     times_wanted,
 )
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import (
     FOLDER,

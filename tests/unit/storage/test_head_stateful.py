@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from strandline.protocol.record_batch import read_header, scan
-from strandline.storage.head import (
+from strandline.protocol.records.batch import read_header, scan
+from strandline.storage.log.head import (
     check_retention,
     note_times,
     raise_log_start,
@@ -25,8 +25,8 @@ from strandline.storage.head import (
     take_off_head,
     times_wanted,
 )
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, epochs, produced, raw
 
 BATCH_BYTES = produced()[0].size_bytes

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.storage.index_bounds import room, thin_out
-from strandline.storage.log import Log
-from strandline.storage.offset_index import ENTRY_BYTES, OffsetIndex
-from strandline.storage.producer_append import append_checked
-from strandline.storage.scan import walk_headers
-from strandline.storage.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from strandline.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from strandline.storage.time_index import TimeIndex
-from strandline.testkit.log_audit import check_log
+from strandline.storage.log.checked_append import append_checked
+from strandline.storage.log.log import Log
+from strandline.storage.segments.index_bounds import room, thin_out
+from strandline.storage.segments.offset_index import ENTRY_BYTES, OffsetIndex
+from strandline.storage.segments.scan import walk_headers
+from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from strandline.storage.segments.time_index import TimeIndex
 from strandline.testkit.storage_site import (
     TOPIC_ID,
     TP,
@@ -29,6 +28,7 @@ from strandline.testkit.storage_site import (
     raw,
     wave,
 )
+from support.log_audit import check_log
 
 INTERVAL = 100
 LIMITS = (12, 25, 60, 61, 95, 500)

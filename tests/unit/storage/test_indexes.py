@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.storage.errors import CorruptIndex
-from strandline.storage.offset_index import OffsetIndex
-from strandline.storage.time_index import NO_TIMESTAMP, TimeIndex
+from strandline.storage.segments.offset_index import OffsetIndex
+from strandline.storage.segments.time_index import NO_TIMESTAMP, TimeIndex
 
 
 def offset_index(*entries: tuple[int, int], base: int = 100) -> OffsetIndex:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.protocol.record_batch import scan
-from strandline.storage.checkpoints import PARTITION_METADATA
+from strandline.protocol.records.batch import scan
+from strandline.storage.disk.checkpoints import PARTITION_METADATA
 from strandline.storage.errors import DamagedLog
-from strandline.testkit.foreign import kafkas_batch, kafkas_site
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets, raw
+from support.foreign import kafkas_batch, kafkas_site
 
 Names = list[str]
 """Of the .log files, oldest first."""

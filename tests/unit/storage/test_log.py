@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.record_batch import InvalidBatch
 from strandline.protocol.records import read_header, scan
+from strandline.protocol.records.batch import InvalidBatch
 from strandline.storage.errors import DiskFull, LogStorageError, OffsetOutOfRange
 from strandline.testkit.storage_site import (
     FOLDER,

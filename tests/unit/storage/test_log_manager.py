@@ -10,8 +10,9 @@ import pytest
 
 from strandline.protocol.topic_name import InvalidTopicName
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
-from strandline.storage.checkpoints import read_offsets
-from strandline.storage.directory_health import ROOM_BYTES
+from strandline.storage.disk.checkpoints import read_offsets
+from strandline.storage.disk.directory_health import ROOM_BYTES
+from strandline.storage.disk.removal import delete_folder_name
 from strandline.storage.errors import (
     DiskFull,
     DuplicateLog,
@@ -22,8 +23,7 @@ from strandline.storage.errors import (
     LogExists,
     LogStorageError,
 )
-from strandline.storage.log_manager import LogManager
-from strandline.storage.removal import delete_folder_name
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 
 OTHER = TopicPartition("other", 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.testkit.storage_site import (
     FOLDER,
     TP,

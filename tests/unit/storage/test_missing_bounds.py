@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.testkit.damage_site import DamageSite
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import TP
+from support.damage_site import DamageSite
 
 
 class Ended(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.checkpoints import LOG_START_OFFSETS
+from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
 
 

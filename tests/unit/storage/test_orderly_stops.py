@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.protocol.record_batch import assign_offset
 from strandline.protocol.records import build_batch
+from strandline.protocol.records.batch import assign_offset
 from strandline.protocol.types import TopicPartition
-from strandline.storage.adoption import MAX_REFUSED_BYTES, is_adopted, with_adoption
-from strandline.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, encode_offsets, write_atomically
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, encode_offsets, write_atomically
+from strandline.storage.disk.removal import delete_folder_name
 from strandline.storage.errors import DamagedLog, DuplicateLog, TransactionalLog
-from strandline.storage.log_manager import LogManager
-from strandline.storage.orderly_stops import CLEAN_MARKER, OUR_MARKER
-from strandline.storage.removal import delete_folder_name
-from strandline.storage.segment_manifest import MANIFEST
-from strandline.testkit.foreign import (
+from strandline.storage.manager.adoption import MAX_REFUSED_BYTES, is_adopted, with_adoption
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.manager.segment_manifest import MANIFEST
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
+from support.foreign import (
     as_of_transaction,
     kafka_is_killed,
     kafka_starts,
@@ -24,7 +25,6 @@ from strandline.testkit.foreign import (
     markers,
     old_messages,
 )
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 
 OTHER = TopicPartition("other", 0)
 BOTH = [CLEAN_MARKER, OUR_MARKER]

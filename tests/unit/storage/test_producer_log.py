@@ -7,11 +7,11 @@ import errno
 import pytest
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_validation import ProducedBatch
+from strandline.protocol.records.validation import ProducedBatch
 from strandline.storage.errors import DiskFull, LogStorageError, ProducerRefused
-from strandline.storage.log import Log
-from strandline.storage.producer_append import Appended, append_checked
-from strandline.storage.producer_snapshots import decode_snapshot
+from strandline.storage.log.checked_append import Appended, append_checked
+from strandline.storage.log.log import Log
+from strandline.storage.producers.snapshots import decode_snapshot
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets, produced, raw
 
 PID = 7

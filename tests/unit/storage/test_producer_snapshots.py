@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.errors import CorruptSnapshot, LogStorageError, TransactionalLog
-from strandline.storage.log import Log
-from strandline.storage.producer_append import Appended, append_checked
-from strandline.storage.producer_snapshots import decode_snapshot, encode_snapshot, list_snapshots
-from strandline.storage.producer_states import ProducerRow
+from strandline.storage.log.checked_append import Appended, append_checked
+from strandline.storage.log.log import Log
+from strandline.storage.producers.snapshots import decode_snapshot, encode_snapshot, list_snapshots
+from strandline.storage.producers.states import ProducerRow
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, produced, raw
 
 PID = 7

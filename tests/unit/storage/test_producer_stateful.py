@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from strandline.testkit.producer_machine import ProducerMachine
+from support.producer_machine import ProducerMachine
 
 TestProducerMachine = ProducerMachine.TestCase
 TestProducerMachine.settings = settings(max_examples=100, stateful_step_count=25)

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.protocol.errors import ErrorCode
 from strandline.storage.errors import ProducerRefused
-from strandline.storage.producer_states import SEQUENCES, ProducerRow, ProducerStates
+from strandline.storage.producers.states import SEQUENCES, ProducerRow, ProducerStates
 
 PID = 7
 LAST = SEQUENCES - 1

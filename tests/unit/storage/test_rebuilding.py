@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.record_batch import assign_offset
-from strandline.storage import rebuilding, scan
-from strandline.storage.cutting import may_truncate_to
+from strandline.protocol.records.batch import assign_offset
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.rebuilding import Rebuild, RebuildFirst, Wanted, build
-from strandline.storage.segment import Segment
-from strandline.testkit.log_audit import check_indexes
+from strandline.storage.log.cutting import may_truncate_to
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.segments import rebuilding, scan
+from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, Wanted, build
+from strandline.storage.segments.segment import Segment
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
+from support.log_audit import check_indexes
 
 SEALED, ACTIVE = 1, -1
 INTERVAL = 200

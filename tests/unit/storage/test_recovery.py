@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from strandline.protocol.records import HEADER_BYTES
-from strandline.storage.head import raise_log_start
-from strandline.storage.scan import build_indexes
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.segments.scan import build_indexes
 from strandline.testkit.storage_site import (
     FOLDER,
     TP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from strandline.storage.removal import Removals, remove
+from strandline.storage.disk.removal import Removals, remove
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import Reports
 

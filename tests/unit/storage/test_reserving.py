@@ -12,11 +12,11 @@ import pytest
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.testkit.cleaning import clean
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, raw
+from support.cleaning import clean
 
 SEGMENT_BYTES = 200_000
 

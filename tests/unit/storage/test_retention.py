@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.storage.retention import (
+from strandline.storage.log.retention import (
     HOLD_MS,
     JUMP_MS,
     ClockGuard,

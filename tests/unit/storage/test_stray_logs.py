@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import PARTITION_METADATA, encode_topic_id, read_offsets
+from strandline.storage.disk.checkpoints import PARTITION_METADATA, encode_topic_id, read_offsets
+from strandline.storage.disk.removal import delete_folder_name, stray_folder_name
 from strandline.storage.errors import LogStorageError, StrayLog
-from strandline.storage.log_check import NOTE, check_directories
-from strandline.storage.log_manager import LogManager
-from strandline.storage.removal import delete_folder_name, stray_folder_name
-from strandline.testkit.damage_site import RealDisk
-from strandline.testkit.disk_model import lose_everything
+from strandline.storage.inspection.log_check import NOTE, check_directories
+from strandline.storage.manager.log_manager import LogManager
+from strandline.testkit.disk.model import lose_everything
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets
+from support.damage_site import RealDisk
 
 NEW_ID = bytes(range(1, 17))
 LONG_AFTER_MS = 10**15

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.checkpoints import PARTITION_METADATA, encode_topic_id
+from strandline.storage.disk.checkpoints import PARTITION_METADATA, encode_topic_id
 from strandline.storage.errors import UnreadableTopicId
-from strandline.testkit.damage_site import OTHER, DamageSite
 from strandline.testkit.storage_site import TOPIC_ID, TP, offsets
+from support.damage_site import OTHER, DamageSite
 
 ID = encode_topic_id(TOPIC_ID).encode()
 WHOLE = b"version: 0\ntopic_id: " + ID

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.protocol.record_batch import InvalidBatch
-from strandline.protocol.record_validation import validate_produced
+from strandline.protocol.records.batch import InvalidBatch
+from strandline.protocol.records.validation import validate_produced
 from strandline.protocol.types import TopicPartition
-from strandline.storage.dump import DumpOptions, dump_file
 from strandline.storage.errors import DamagedLog, OldFormat, TieredLog
-from strandline.storage.log_check import REFUSE, check_directories
-from strandline.storage.scan import ScannedSegment, scan_segments
-from strandline.testkit.foreign import (
+from strandline.storage.inspection.dump import DumpOptions, dump_file
+from strandline.storage.inspection.log_check import REFUSE, check_directories
+from strandline.storage.segments.scan import ScannedSegment, scan_segments
+from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
+from support.foreign import (
     as_of_transaction,
     kafka_is_killed,
     kafka_starts,
@@ -26,7 +27,6 @@ from strandline.testkit.foreign import (
     old_message,
     old_messages,
 )
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 
 OTHER = TopicPartition("other", 0)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.protocol.record_batch import HEADER_BYTES, read_header
-from strandline.storage import whole_batches
-from strandline.storage.whole_batches import is_followed, passes_crc
-from strandline.testkit.foreign import kafkas_batch
+from strandline.protocol.records.batch import HEADER_BYTES, read_header
+from strandline.storage.segments import whole_batches
+from strandline.storage.segments.whole_batches import is_followed, passes_crc
+from support.foreign import kafkas_batch
 
 NOISE = random.Random(1).randbytes(400)
 

@@ -25,10 +25,10 @@ from strandline.runtime.coordination import (
     TransactionFailed,
     WatchEvent,
 )
-from strandline.testkit.coordination_sites import Events, States
-from strandline.testkit.zookeeper import MemoryZooKeeper
-from strandline.testkit.zookeeper_client import MemoryCoordination
-from strandline.testkit.zookeeper_tree import ZnodeTree
+from strandline.testkit.zookeeper.client import MemoryCoordination
+from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from strandline.testkit.zookeeper.tree import ZnodeTree
+from support.coordination_sites import Events, States
 
 SUSPENDED, EXPIRED, CONNECTED = SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED
 

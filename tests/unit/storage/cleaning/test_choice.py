@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.broker.throttle import ByteRate
+from strandline.broker.upkeep.throttle import ByteRate
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, SealedSegment, dirtiest, examine
 from strandline.storage.cleaning.grouping import Source, group
 

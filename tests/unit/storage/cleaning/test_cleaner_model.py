@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from strandline.protocol.record_batch import BatchHeader
-from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import BatchBuilder
+from strandline.protocol.records.batch import BatchHeader
+from strandline.protocol.records.validation import validate_produced
 from strandline.storage.cleaning.rewrite import has_horizon
-from strandline.storage.log import Log
-from strandline.testkit.cleaning import Seen, batches, check_compacted, clean, expected_records, records_of
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import StorageSite
+from support.cleaning import Seen, batches, check_compacted, clean, expected_records, records_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

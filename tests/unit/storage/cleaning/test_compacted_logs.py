@@ -12,20 +12,19 @@ import msgspec
 import pytest
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.record_validation import validate_produced
 from strandline.protocol.records import build_batch
-from strandline.storage.checkpoints import LEADER_EPOCHS
+from strandline.protocol.records.validation import validate_produced
 from strandline.storage.cleaning import jobs
 from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.output import SUFFIXES
 from strandline.storage.cleaning.plan import Plan, Result, Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
-from strandline.storage.leader_epochs import EpochEntry, LeaderEpochCache
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.producer_append import Appended, append_checked
-from strandline.testkit.cleaning import batches, check_compacted, clean, plan_for, records_of
+from strandline.storage.disk.checkpoints import LEADER_EPOCHS
+from strandline.storage.log.checked_append import Appended, append_checked
+from strandline.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import (
     TOPIC_ID,
     TP,
@@ -38,6 +37,7 @@ from strandline.testkit.storage_site import (
     produced,
     raw,
 )
+from support.cleaning import batches, check_compacted, clean, plan_for, records_of
 
 
 def compacted(site: StorageSite, count: int = 30) -> Log:

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from strandline.protocol.record_batch import read_header
+from strandline.protocol.records.batch import read_header
 from strandline.storage.cleaning.rewrite import has_horizon
-from strandline.storage.dump import DumpEntry, DumpOptions, dump_file
-from strandline.testkit.cleaning import batches, check_compacted, records_of
-from strandline.testkit.compacted import DELETE_RETENTION_MS, NOW_MS, batches_of, compacted_log
+from strandline.storage.inspection.dump import DumpEntry, DumpOptions, dump_file
 from strandline.testkit.storage_site import FOLDER, file_names
+from support.cleaning import batches, check_compacted, records_of
+from support.compacted import DELETE_RETENTION_MS, NOW_MS, batches_of, compacted_log
 
 CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
 

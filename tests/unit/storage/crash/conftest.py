@@ -13,11 +13,11 @@ import pytest
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogClosed
-from strandline.storage.log_manager import LogManager
-from strandline.testkit.crash_points import Between, Expected, Point, Tally, nothing_between, survive_every_crash
-from strandline.testkit.log_audit import States, states_of
-from strandline.testkit.log_machine import LogMachine
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import StorageSite
+from support.crash_points import Between, Expected, Point, Tally, nothing_between, survive_every_crash
+from support.log_audit import States, states_of
+from support.log_machine import LogMachine
 
 TALLY = Tally()
 RANDOM_LOSSES = 40 if os.environ.get("STRANDLINE_SOAK_MINUTES") else 2

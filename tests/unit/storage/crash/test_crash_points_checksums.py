@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from strandline.storage.checkpoints import (
+from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from strandline.storage.head import raise_log_start
-from strandline.testkit.crash_points import endings, record
-from strandline.testkit.log_audit import check_log
+from strandline.storage.log.head import raise_log_start
 from strandline.testkit.storage_site import TOPIC_ID, TP, Reports, StorageSite, epochs, fill, offsets
+from support.crash_points import endings, record
+from support.log_audit import check_log
 
 LOG_START, HIGH_WATERMARK, END = 7, 30, 40
 

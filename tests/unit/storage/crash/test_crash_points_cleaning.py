@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from strandline.storage.head import raise_log_start
-from strandline.storage.log import Log
-from strandline.storage.removal import remove
-from strandline.testkit.cleaning import clean
-from strandline.testkit.crash_points import Point
-from strandline.testkit.log_audit import LogState, States
+from strandline.storage.disk.removal import remove
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import TOPIC_ID, TP, produced
+from support.cleaning import clean
+from support.crash_points import Point
+from support.log_audit import LogState, States
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from strandline.storage.head import check_retention, raise_log_start, take_off_head
-from strandline.storage.log import Log
-from strandline.storage.removal import remove
-from strandline.testkit.crash_points import part_of_the_head_is_gone
-from strandline.testkit.log_audit import LogState, States
+from strandline.storage.disk.removal import remove
+from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
+from strandline.storage.log.log import Log
 from strandline.testkit.storage_site import TOPIC_ID, TP, fill
+from support.crash_points import part_of_the_head_is_gone
+from support.log_audit import LogState, States
 
 NOW_MS = 10_000
 

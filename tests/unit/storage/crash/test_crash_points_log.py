@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.record_batch import read_header
-from strandline.storage.cutting import may_start_at, may_truncate_to
-from strandline.storage.head import raise_log_start
-from strandline.storage.log_manager import LogManager
-from strandline.testkit.crash_points import (
+from strandline.protocol.records.batch import read_header
+from strandline.storage.log.cutting import may_start_at, may_truncate_to
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.manager.log_manager import LogManager
+from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced, wave
+from support.crash_points import (
     Point,
     anything_without_a_hole,
     part_of_what_is_appended,
     part_of_what_is_cut_off,
 )
-from strandline.testkit.log_audit import LogState, States
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced, wave
+from support.log_audit import LogState, States
 
 SEGMENT_BYTES = 500
 """Four or five batches of one record."""

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.checkpoints import (
+from strandline.storage.disk.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     read_offsets,
 )
-from strandline.storage.head import raise_log_start
-from strandline.storage.log_manager import LogManager
-from strandline.storage.removal import remove
-from strandline.testkit.crash_points import Point
-from strandline.testkit.log_audit import LogState, States, states_of
+from strandline.storage.disk.removal import remove
+from strandline.storage.log.head import raise_log_start
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
+from support.crash_points import Point
+from support.log_audit import LogState, States, states_of
 
 OTHER = TopicPartition("other", 3)
 NEW_ID = bytes(reversed(range(16)))

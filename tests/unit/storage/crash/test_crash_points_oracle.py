@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from strandline.storage import checkpoint_files, log_directory
 from strandline.storage.errors import StorageError
-from strandline.storage.flush import FlushPlan
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.scan import IndexBuilder
-from strandline.storage.segment_list import SegmentList
-from strandline.testkit.crash_points import (
+from strandline.storage.log.flush import FlushPlan
+from strandline.storage.log.log import Log
+from strandline.storage.manager import checkpoint_files, log_directory
+from strandline.storage.manager.log_manager import LogManager
+from strandline.storage.segments.scan import IndexBuilder
+from strandline.storage.segments.segment_list import SegmentList
+from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
+from support.crash_points import (
     Tally,
     anything_without_a_hole,
     part_of_what_is_cut_off,
 )
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
 
 
 def unsynced_checkpoints(patch: pytest.MonkeyPatch) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from strandline.storage.head import check_retention, raise_log_start, take_off_head
-from strandline.storage.log import Log
-from strandline.storage.log_manager import LogManager
-from strandline.storage.producer_append import Appended, append_checked
-from strandline.storage.removal import remove
-from strandline.testkit.crash_points import (
+from strandline.storage.disk.removal import remove
+from strandline.storage.log.checked_append import Appended, append_checked
+from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
+from strandline.testkit.storage_site import TOPIC_ID, TP, produced
+from support.crash_points import (
     Point,
     anything_without_a_hole,
     part_of_the_head_is_gone,
     part_of_what_is_appended,
     part_of_what_is_cut_off,
 )
-from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 
 QUIET = 5
 """A producer that wrote once, long ago."""
@@ -115,7 +115,7 @@ def test_a_stop(broker: Any, log: Log, clean: bool) -> None:
 
 
 def test_a_clean_start(broker: Any, log: Log) -> None:
-    from strandline.testkit.log_audit import states_of
+    from support.log_audit import states_of
 
     before = states_of(broker.manager)
     broker.manager.close(clean=True)

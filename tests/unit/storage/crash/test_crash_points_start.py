@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from strandline.protocol.record_batch import scan
+from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicPartition
+from strandline.storage.disk.removal import delete_folder_name
 from strandline.storage.errors import StorageError
-from strandline.storage.log_manager import LogManager
-from strandline.storage.removal import delete_folder_name
+from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.disk_model import NoRoom
-from strandline.testkit.log_audit import states_of
+from strandline.testkit.disk.model import NoRoom
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, Reports, StorageSite, file_names, fill
+from support.log_audit import states_of
 
 Damage = Callable[[MemoryDisk, list[str]], None]
 """Told the paths of the log's segments, oldest first, without suffix."""

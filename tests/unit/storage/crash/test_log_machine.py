@@ -1,4 +1,4 @@
-"""The log against a list (`testkit/log_machine`), a short run; `make soak` is the long one."""
+"""The log against a list (`tests/support/log_machine`), a short run; `make soak` is the long one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from strandline.testkit.log_machine import LogMachine
+from support.log_machine import LogMachine
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,1 @@
+"""How a broker is configured while it runs, and what it tells of itself."""

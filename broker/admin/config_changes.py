@@ -1,0 +1,255 @@
+"""Configurations that change while the broker runs: who watches for it, what is read again, who takes it over.
+
+Whoever changes one writes it below /config, then announces it by a child of /config/changes that names the entity
+(KIP-226). Level triggered: what an announcement says is only where to look. The ones that stood there before the first
+reading say nothing new; one that cannot be read may mean anything, and after a session was lost, or where their folder
+is another one, some may have come and gone: then everything is read again. What could not be read or used is looked at
+from time to time, since an operator may mend it with a tool that announces nothing.
+
+Announcements are removed a quarter of an hour after this broker looked at them, as each Kafka does, so that they do not
+pile up. By then all brokers that live have seen them; who was away reads everything again. No wall clock is asked:
+where one is wrong, Kafka's, which go by the znodes' times, remove what others have not read yet.
+
+Other kinds of entities (quotas of clients, users and addresses) are not served by this version: they are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
+
+import structlog
+import trio
+
+from strandline.broker.admin.dynamic_config import ENTITY_TYPE, DynamicConfig
+from strandline.broker.admin.topic_configs import TopicConfigs
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
+from strandline.runtime.config import BrokerConfig, TopicConfig, read_topic_config
+from strandline.runtime.config.dynamic import while_running
+from strandline.runtime.config.standing import read_overrides
+from strandline.runtime.coordination import (
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    Delete,
+    NoNode,
+    SessionExpired,
+    SessionState,
+    WatchEvent,
+)
+
+T = TypeVar("T")
+
+RETRY_DELAY_S = 0.2
+MENDED_CHECK_S = 30.0
+"""Between two looks at what could not be read or used."""
+KEPT_S = 900.0
+"""How long an announcement stays that was looked at (Kafka's `changeExpirationMs`)."""
+REMOVED_AT_ONCE = 500
+NOT_SERVED = ("clients", "ips", "users")
+EVERYTHING = frozenset({"brokers/*", "topics/*"})
+"""Stands for all entities of a kind."""
+NO_FOLDER = -1
+"""Stands for the czxid of a folder that is not there."""
+
+
+class ConfigChanges:
+    """`begin` before anything runs that could delete, then `run`."""
+
+    def __init__(
+        self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        """static: of the broker's file."""
+        self._dynamic = DynamicConfig(static, coordination, log)
+        self._coordination = coordination
+        self._log = log
+        self._seen = -1
+        """Number of the last announcement that was looked at; ZooKeeper counts per life of their folder."""
+        self._folder_czxid = NO_FOLDER
+        self._looks: deque[tuple[float, int]] = deque()
+        """(when, `_seen` then), of the last quarter of an hour, some apart; what is older may go."""
+        self._outdated = -1
+        """Announcements up to this number are to be removed."""
+        self._session_id = 0
+        self._wake = trio.Event()
+
+    async def begin(self) -> BrokerConfig:
+        """The configuration to start with. Waits until ZooKeeper answers."""
+        return await self._until_answered(self._begin)
+
+    async def _begin(self) -> BrokerConfig:
+        self._session_id = self._coordination.session_id
+        self._folder_czxid = await self._find_folder()  # before what is in it: a later one is noticed as another one
+        self._seen = max(map(_number, await self._announcements()), default=-1)
+        paths = [f"{CONFIG_PATH}/{kind}" for kind in NOT_SERVED]
+        for kind, names in zip(NOT_SERVED, await self._coordination.children_many(paths), strict=True):
+            self._tell_not_served(kind, names or ())
+        self._dynamic.config = await self._dynamic.read()
+        return self._dynamic.config
+
+    async def of_topics(self, names: Collection[str]) -> dict[str, TopicConfig]:
+        """To load their logs by. Waits until ZooKeeper answers."""
+        paths = [ConfigZnode.path(name) for name in names]
+        found = await self._until_answered(lambda: read_overrides(self._coordination, paths))
+        config = self._dynamic.config
+        return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
+
+    async def run(
+        self, topics: TopicConfigs, replicas: ReplicaManager, take_over: Callable[[BrokerConfig], None]
+    ) -> None:
+        """take_over: told the broker's configuration after anything changed, of the broker or of a topic."""
+        while True:
+            self._wake = trio.Event()
+            entities = await self._until_answered(self._changed_entities)
+            if entities:
+                await self._until_answered(partial(self._read_again, entities, topics))
+                take_over(self._dynamic.config)
+                await self._apply(topics, replicas)
+            await self._remove_outdated()
+            while not await self._is_told():
+                await self._remove_outdated()
+                if self._dynamic.is_troubled or topics.troubled:
+                    await self._until_answered(partial(self._look_for_mended, topics))
+                    take_over(self._dynamic.config)
+                    await self._apply(topics, replicas)
+
+    async def _is_told(self) -> bool:
+        """Waits for an announcement; False when it is time to look at what was to be mended."""
+        with trio.move_on_after(MENDED_CHECK_S):
+            await self._wake.wait()
+        return self._wake.is_set()
+
+    # --- what changed ------------------------------------------------------------------------------------------------
+
+    async def _find_folder(self) -> int:
+        stat = await self._coordination.exists(CONFIG_CHANGES_PATH)
+        return NO_FOLDER if stat is None else stat.czxid
+
+    async def _announcements(self) -> list[str]:
+        try:
+            return await self._coordination.children(CONFIG_CHANGES_PATH, self._on_change)
+        except NoNode:  # nothing is announced; whoever removed the folder may put it back
+            await self._coordination.exists(CONFIG_CHANGES_PATH, self._on_change)
+            return []
+
+    def _on_change(self, _: WatchEvent) -> None:
+        self._wake.set()
+
+    async def _changed_entities(self) -> frozenset[str]:
+        """`<kind>/<name>` of what was announced since the last look."""
+        names = await self._announcements()
+        folder = await self._find_folder()
+        if folder != self._folder_czxid:
+            self._folder_czxid, self._seen, self._outdated = folder, -1, -1
+            self._looks.clear()
+            return EVERYTHING
+        fresh = [name for name in names if _number(name) > self._seen]
+        found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
+        entities: set[str] = set()
+        for name, znode in zip(fresh, found, strict=True):
+            path = f"{CONFIG_CHANGES_PATH}/{name}"
+            try:
+                entities |= EVERYTHING if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
+            except InvalidZnode as error:
+                self._log.warning("every configuration is read again: who changed is not said", why=str(error))
+                entities |= EVERYTHING
+        if self._session_id != self._coordination.session_id:
+            self._session_id = self._coordination.session_id
+            entities |= EVERYTHING
+        self._seen = max(map(_number, fresh), default=self._seen)
+        return frozenset(entities)
+
+    async def _read_again(self, entities: frozenset[str], topics: TopicConfigs) -> None:
+        kinds: dict[str, set[str]] = {}
+        for entity in sorted(entities):
+            kind, _, name = entity.partition("/")
+            kinds.setdefault(kind, set()).add(name)
+        if kinds.get(ENTITY_TYPE, set()) & {"*", *self._dynamic.names}:
+            await self._read_brokers(topics)
+        names = kinds.get("topics", set())
+        if names:
+            await topics.read_again(None if "*" in names else names)
+        for kind in NOT_SERVED:
+            self._tell_not_served(kind, sorted(kinds.get(kind, ())))
+
+    async def _look_for_mended(self, topics: TopicConfigs) -> None:
+        if self._dynamic.is_troubled:
+            await self._read_brokers(topics)
+        if topics.troubled:
+            await topics.read_again(set(topics.troubled))
+
+    async def _remove_outdated(self) -> None:
+        """Some of what was looked at long ago. Should their folder be made anew meanwhile and one of the same number be
+        taken for an old one: who finds another folder reads everything."""
+        now = trio.current_time()
+        while self._looks and self._looks[0][0] <= now - KEPT_S:
+            self._outdated = self._looks.popleft()[1]
+        if not self._looks or self._looks[-1][0] <= now - MENDED_CHECK_S:
+            self._looks.append((now, self._seen))
+        if self._outdated < 0:
+            return
+        try:
+            if await self._find_folder() != self._folder_czxid:
+                return
+            names = await self._coordination.children(CONFIG_CHANGES_PATH)
+            outdated = [name for name in names if _ANNOUNCEMENT.fullmatch(name) and _number(name) <= self._outdated]
+            some = [[Delete(f"{CONFIG_CHANGES_PATH}/{name}")] for name in outdated[:REMOVED_AT_ONCE]]
+            results = await self._coordination.multi_many(some)
+        except CoordinationError:
+            return  # it is tried again
+        is_known = not any(isinstance(result, ConnectionLost | SessionExpired) for result in results)
+        if is_known and len(some) == len(outdated):
+            self._outdated = -1
+
+    # --- who takes it over -------------------------------------------------------------------------------------------
+
+    async def _read_brokers(self, topics: TopicConfigs) -> None:
+        config, later = while_running(self._dynamic.config, await self._dynamic.read())
+        if later:
+            self._log.warning("these keys take effect at the next start", keys=later)
+        if config != self._dynamic.config:
+            self._log.info("dynamic configuration changed")
+        self._dynamic.config = config
+        await topics.take_over(config)
+
+    async def _apply(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
+        """Every replica whose topic has another configuration now gets it; its high watermark may rise by it."""
+        for count, partition in enumerate(list(replicas.partitions.values()), 1):
+            config = topics.current(partition.topic_partition.topic, partition.topic_id) or partition.config
+            is_news = config != partition.config and not partition.failed
+            if is_news and partition.set_config(config):
+                replicas.high_watermark_advanced(partition)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        replicas.end_of_burst()
+        replicas.flush_responses()
+
+    # --- small things ------------------------------------------------------------------------------------------------
+
+    def _tell_not_served(self, kind: str, names: Sequence[str]) -> None:
+        if names:
+            self._log.warning("configurations of this kind are not served", kind=kind, names=list(names)[:10])
+
+    async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Whether ZooKeeper is away, others tell."""
+        while True:
+            try:
+                return await step()
+            except (ConnectionLost, SessionExpired):
+                await trio.sleep(RETRY_DELAY_S)
+                while self._coordination.state is not SessionState.CONNECTED:
+                    await trio.sleep(RETRY_DELAY_S)
+
+
+_ANNOUNCEMENT = re.compile(r"config_change_[0-9]{10}", re.ASCII)
+
+
+def _number(name: str) -> int:
+    """Of config_change_0000000007; −1 where it is no announcement."""
+    digits = name.rpartition("_")[2]
+    return int(digits) if digits.isdecimal() else -1

@@ -1,0 +1,59 @@
+"""The broker's configuration with what ZooKeeper has over its file: `/config/brokers/<default>` and `…/<id>`.
+
+It is read before anything that could delete runs, and again when it changes (`config_changes`). The merging is
+`runtime.config_dynamic`; here it is read and told, once for as long as it stays the same.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.config import BrokerConfig, DynamicReading, Layer, with_dynamic
+from strandline.runtime.config.standing import read_overrides
+from strandline.runtime.coordination import Coordination
+
+FOR_ALL = "<default>"
+ENTITY_TYPE = "brokers"
+
+
+class DynamicConfig:
+    """`config`: what is in force."""
+
+    def __init__(
+        self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+    ) -> None:
+        self.config = static
+        self.names = (FOR_ALL, str(static.broker_id))
+        """Of the znodes that concern this broker, below /config/brokers; the lowest first."""
+        self.is_troubled = False
+        """Something there cannot be read or used: what is deleted by it waits until it is mended."""
+        self._static = static
+        self._coordination = coordination
+        self._log = log
+        self._told: tuple[object, ...] = ((), (), ())
+
+    async def read(self) -> BrokerConfig:
+        """What stands there now, for a broker that starts. CoordinationError."""
+        paths = [ConfigZnode.path(name, ENTITY_TYPE) for name in self.names]
+        found = await read_overrides(self._coordination, paths)
+        layers = [Layer(path, each.overrides, path == paths[-1]) for path, each in zip(paths, found, strict=True)]
+        reading = with_dynamic(self._static, layers)
+        unreadable = tuple(each.why for each in found if each.why)
+        self.is_troubled = bool(unreadable or reading.unusable)
+        self._tell(reading, unreadable)
+        return reading.config
+
+    def _tell(self, reading: DynamicReading, unreadable: tuple[str, ...]) -> None:
+        unusable = tuple(str(error) for error in reading.unusable)
+        if (told := (reading.not_served, unusable, unreadable)) == self._told:
+            return
+        self._told = told
+        for path in dict.fromkeys(each.path for each in reading.not_served):
+            keys = {each.key: each.why for each in reading.not_served if each.path == path}
+            self._log.warning("dynamic configuration without effect", path=path, keys=keys)
+        if unusable or unreadable:
+            self._log.error(
+                "dynamic configuration is to be mended: nothing is deleted or compacted by what it may say",
+                why=unreadable + unusable,
+            )

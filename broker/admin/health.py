@@ -1,0 +1,138 @@
+"""Whether a broker does its share, and what there is to say of it: from facts to an answer, nothing waits here.
+
+A broker is *ready* when (1) it is registered in ZooKeeper, (2) a controller told it who lives and who leads, itself
+among the living, (3) every partition that it is to lead is served by it, and (4) it was in sync with all its partitions
+once since its start. (4) is remembered: a broker that falls behind later still serves, and a restart would not help.
+A log that was refused (damaged, or of another topic id) cannot catch up by itself; it is named apart, for an operator.
+Partitions that have no leader do not count: this broker cannot change that.
+A registration is taken for gone once ZooKeeper was silent for longer than the session lasts: it has ended the session
+by then, and will only say so when it is reached again. A broker that leaves is not ready from its first step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from strandline.broker.membership.registration import Registration
+from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.network.listeners import Listeners
+from strandline.broker.replication.partition import Partition
+from strandline.protocol.types import NO_BROKER
+from strandline.runtime.coordination import Coordination
+from strandline.storage.manager.log_manager import LogManager
+
+MOST_NAMED = 5
+"""So many partitions are named in a reason; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    waits: tuple[str, ...]
+    """Why the broker is not ready, one sentence each; empty when it is."""
+    status: Mapping[str, object]
+    """What `/status` shows, ready for JSON."""
+
+
+class HealthCheck:
+    """Asks the parts of a broker; made once, since it remembers that the broker had caught up."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        versions: Mapping[str, str],
+        cluster_id: str,
+        metadata: MetadataCache,
+        partitions: Mapping[tuple[str, int], Partition],
+        logs: LogManager,
+        registration: Registration,
+        coordination: Coordination,
+        listeners: Listeners,
+    ) -> None:
+        self._broker_id = broker_id
+        self._versions = versions
+        self._cluster_id = cluster_id
+        self._metadata = metadata
+        self._partitions = partitions
+        self._refused = logs.refused
+        self._directories = logs.directories
+        self._registration = registration
+        self._coordination = coordination
+        self._listeners = listeners
+        self._caught_up = False
+        self.leaving = False
+        """Set when the broker begins to shut down."""
+
+    def check(self) -> Health:
+        """What holds now."""
+        broker_epoch = self._registration.broker_epoch
+        waits = self._waits(broker_epoch)
+        led = [partition for partition in self._partitions.values() if partition.leadership is not None]
+        return Health(
+            waits=waits,
+            status={
+                "broker_id": self._broker_id,
+                "cluster_id": self._cluster_id,
+                "versions": dict(self._versions),
+                "ready": not waits,
+                "waits": list(waits),
+                "broker_epoch": broker_epoch,
+                "controller_id": self._metadata.controller_id,
+                "live_brokers": sorted(self._metadata.brokers),
+                "listeners": {e.listener: f"{e.host}:{e.port}" for e in self._listeners.advertised()},
+                "full_log_dirs": self._directories.full_paths,
+                "partitions": {
+                    "hosted": len(self._partitions),
+                    "led": len(led),
+                    "under_replicated": sum(_is_under_replicated(partition) for partition in led),
+                    "offline": sum(partition.failed for partition in self._partitions.values()) + len(self._refused),
+                },
+            },
+        )
+
+    def _waits(self, broker_epoch: int) -> tuple[str, ...]:
+        if self.leaving:
+            return ("shutting down",)
+        if broker_epoch < 0:
+            return ("not registered in ZooKeeper",)
+        silent_s = self._coordination.seconds_since_contact()
+        if silent_s * 1000 > self._coordination.session_timeout_ms:
+            return (f"no contact with ZooKeeper for {int(silent_s)} s",)
+        if self._metadata.controller_id == NO_BROKER or not self._metadata.is_alive(self._broker_id):
+            return ("no controller has told this broker of the cluster yet",)
+        unserved, behind = self._unserved_and_behind()
+        self._caught_up = self._caught_up or not behind
+        waits = []
+        if unserved:
+            waits.append(f"does not serve what it is to lead: {_named(unserved)}")
+        refused = [name for name in behind if name in map(str, self._refused)]
+        if refused and not self._caught_up:
+            waits.append(f"did not load what is damaged, see the log of the start: {_named(refused)}")
+        if not self._caught_up and len(behind) > len(refused):
+            waits.append(f"has not caught up yet: {_named([name for name in behind if name not in refused])}")
+        return tuple(waits)
+
+    def _unserved_and_behind(self) -> tuple[list[str], list[str]]:
+        unserved: list[str] = []
+        behind: list[str] = []
+        for topic, known in self._metadata.topics.items():
+            for index, state in known.partitions.items():
+                if self._broker_id not in state.replicas or state.leader == NO_BROKER:
+                    continue
+                hosted = self._partitions.get((topic, index))
+                if state.leader == self._broker_id and (hosted is None or hosted.leadership is None):
+                    unserved.append(f"{topic}-{index}")
+                if self._broker_id not in state.isr and (hosted is None or not hosted.failed):
+                    behind.append(f"{topic}-{index}")
+        return unserved, behind
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    leadership = partition.leadership
+    return leadership is not None and len(leadership.isr) < len(leadership.replicas)
+
+
+def _named(partitions: Collection[str]) -> str:
+    names = sorted(partitions)
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""What a broker does for each request."""

@@ -1,0 +1,192 @@
+"""DeleteRecords: a client raises the log start of partitions and waits until every live replica has followed (KIP-107).
+
+    request ──leader──> log start := offset (at most the high watermark) ──answers to follower fetches carry it──>
+    followers raise theirs, too ──each writes its own (`log_starts`), and its next fetch tells what is on its disk──>
+    low watermark = min durable log start of the replicas that live or may be elected ──> answer
+
+What lies below the log start is not served from the first moment on, and whole segments below it go with the next
+retention check. Where nothing was answered yet, a crash may bring it back on some replicas. Each partition of a request
+has its own outcome; the answer leaves when all are known or the request's time is over (REQUEST_TIMED_OUT for those
+that still wait: their log start has moved all the same).
+
+Refused, as in Kafka: internal topics (INVALID_TOPIC_EXCEPTION), topics that are only compacted (POLICY_VIOLATION),
+offsets above the high watermark (OFFSET_OUT_OF_RANGE). An offset below the log start changes nothing. A request that
+names a partition twice is INVALID_REQUEST, one that names many is carried out in steps.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from strandline.broker.network.connection import ConnectionContext
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.protocol.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from strandline.broker.replication.partition import Partition
+    from strandline.broker.replication.replica_manager import ReplicaManager
+
+HIGH_WATERMARK = -1
+"""As an offset: delete all that is committed."""
+
+
+class DeleteOperation:
+    """One request on its way: one outcome per partition, in the order of the request."""
+
+    __slots__ = ("_outcomes", "_pending", "_request", "deadline")
+
+    def __init__(self, request: RequestInHand, deadline: float) -> None:
+        """`deadline`: monotonic seconds."""
+        self.deadline = deadline
+        self._request = request
+        self._pending = sum(len(topic.partitions) for topic in request.message.topics)
+        self._outcomes: list[DeleteRecordsPartitionResult | None] = [None] * self._pending
+
+    @property
+    def context(self) -> ConnectionContext:
+        """Who asked."""
+        return self._request.connection.context
+
+    def complete(self, position: int, outcome: DeleteRecordsPartitionResult) -> None:
+        """The partition at `position` (counted over all topics) is done."""
+        assert self._outcomes[position] is None, "an outcome is decided once"
+        self._outcomes[position] = outcome
+        self._pending -= 1
+        if self._pending == 0:
+            self.respond()
+
+    def respond(self) -> None:
+        topics: list[DeleteRecordsTopicResult] = []
+        position = 0
+        for topic in self._request.message.topics:
+            end = position + len(topic.partitions)
+            outcomes = [outcome for outcome in self._outcomes[position:end] if outcome is not None]
+            topics.append(DeleteRecordsTopicResult(topic.name, outcomes))
+            position = end
+        self._request.respond(DeleteRecordsResponse(topics))
+
+
+class DeletionWaiter(NamedTuple):
+    """One partition of a request that waits until every replica that counts begins at `offset` or above for good."""
+
+    offset: int
+    operation: DeleteOperation
+    position: int
+
+
+class DeleteRecordsHandler:
+    """Inline; the partitions that are waited for are looked at when a follower tells its log start, when this broker's
+    own is on its disk, when a role changes, and at each deadline check (a replica that died and left the in-sync set is
+    waited for no longer)."""
+
+    def __init__(self, replicas: ReplicaManager, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._replicas = replicas
+        self._log = log
+        self._waited_for: dict[Partition, None] = {}
+
+    def handle(self, request: RequestInHand) -> Remainder | None:
+        replicas, message = self._replicas, request.message
+        replicas.flush_appends()  # an earlier produce of the same burst is deleted, too
+        limit_ms = min(max(message.timeout_ms, 0), replicas.config.connections_max_idle_ms)
+        all_wanted = [(topic.name, wanted) for topic in message.topics for wanted in topic.partitions]
+        if len({(topic, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a DeleteRecords request names a partition twice")
+        operation = DeleteOperation(request, replicas.burst_now() + limit_ms / 1000)
+        if not all_wanted:
+            operation.respond()
+        if len(all_wanted) > PARTITIONS_PER_STEP:
+            return InSteps(partial(self._delete_in_steps, all_wanted, operation))
+        for position, (topic, wanted) in enumerate(all_wanted):
+            self._delete(topic, wanted, operation, position)
+        return None
+
+    async def _delete_in_steps(
+        self, all_wanted: list[tuple[str, DeleteRecordsPartition]], operation: DeleteOperation
+    ) -> None:
+        """Who leads what is looked at partition by partition."""
+        for position, (topic, wanted) in enumerate(all_wanted):
+            if position % PARTITIONS_PER_STEP == 0:
+                self._replicas.end_of_burst()
+                self._replicas.flush_responses()
+                await trio.lowlevel.checkpoint()
+            self._delete(topic, wanted, operation, position)
+        self._replicas.end_of_burst()
+
+    def _delete(self, topic: str, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int) -> None:
+        index = wanted.partition_index
+        partition = self._replicas.partitions.get((topic, index))
+        code = self._refusal(topic, index, partition, wanted.offset)
+        if code:
+            operation.complete(position, DeleteRecordsPartitionResult(index, code))
+            return
+        assert partition is not None
+        offset = partition.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+        if partition.raise_log_start(offset):
+            self._log.info(
+                "records deleted",
+                partition=str(partition.topic_partition),
+                log_start_offset=offset,
+                peer=str(operation.context.peer),
+                client_id=operation.context.client_id,
+            )
+            self._replicas.log_start_moved(partition)
+            for fetch, is_follower in list(partition.parked_fetches.items()):
+                if is_follower:  # their answer carries the new log start: they need not wait for data first
+                    fetch.expire()
+        if partition.log.durable_log_start_offset < offset:
+            self._replicas.log_starts.add(partition)
+        partition.deletions.append(DeletionWaiter(offset, operation, position))
+        self._waited_for[partition] = None
+        self.look(partition)
+
+    def _refusal(self, topic: str, index: int, partition: Partition | None, offset: int) -> int:
+        """0, or why this broker does not delete that."""
+        if topic in INTERNAL_TOPICS:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if partition is None or partition.leadership is None:
+            return self._replicas.why_not_leading(topic, index, partition)[0]
+        if "delete" not in partition.config.cleanup_policy:
+            return ErrorCode.POLICY_VIOLATION
+        if offset > partition.high_watermark or offset < HIGH_WATERMARK:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return 0
+
+    def look(self, partition: Partition, now: float = float("-inf")) -> None:
+        """Answer who has what it waited for here, who waits in vain, and whose time is over at `now`."""
+        waiting = partition.deletions
+        if not waiting:
+            return
+        index = partition.topic_partition.partition
+        low_watermark = partition.low_watermark if partition.leadership is not None else NO_OFFSET
+        partition.deletions = []
+        for waiter in waiting:
+            if partition.leadership is None:
+                code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif waiter.offset <= low_watermark:
+                code = ErrorCode.NONE
+            elif waiter.operation.deadline <= now:
+                code = ErrorCode.REQUEST_TIMED_OUT
+            else:
+                partition.deletions.append(waiter)
+                continue
+            waiter.operation.complete(waiter.position, DeleteRecordsPartitionResult(index, code, low_watermark))
+        if not partition.deletions:
+            self._waited_for.pop(partition, None)
+
+    def expire(self, now: float) -> None:
+        """Look at everything that is waited for, and end what is overdue."""
+        for partition in list(self._waited_for):
+            self.look(partition, now)

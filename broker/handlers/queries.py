@@ -1,0 +1,347 @@
+"""Questions that a broker answers from memory: ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch.
+
+All inline, but for those about more than PARTITIONS_PER_STEP partitions, which are answered in steps, and for
+ListOffsets by timestamp: a handler task reads indexes and decodes batches for it, a worker what is compressed. Both
+leave their burst and let others run in between; only the latter waits for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
+from strandline.broker.upkeep.index_rebuilds import WAIT_S as REBUILD_WAIT_S
+from strandline.protocol.api import INTER_BROKER_ONLY
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    REQUESTS,
+    ApiVersion,
+    ApiVersionsResponse,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResponse,
+    OffsetForLeaderTopicResponse,
+    UpdateMetadataPartitionState,
+)
+from strandline.protocol.records import first_record_from
+from strandline.protocol.records.batch import BatchHeader, InvalidBatch
+from strandline.protocol.records.conversion import find_record
+from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, check_topic_name
+from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
+from strandline.runtime.environment import ComputingFailed
+from strandline.storage.errors import LogStorageError
+from strandline.storage.segments.rebuilding import RebuildFirst
+from strandline.storage.segments.timestamps import batch_for_timestamp
+
+if TYPE_CHECKING:
+    from strandline.broker.replication.partition import Partition
+    from strandline.broker.replication.replica_manager import ReplicaManager
+
+
+INLINE_DECODE_BYTES = 256 * 1024
+"""Uncompressed batches up to this size are looked into on the event loop: a millisecond or two of small records."""
+
+
+class QueryHandler:
+    """Answers from the replica manager's partitions and the metadata cache."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        *,
+        cluster_id: str,
+        software_version: str,
+        create_topic: Callable[[str, str], None],
+    ) -> None:
+        """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
+        self._replicas = replicas
+        self._metadata = replicas.metadata
+        self._cluster_id = cluster_id
+        self._software_version = software_version
+        self._create_topic = create_topic
+
+    # --- ApiVersions -------------------------------------------------------------------------------------------
+
+    def api_versions(self, request: RequestInHand) -> None:
+        context = request.connection.context
+        context.client_id = request.message.client_id
+        keys = [
+            ApiVersion(key, *cls.VERSIONS)
+            for key, cls in sorted(REQUESTS.items())
+            if context.is_inter_broker or key not in INTER_BROKER_ONLY
+        ]
+        request.respond(
+            ApiVersionsResponse(
+                0,
+                keys,
+                broker_id=self._replicas.broker_id,
+                cluster_id=self._cluster_id,
+                software_version=self._software_version,
+            )
+        )
+
+    # --- Metadata ----------------------------------------------------------------------------------------------
+
+    def metadata(self, request: RequestInHand) -> Remainder | None:
+        """Brokers at the address that the asking listener advertises; topics as asked, or all."""
+        asked, known = request.message.topics, self._metadata.topics
+        names = sorted(known) if asked is None else list(dict.fromkeys(asked))
+        if len(names) + sum(len(known[name].partitions) for name in names if name in known) > PARTITIONS_PER_STEP:
+            return InSteps(partial(self._metadata_in_steps, request, names))
+        answer, alive = self._brokers(request), self._metadata.brokers
+        answer.topics.extend([self._topic(name, request, alive) for name in names])
+        request.respond(answer)
+        return None
+
+    async def _metadata_in_steps(self, request: RequestInHand, names: list[str]) -> None:
+        """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
+        among the brokers of the answer."""
+        answer, alive = self._brokers(request), self._metadata.brokers
+        looked_at = 0
+        for name in names:
+            if request.message.topics is None and name not in self._metadata.topics:
+                continue  # it went meanwhile, and nobody asked for it
+            topic = self._topic(name, request, alive)
+            answer.topics.append(topic)
+            looked_at += 1 + len(topic.partitions)
+            if looked_at >= PARTITIONS_PER_STEP:
+                looked_at = 0
+                await trio.lowlevel.checkpoint()
+        request.respond(answer)
+
+    def _brokers(self, request: RequestInHand) -> MetadataResponse:
+        """The answer without its topics."""
+        listener = request.connection.context.listener_name
+        brokers = [
+            MetadataBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+            for broker in self._metadata.brokers.values()
+            for endpoint in broker.endpoints
+            if endpoint.listener == listener
+        ]
+        return MetadataResponse(
+            brokers,
+            [],
+            controller_id=self._metadata.controller_id,
+            cluster_id=self._cluster_id,
+            unfinished_deletions=self._metadata.unfinished_deletions if request.message.topics is None else [],
+        )
+
+    def _topic(self, name: str, request: RequestInHand, alive: Container[int]) -> MetadataTopic:
+        known = self._metadata.topics.get(name)
+        if known is not None:
+            partitions = [_partition(state, alive) for _, state in sorted(known.partitions.items())]
+            return MetadataTopic(0, name, partitions, known.topic_id, name in INTERNAL_TOPICS)
+        try:
+            check_topic_name(name)
+        except InvalidTopicName:
+            return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [])
+        if request.message.allow_auto_topic_creation and name in INTERNAL_TOPICS:  # not for clients to make
+            return MetadataTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name, [], is_internal=True)
+        if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
+            return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
+        if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
+            self._create_topic(name, str(request.connection.context.peer))
+            return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
+        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, [])
+
+    # --- ListOffsets -------------------------------------------------------------------------------------------
+
+    def list_offsets(self, request: RequestInHand) -> Remainder | None:
+        """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
+        topics = request.message.topics
+        if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
+            return partial(self._list_offsets_in_steps, request)
+        if sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP:
+            return InSteps(partial(self._list_offsets_in_steps, request))
+        request.respond(
+            ListOffsetsResponse(
+                [
+                    ListOffsetsTopicResponse(topic.name, [self._list_offset(topic.name, w) for w in topic.partitions])
+                    for topic in topics
+                ]
+            )
+        )
+        return None
+
+    async def _list_offsets_in_steps(self, request: RequestInHand) -> None:
+        """Those by timestamp one at a time."""
+        looked_at = 0
+        deadline = trio.current_time() + REBUILD_WAIT_S
+        topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
+        for topic, answer in zip(request.message.topics, topics, strict=True):
+            for wanted in topic.partitions:
+                if wanted.timestamp >= 0:
+                    await trio.lowlevel.checkpoint()
+                    answer.partitions.append(await self._find_by_time(topic.name, wanted, deadline))
+                else:
+                    looked_at += 1
+                    if looked_at % PARTITIONS_PER_STEP == 0:
+                        await trio.lowlevel.checkpoint()
+                    answer.partitions.append(self._list_offset(topic.name, wanted))
+        request.respond(ListOffsetsResponse(topics))
+
+    def _list_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """Earliest or latest; for a timestamp: the error, if there is one."""
+        index = wanted.partition_index
+        partition = self._replicas.partitions.get((topic, index))
+        code = self._fence(topic, index, wanted.current_leader_epoch, partition)
+        if code:
+            return ListOffsetsPartitionResponse(index, code)
+        assert partition is not None and partition.leadership is not None
+        log, leadership = partition.log, partition.leadership
+        if wanted.timestamp == EARLIEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, 0, -1, log.log_start_offset, partition.leader_epoch)
+        if leadership.high_watermark < leadership.leading_since_offset:
+            # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (8, KIP-207).
+            return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
+        if wanted.timestamp == LATEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)
+        if wanted.timestamp < 0:
+            return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
+        return ListOffsetsPartitionResponse(index, 0)
+
+    async def _find_by_time(
+        self, topic: str, wanted: ListOffsetsPartition, deadline: float
+    ) -> ListOffsetsPartitionResponse:
+        """The first record that is not older. The role is looked at anew after each wait for a worker. `deadline`: of
+        waiting for indexes."""
+        index, timestamp_ms = wanted.partition_index, wanted.timestamp
+        behind = 0
+        while True:
+            refusal = self._list_offset(topic, wanted)
+            if refusal.error_code:
+                return refusal
+            partition = self._replicas.partitions[(topic, index)]
+            epoch = partition.leader_epoch
+            start, end = max(behind, partition.log.log_start_offset), partition.high_watermark
+            try:
+                found = batch_for_timestamp(partition.log, timestamp_ms, start, end)
+                if found is None:
+                    return ListOffsetsPartitionResponse(index, 0)
+                header, batch = found
+                record = await self._first_record(header, batch, timestamp_ms, start, end)
+            except RebuildFirst as first:
+                if not await self._replicas.rebuilds.built(partition, first, deadline):
+                    return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
+                behind = 0  # as below
+                continue
+            except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
+                return ListOffsetsPartitionResponse(index, error.code)
+            except LogStorageError as error:
+                self._replicas.partition_failed(partition, error)
+                return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
+            if self._replicas.partitions.get((topic, index)) is not partition or partition.leader_epoch != epoch:
+                behind = 0  # meanwhile the log may have become another: once more from the start
+            elif record:
+                return ListOffsetsPartitionResponse(index, 0, record[1], record[0], header.partition_leader_epoch)
+            else:
+                behind = header.next_offset
+
+    async def _first_record(
+        self, header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int, end: int
+    ) -> Sequence[int]:
+        """(offset, timestamp), or nothing. InvalidBatch: it cannot be decoded."""
+        cap = self._replicas.config.max_decompressed_message_bytes
+        if not header.codec and len(batch) <= INLINE_DECODE_BYTES:
+            return first_record_from(batch, timestamp_ms, start, end, cap) or ()
+        try:
+            found = await self._replicas.run_computing(find_record, batch, timestamp_ms, start, end, cap)
+        except ComputingFailed as error:
+            code = ErrorCode.REQUEST_TIMED_OUT if error.may_succeed_later else ErrorCode.UNKNOWN_SERVER_ERROR
+            raise InvalidBatch(code, str(error)) from error
+        if isinstance(found, int):
+            raise InvalidBatch(ErrorCode(found), f"the batch at offset {header.base_offset} cannot be decoded")
+        return found
+
+    # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
+
+    def offset_for_leader_epoch(self, request: RequestInHand) -> Remainder | None:
+        """Where an epoch ends: from the leader for clients; for the controller (`ANY_REPLICA`) from whatever log lies
+        here, which it asks for when every in-sync replica may have lost data (22)."""
+        of_any_replica = request.message.replica_id == ANY_REPLICA and request.connection.context.is_inter_broker
+        epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
+        if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:
+            return InSteps(partial(self._epoch_ends_in_steps, request, epoch_end))
+        topics = [
+            OffsetForLeaderTopicResponse(topic.topic, [epoch_end(topic.topic, p) for p in topic.partitions])
+            for topic in request.message.topics
+        ]
+        request.respond(OffsetForLeaderEpochResponse(topics))
+        return None
+
+    async def _epoch_ends_in_steps(
+        self,
+        request: RequestInHand,
+        epoch_end: Callable[[str, OffsetForLeaderPartition], OffsetForLeaderPartitionResponse],
+    ) -> None:
+        topics = [OffsetForLeaderTopicResponse(topic.topic, []) for topic in request.message.topics]
+        looked_at = 0
+        for topic, answer in zip(request.message.topics, topics, strict=True):
+            for wanted in topic.partitions:
+                looked_at += 1
+                if looked_at % PARTITIONS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+                answer.partitions.append(epoch_end(topic.topic, wanted))
+        request.respond(OffsetForLeaderEpochResponse(topics))
+
+    def _epoch_end(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
+        partition = self._replicas.partitions.get((topic, wanted.partition))
+        code = self._fence(topic, wanted.partition, wanted.current_leader_epoch, partition)
+        if code:
+            return OffsetForLeaderPartitionResponse(wanted.partition, code)
+        assert partition is not None
+        epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+        return OffsetForLeaderPartitionResponse(wanted.partition, 0, epoch, end_offset)
+
+    def _epoch_end_on_disk(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
+        """A log that cannot be read may hold anything, and so may a directory: that is another answer than none."""
+        tp, logs = TopicPartition(topic, wanted.partition), self._replicas.logs
+        log = logs.get(tp)
+        if log is None:
+            is_unknown = tp in logs.refused or logs.directories.has_unread
+            code = ErrorCode.KAFKA_STORAGE_ERROR if is_unknown else ErrorCode.REPLICA_NOT_AVAILABLE
+            return OffsetForLeaderPartitionResponse(wanted.partition, code)
+        if log.failure is not None:
+            return OffsetForLeaderPartitionResponse(wanted.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        epoch, end_offset = log.epoch_end_offset(wanted.leader_epoch)
+        return OffsetForLeaderPartitionResponse(
+            wanted.partition, 0, epoch, end_offset if epoch >= 0 else log.log_end_offset
+        )
+
+    def _fence(self, topic: str, index: int, epoch: int, partition: Partition | None) -> int:
+        """0, or why this broker may not answer for that partition at that epoch."""
+        if partition is not None and epoch != NO_EPOCH and epoch != partition.leader_epoch:
+            older = epoch < partition.leader_epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if partition is None or partition.leadership is None:
+            return self._replicas.why_not_leading(topic, index, partition)[0]
+        return 0
+
+
+def _partition(state: UpdateMetadataPartitionState, alive: Container[int]) -> MetadataPartition:
+    leader = state.leader if state.leader in alive else NO_BROKER
+    return MetadataPartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_BROKER else 0,
+        state.partition_index,
+        leader,
+        state.leader_epoch,
+        state.replicas,
+        state.isr,
+        [replica for replica in state.replicas if replica not in alive],
+        state.refused_replicas,
+    )

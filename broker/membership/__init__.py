@@ -1,0 +1,1 @@
+"""How a broker comes to belong to its cluster, and what it owns up to."""

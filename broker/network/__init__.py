@@ -1,0 +1,1 @@
+"""From bytes to handlers and back: listeners, connections, bursts, the request channel."""

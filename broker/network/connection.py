@@ -1,0 +1,386 @@
+"""One client's connection: who it is, the order of its responses, and getting them out.
+
+```
+request ─> new_slot() ── ring of slots, in request order ── ready prefix ─> out queue ─> transport
+                fill(slot) from anywhere, any time ──┘                        └ leftovers: the writer task
+```
+Rules:
+* Responses leave in the order of their requests. `fill` only stores and marks the connection dirty; `flush` sends
+  everything that is ready at the head of the order in one system call (file regions excepted).
+* `flush` comes from other connections' tasks: it tries once, never waits, never raises. What the peer does not take now
+  belongs to the writer task of this connection, so a slow reader never holds anybody else's task.
+* A file region whose file was cut since, or ended early, ends the connection: its bytes were promised in the header.
+* Closing is immediate and idempotent; a closed connection swallows whatever is still answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
+from strandline.broker.network.regions import Segment, StaleRegion, Warm, cold_ahead, read_here, read_whole
+from strandline.runtime.disk import Buffer, FileRegion
+from strandline.runtime.network import Address, Transport, TransportClosed
+
+SENDFILE_MIN_BYTES = 64 * 1024
+"""From here on sendfile beats reading and joining (3-5 times cheaper, performance.md)."""
+
+RUN_BYTES = 1024 * 1024
+"""How much memory is gathered into one send."""
+
+JOIN_BYTES = 64 * 1024
+"""Below this, copying small buffers together is cheaper than a long vector of them."""
+
+SEND_TURN_BYTES = 8 * 1024 * 1024
+"""After so much in one go the rest is the writer's, which lets other tasks run."""
+
+
+@dataclass(slots=True)
+class ConnectionContext:
+    """What handlers know of the other side: for ACLs, quotas, and the address to advertise."""
+
+    listener_name: str
+    is_inter_broker: bool
+    peer: Address
+    principal: str = "ANONYMOUS"
+    client_id: str = ""
+    dialect: str = "native"
+
+
+class ResponseSlot:
+    """The place of one request in its connection's response order.
+
+    head: None until answered, then the encoded frame up to its attachments (empty: answered by silence).
+    """
+
+    __slots__ = ("attachments", "head")
+
+    def __init__(self, head: bytes | None = None) -> None:
+        self.head = head
+        self.attachments: Sequence[Segment] = ()
+
+
+def _ignore(path: str, error: OSError) -> None:
+    """For connections that send no files of logs."""
+
+
+class Connection:
+    """See the module. `dirty` is the request channel's list of connections to flush."""
+
+    __slots__ = (
+        "_dirty",
+        "_dirty_list",
+        "_drained_by",
+        "_last_active",
+        "_limits",
+        "_out",
+        "_read_failed",
+        "_reader_lot",
+        "_reader_waits",
+        "_region_sent",
+        "_slots",
+        "_stalled_since",
+        "_transport",
+        "_warm",
+        "_writer_lot",
+        "closed",
+        "context",
+        "dialect_known",
+        "expected_bytes",
+        "finish_reason",
+        "frame_started_at",
+        "kept",
+        "muted",
+        "pending_bytes",
+        "why_closed",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        context: ConnectionContext,
+        limits: ConnectionLimits,
+        dirty: list[Connection],
+        read_failed: Callable[[str, OSError], None] = _ignore,
+        warm: Warm = read_here,
+    ) -> None:
+        """read_failed: told the path of a file that could not be read while it was sent."""
+        self.context = context
+        self._read_failed = read_failed
+        self._warm = warm
+        self.closed = False
+        self.why_closed = ""
+        self.finish_reason: str | None = None
+        """Set: nothing more is read; closed for this reason once the pending responses are out."""
+        self.muted = False
+        """A queued request of this connection is being handled; later ones wait."""
+        self.pending_bytes = 0
+        """Of responses that are encoded and not sent."""
+        # The reader's state (broker/network/processor.py).
+        self.dialect_known = False
+        self.kept: bytes | bytearray = b""
+        """Received and not handled yet: the start of an unfinished frame, or what must wait its turn."""
+        self.expected_bytes = 0
+        """Size of the unfinished frame in `kept` with its prefix; 0: not known."""
+        self.frame_started_at: float | None = None
+        """Since when the rest of a begun frame is awaited."""
+        self._transport = transport
+        self._limits = limits
+        self._slots: deque[ResponseSlot] = deque()
+        self._out: deque[Segment] = deque()
+        self._region_sent = 0
+        self._dirty_list = dirty
+        self._dirty = False
+        self._reader_lot = trio.lowlevel.ParkingLot()
+        self._reader_waits = False
+        self._writer_lot = trio.lowlevel.ParkingLot()
+        self._last_active = trio.current_time()
+        self._stalled_since: float | None = None
+        self._drained_by: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.context.peer} on {self.context.listener_name}{' closed' if self.closed else ''}>"
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    def new_slot(self) -> ResponseSlot:
+        """The next place in the response order."""
+        slot = ResponseSlot()
+        self._slots.append(slot)
+        return slot
+
+    def fill(self, slot: ResponseSlot, head: bytes, attachments: Sequence[Segment], attachment_bytes: int) -> None:
+        """Store an answer; `flush` sends it when its turn has come."""
+        slot.attachments = attachments
+        slot.head = head
+        self.pending_bytes += len(head) + attachment_bytes
+        if not self._dirty:
+            self._dirty = True
+            self._dirty_list.append(self)
+
+    def flush(self) -> None:
+        """Send what is ready at the head of the order. Never waits, never raises."""
+        self._dirty = False
+        if self.closed or self._out:  # with leftovers, the writer gathers again after them
+            return
+        self._send_ready()
+        if self._out:
+            self._stalled_since = trio.current_time()
+            self._writer_lot.unpark_all()
+        if self._reader_waits:
+            self._reader_lot.unpark_all()
+
+    async def write_leftovers(self) -> None:
+        """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
+        while not self.closed:
+            if not self._out:
+                await self._writer_lot.park()
+                continue
+            try:
+                await self._transport.wait_writable()
+            except TransportClosed as error:
+                self.close(str(error))
+                return
+            left = self.pending_bytes
+            await self._warm_ahead()
+            self._send_ready()
+            if self.pending_bytes != left:
+                self._stalled_since = self._last_active = trio.current_time()
+            if not self._out:
+                self._stalled_since = None
+            if self._reader_waits:
+                self._reader_lot.unpark_all()
+
+    def _gather(self) -> None:
+        slots, out = self._slots, self._out
+        while slots and slots[0].head is not None:
+            slot = slots.popleft()
+            if slot.head:
+                out.append(slot.head)
+                if slot.attachments:
+                    out.extend(slot.attachments)
+
+    async def _warm_ahead(self) -> None:
+        """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile:
+        there are leftovers."""
+        self._gather()
+        for region in cold_ahead(self._out, self._region_sent, SEND_TURN_BYTES):
+            try:
+                await self._warm(region)
+            except OSError as error:
+                self._disk_failed(region, error)
+            self._stalled_since = trio.current_time()  # it was not the peer that kept us waiting
+
+    def _send_ready(self) -> None:
+        self._gather()
+        out = self._out
+        try:
+            budget = SEND_TURN_BYTES
+            while out and budget > 0:
+                first = out[0]
+                if isinstance(first, FileRegion) and first.length >= SENDFILE_MIN_BYTES:
+                    budget -= self._send_region(first)
+                else:
+                    budget -= self._send_run()
+        except trio.WouldBlock:
+            pass
+        except TransportClosed as error:
+            self.close(str(error))
+        except StaleRegion as error:
+            self.close(f"a response cannot be finished: {error}")
+        except OSError as error:  # the disk's: of the region that stands first
+            self._disk_failed(out[0], error)
+
+    def _disk_failed(self, segment: Segment, error: OSError) -> None:
+        if isinstance(segment, FileRegion):
+            self._read_failed(segment.file.path, error)
+        self.close(f"a response cannot be finished: {error}")
+
+    def _send_run(self) -> int:
+        """Send buffers and small regions from the head of the queue as one piece. Returns the bytes sent; WouldBlock
+        when not all of them went (the rest stays)."""
+        out = self._out
+        run: list[Buffer] = []
+        size = 0
+        more = False
+        while out and size < RUN_BYTES:
+            segment = out[0]
+            if isinstance(segment, FileRegion):
+                if segment.length >= SENDFILE_MIN_BYTES:
+                    more = True
+                    break
+                piece: Buffer = read_whole(segment)
+            else:
+                piece = segment
+            out.popleft()
+            run.append(piece)
+            size += len(piece)
+        if len(run) > 1 and size <= JOIN_BYTES:
+            run = [b"".join(run)]
+        sent = 0
+        try:
+            sent = self._transport.send_nowait(run, more)
+        finally:
+            self.pending_bytes -= sent
+            if sent < size:
+                self._put_back(run, sent)
+        if sent < size:
+            raise trio.WouldBlock
+        return sent
+
+    def _put_back(self, run: list[Buffer], sent: int) -> None:
+        for index, buffer in enumerate(run):
+            if sent < len(buffer):
+                rest = run[index + 1 :]
+                self._out.extendleft(reversed(rest))
+                self._out.appendleft(memoryview(buffer)[sent:])
+                return
+            sent -= len(buffer)
+
+    def _send_region(self, region: FileRegion) -> int:
+        if region.is_stale:
+            raise StaleRegion(f"{region.file.path} was truncated under a response")
+        position = region.position + self._region_sent
+        sent = self._transport.send_file_nowait(region.file, position, region.length - self._region_sent)
+        if sent == 0:
+            raise StaleRegion(f"{region.file.path} ends at {position}, inside a response")
+        self.pending_bytes -= sent
+        self._region_sent += sent
+        if self._region_sent == region.length:
+            self._region_sent = 0
+            self._out.popleft()
+        return sent
+
+    # --- what the reader asks and waits for ----------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """How many more requests may be taken now; 0: the peer has enough responses to read first."""
+        if self.pending_bytes >= self._limits.max_pending_bytes:
+            return 0
+        return max(0, self._limits.max_in_flight - len(self._slots))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a place in the response order."""
+        return len(self._slots)
+
+    def recv_into_nowait(self, buffer: memoryview) -> int:
+        return self._transport.recv_into_nowait(buffer)
+
+    def note_activity(self) -> None:
+        """A whole frame came: the connection is not idle, and the frame's deadline is met."""
+        self._last_active = trio.current_time()
+        self.frame_started_at = None
+
+    async def wait_readable(self) -> None:
+        """Until bytes (or the end) are there; TransportClosed. A begun frame's deadline runs while waiting here."""
+        if self.frame_started_at is None and (self.kept or self.expected_bytes):
+            self.frame_started_at = trio.current_time()
+        await self._transport.wait_readable()
+
+    async def wait_for_room(self) -> None:
+        """Until `room` > 0 or closed."""
+        await self._wait_until(lambda: self.room > 0)
+
+    async def wait_unmuted(self) -> None:
+        await self._wait_until(lambda: not self.muted)
+
+    async def wait_drained(self) -> None:
+        """Until every response is out, or closed."""
+        if self._drained_by is None:
+            self._drained_by = trio.current_time() + self._limits.send_timeout_ms / 1000
+        await self._wait_until(lambda: not self._slots and not self._out)
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        self.frame_started_at = None  # it is us who do not read now
+        self._reader_waits = True
+        try:
+            while not self.closed and not condition():
+                await self._reader_lot.park()
+        finally:
+            self._reader_waits = False
+
+    def unmute(self) -> None:
+        self.muted = False
+        self._reader_lot.unpark_all()
+
+    # --- ending --------------------------------------------------------------------------------------------------
+
+    def finish(self, reason: str) -> None:
+        """Read nothing more, and close for this reason once the responses that are due are out."""
+        if self.finish_reason is None:
+            self.finish_reason = reason
+
+    def close(self, reason: str) -> None:
+        """Close now. Idempotent, never waits; unsent responses are dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        self.why_closed = reason
+        self._slots.clear()
+        self._out.clear()
+        self.kept = b""
+        self.pending_bytes = 0
+        self._transport.close()
+        self._reader_lot.unpark_all()
+        self._writer_lot.unpark_all()
+
+    def overdue(self, now: float) -> str | None:
+        """Why this connection has had its time, or None. Called by the processor's coarse timer."""
+        limits = self._limits
+        if self._stalled_since is not None and now - self._stalled_since > limits.send_timeout_ms / 1000:
+            return f"the peer took no response for {limits.send_timeout_ms} ms"
+        if self._drained_by is not None and now > self._drained_by:
+            return f"{self.finish_reason or 'shutting down'}; pending responses did not finish in time"
+        if self.frame_started_at is not None:
+            allowed = limits.frame_deadline_ms / 1000 + self.expected_bytes / MIN_FRAME_RATE_BYTES
+            if now - self.frame_started_at > allowed:
+                return f"a frame was begun and not finished in {allowed:.0f} s"
+        if not self._slots and not self._out and now - self._last_active > limits.max_idle_ms / 1000:
+            return f"idle for {limits.max_idle_ms} ms (connections.max.idle.ms)"
+        return None

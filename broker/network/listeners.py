@@ -1,0 +1,97 @@
+"""Where a broker is reached: one acceptor per listener, the processors that share the connections, what is advertised.
+
+Opened in two steps, since port 0 becomes a real port only when it is bound: `bind`, then others may be told
+(`advertised`), and `run` takes connections. Closed in two as well: nobody new gets in, then answers that are due leave.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.processor import Processor
+from strandline.broker.network.request_channel import RequestChannel
+from strandline.protocol.znodes import BrokerEndpoint
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.logging import Logger
+from strandline.runtime.network import Address, Network
+
+
+class Listeners:
+    """All listeners of one broker."""
+
+    def __init__(self, config: BrokerConfig, network: Network, channel: RequestChannel, log: Logger) -> None:
+        limits = ConnectionLimits(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            max_idle_ms=config.connections_max_idle_ms,
+            frame_deadline_ms=config.frame_timeout_ms,
+            send_timeout_ms=config.socket_send_timeout_ms,
+        )
+        self._quota = ConnectionQuota(
+            config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
+        )
+        self.addresses: dict[str, Address] = {}
+        """Listener name → bound address."""
+        self._config = config
+        self._log = log
+        self._processors = [Processor(number, channel, limits, log) for number in range(config.num_network_threads)]
+        self._acceptors = [
+            Acceptor(
+                ListenerConfig(
+                    listener.name,
+                    Address(listener.host, listener.port),
+                    listener.name == config.inter_broker_listener_name,
+                    config.socket_listen_backlog_size,
+                ),
+                network,
+                self._processors,
+                self._quota,
+                log,
+            )
+            for listener in config.listeners
+        ]
+
+    def set_config(self, config: BrokerConfig) -> None:
+        """Other limits for the connections to come."""
+        self._quota.set_limits(
+            config.max_connections, config.max_connections_per_ip, config.inter_broker_connections_reserved
+        )
+
+    async def start_processors(self, nursery: trio.Nursery) -> None:
+        for processor in self._processors:
+            await nursery.start(processor.run)
+
+    async def bind(self) -> None:
+        """CannotListen when an address is taken or not ours."""
+        for acceptor in self._acceptors:
+            self.addresses[acceptor.config.name] = await acceptor.bind()
+
+    async def start_acceptors(self, nursery: trio.Nursery) -> None:
+        for acceptor in self._acceptors:
+            await nursery.start(acceptor.run)
+
+    def advertised(self) -> tuple[BrokerEndpoint, ...]:
+        """Where clients shall reach each listener; port 0 becomes the bound one."""
+        return tuple(
+            BrokerEndpoint(e.name, e.host, e.port or self.addresses[e.name].port, e.security_protocol)
+            for e in self._config.advertised_listeners
+        )
+
+    def announce(self) -> None:
+        """Say which address each listener advertises: one that clients cannot reach is the commonest mistake."""
+        for endpoint in self.advertised():
+            bound = self.addresses[endpoint.listener]
+            self._log.info("listening", bound=str(bound), advertised=str(endpoint))
+
+    def close(self) -> None:
+        """Nobody new gets in. Idempotent."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+
+    async def finish(self, deadline_s: float) -> None:
+        """Answers that are due leave, until the deadline (trio's clock)."""
+        async with trio.open_nursery() as closing:
+            for processor in self._processors:
+                closing.start_soon(processor.stop, deadline_s)

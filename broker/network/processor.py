@@ -1,0 +1,277 @@
+"""Bytes to requests: a processor serves its share of the connections with one receive buffer for all of them.
+
+```
+wait_readable ─> recv into the shared buffer ─> every whole frame ─> RequestChannel.handle_burst ─> next recv …
+                  (kept bytes come back first)     └ error responses        └ end of burst, one send
+```
+Rules:
+* From the first byte in the shared buffer to the end of the burst there is no await (`_turn` is a plain function): so
+  all connections can share it. Between turns a connection keeps its unfinished frame as its own bytes.
+* A frame above `large_frame_bytes` that is not there whole gets its own allocation, charged to the channel's bytes, and
+  is received into place.
+* A burst has a budget (the buffer's size in bytes, `burst_max_requests`), a turn a number of bursts, then others run.
+* All deadlines are checked by one coarse timer per processor: no cancel scope per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from strandline.broker.network.burst import BurstReader, Next
+from strandline.broker.network.connection import Connection, ConnectionContext
+from strandline.broker.network.limits import ConnectionLimits
+from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel, RequestInHand
+from strandline.protocol.native.frame import PREFIX_BYTES, decode_header
+from strandline.protocol.records import READER_SLACK_BYTES
+from strandline.runtime.logging import Logger, RateLimited
+from strandline.runtime.network import Transport, TransportClosed
+
+BURSTS_PER_TURN = 4
+DRAINED_BELOW_BYTES = 4096
+TIMER_INTERVAL_S = 1.0
+LAST_READS = 16
+"""How often a connection that ends with an answer is emptied first."""
+TIMER_CHUNK = 500
+"""Connections that the timer looks at between two checkpoints."""
+
+
+class Processor:
+    """See the module. `run` serves what `adopt` brings, until cancelled."""
+
+    def __init__(self, number: int, channel: RequestChannel, limits: ConnectionLimits, log: Logger) -> None:
+        assert limits.large_frame_bytes < limits.receive_buffer_bytes
+        self.number = number
+        self.connections: dict[Connection, None] = {}
+        self._channel = channel
+        self._limits = limits
+        self._log = RateLimited(log)
+        # The slack lets record checks read a little past their batch without copying it (protocol/record_validation).
+        self._buffer = bytearray(limits.receive_buffer_bytes + READER_SLACK_BYTES)
+        self._view = memoryview(self._buffer)[: limits.receive_buffer_bytes]
+        self._bursts = BurstReader(channel, limits, self._log)
+        self._reading: dict[Connection, trio.CancelScope] = {}
+        self._stopping = False
+        self._nursery: trio.Nursery | None = None
+        self._one_ended = trio.lowlevel.ParkingLot()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve connections until cancelled; then they are closed."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._watch_deadlines, name=f"deadlines of processor {self.number}")
+            task_status.started()
+            await trio.sleep_forever()
+
+    def adopt(self, transport: Transport, context: ConnectionContext, on_closed: Callable[[], None]) -> None:
+        """Serve this connection from now on; `on_closed` is called exactly once, however it ends."""
+        if self._nursery is None or self._stopping:
+            transport.close()
+            on_closed()
+            return
+        channel = self._channel
+        connection = Connection(transport, context, self._limits, channel.dirty, channel.read_failed, channel.warm)
+        self._nursery.start_soon(self._serve, connection, on_closed, name=f"connection {context.peer}")
+
+    async def stop(self, deadline_s: float) -> None:
+        """Read nothing more, let the responses that are due leave, close everything; at most until `deadline_s`
+        (trio's clock)."""
+        self._stopping = True
+        for scope in list(self._reading.values()):
+            scope.cancel()
+        with trio.move_on_at(deadline_s):
+            while self.connections:
+                await self._one_ended.park()
+        for connection in list(self.connections):
+            connection.close("the broker stops")
+
+    # --- one connection ------------------------------------------------------------------------------------------
+
+    async def _serve(self, connection: Connection, on_closed: Callable[[], None]) -> None:
+        self.connections[connection] = None
+        reason = "the broker stops"
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.write_leftovers)
+                with trio.CancelScope() as scope:
+                    self._reading[connection] = scope
+                    if self._stopping:
+                        scope.cancel()
+                    reason = await self._read(connection)
+                if scope.cancelled_caught:
+                    await connection.wait_drained()
+                nursery.cancel_scope.cancel()
+        finally:
+            connection.close(reason)
+            del self.connections[connection]
+            self._reading.pop(connection, None)
+            self._bursts.leaving.pop(connection, None)
+            self._one_ended.unpark_all()
+            on_closed()
+
+    async def _read(self, connection: Connection) -> str:
+        """The reader: turn after turn until the connection ends. Returns why it ended."""
+        try:
+            next_ = Next.READ
+            while True:
+                if next_ is Next.READ:
+                    await connection.wait_readable()
+                elif next_ is Next.YIELD:
+                    await trio.lowlevel.checkpoint()
+                elif next_ is Next.ROOM:
+                    await connection.wait_for_room()
+                elif next_ is Next.QUEUED:
+                    await self._hand_over(connection)
+                elif next_ is Next.DRAIN:
+                    return await self._drain(connection)
+                elif next_ is Next.END:
+                    return "closed by the peer"
+                next_ = await self._receive_large(connection) if next_ is Next.LARGE else self._turn(connection)
+        except TransportClosed as error:
+            return str(error)
+
+    def _turn(self, connection: Connection) -> Next:
+        """Handle what is there: up to BURSTS_PER_TURN bursts. Plain function: the shared buffer is ours meanwhile."""
+        if connection.closed:
+            return Next.END
+        if connection.finish_reason is not None:
+            return Next.DRAIN
+        view = self._view
+        have = len(connection.kept)
+        if have:
+            view[:have] = connection.kept
+            connection.kept = b""
+        next_ = Next.READ
+        drained = False
+        for _ in range(BURSTS_PER_TURN):
+            used = 0
+            if have >= PREFIX_BYTES:
+                used, next_ = self._bursts.take(connection, self._buffer, view, have, is_shared=True)
+                if used:
+                    have -= used
+                    view[:have] = view[used : used + have]
+                if next_ is not Next.READ:
+                    break
+                if drained:
+                    break
+            try:
+                received = connection.recv_into_nowait(view[have:])
+            except trio.WouldBlock:
+                next_ = Next.LARGE if connection.expected_bytes > self._limits.large_frame_bytes else Next.READ
+                break
+            if not received:
+                return Next.END
+            have += received
+            # A short read of a few small requests emptied the socket: asking again would cost as much as handling one.
+            drained = received < DRAINED_BELOW_BYTES
+        else:
+            next_ = Next.YIELD
+        connection.kept = bytes(view[:have])
+        return next_
+
+    # --- what must wait ------------------------------------------------------------------------------------------
+
+    async def _hand_over(self, connection: Connection, reserved_bytes: int = 0) -> None:
+        """Give what left its burst to the channel, one after the other, and wait until its handlers are done.
+
+        reserved_bytes: what the caller has reserved for it; the channel releases them."""
+        leaving = self._bursts.leaving.pop(connection)
+        try:
+            while leaving.unfinished is not None:
+                request, remainder, behind = leaving.unfinished
+                charge = reserved_bytes or await self._reserve(connection, request, leaving.size_bytes)
+                reserved_bytes = 0
+                connection.muted = True
+                await self._channel.enqueue(request, charge, remainder)
+                leaving.is_begun = True
+                await connection.wait_unmuted()
+                leaving.is_begun = False
+                leaving.unfinished = self._channel.handle_burst(behind)
+            if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
+                request = leaving.queued
+                charge = reserved_bytes or await self._reserve(connection, request, request.size_bytes)
+                leaving.queued = None
+                connection.muted = True
+                await self._channel.enqueue(request, charge)
+                await connection.wait_unmuted()
+        finally:
+            leaving.drop()
+            self._channel.flush_responses()
+        if leaving.fault is not None:
+            self._bursts.break_off(connection, leaving.fault)
+
+    async def _reserve(self, connection: Connection, request: RequestInHand, size_bytes: int) -> int:
+        """Charge what waits with this request; returns how much that is."""
+        charge = size_bytes + len(connection.kept)
+        if charge < UNCHARGED_REQUEST_BYTES:
+            return 0  # and it does not wait in the line of the large ones
+        await self._channel.budget_of(request.api_key).reserve(charge)
+        return charge
+
+    async def _receive_large(self, connection: Connection) -> Next:
+        """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
+        size = connection.expected_bytes
+        budget = self._channel.budget_of(decode_header(connection.kept, PREFIX_BYTES).api_key)
+        await budget.reserve(size)
+        charged = size
+        try:
+            if connection.closed:
+                return Next.END
+            buffer = bytearray(size + READER_SLACK_BYTES)
+            view = memoryview(buffer)[:size]
+            have = len(connection.kept)
+            view[:have] = connection.kept
+            connection.kept = b""
+            reads = 0
+            while have < size:
+                try:
+                    received = connection.recv_into_nowait(view[have:])
+                except trio.WouldBlock:
+                    reads = 0
+                    await connection.wait_readable()
+                    continue
+                if not received:
+                    return Next.END
+                have += received
+                reads += 1
+                if reads % BURSTS_PER_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+            await connection.wait_for_room()
+            _, next_ = self._bursts.take(connection, buffer, view, have, is_shared=False)
+            if next_ is Next.QUEUED:
+                charged = 0  # the channel releases it
+                await self._hand_over(connection, size)
+            return Next.YIELD if next_ in (Next.READ, Next.QUEUED) else next_
+        finally:
+            budget.release(charged)
+
+    async def _drain(self, connection: Connection) -> str:
+        """Wait until the responses that are due have left."""
+        await connection.wait_drained()
+        # A socket that is closed with unread bytes is reset, and the answer may be lost with it.
+        for _ in range(LAST_READS):
+            try:
+                if not connection.recv_into_nowait(self._view):
+                    break
+            except trio.WouldBlock:
+                break
+        return connection.finish_reason or ""
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            await trio.sleep(TIMER_INTERVAL_S)
+            now = trio.current_time()
+            for count, connection in enumerate(list(self.connections)):
+                reason = connection.overdue(now)
+                if reason is not None:
+                    self._log.warning(
+                        ("overdue", connection.context.peer.host),
+                        "closing a connection",
+                        peer=str(connection.context.peer),
+                        listener=connection.context.listener_name,
+                        reason=reason,
+                    )
+                    connection.close(reason)
+                if count % TIMER_CHUNK == TIMER_CHUNK - 1:
+                    await trio.lowlevel.checkpoint()

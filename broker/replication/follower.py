@@ -1,0 +1,397 @@
+"""Following: one fetcher per (leader broker, fetcher id) pulls what this broker replicates from there (R1).
+
+    fetch from LEO, with the epochs ─> answer ─> 1 divergence: truncate and stop   2 append   3 hw = min(leader's, LEO)
+
+* The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
+* An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
+* What may not be cut before a checkpoint was written (`cuts`), or before the index that shows where (`index_rebuilds`)
+  is sound again, is fetched again then; the others go on.
+* A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
+* Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from strandline.broker.replication.cuts import CutCheckpoints
+from strandline.broker.replication.follower_fetch import build_fetch
+from strandline.client.connection import Connection
+from strandline.client.errors import CannotReachBroker, ClientError
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
+from strandline.protocol.native.frame import MAX_NAMED, split_attachments
+from strandline.protocol.records import InvalidBatch
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.environment import Environment
+from strandline.runtime.network import Address
+from strandline.storage.errors import LogStorageError
+from strandline.storage.log.cutting import CheckpointFirst
+from strandline.storage.segments.rebuilding import RebuildFirst
+
+if TYPE_CHECKING:
+    from strandline.broker.replication.follower_fetch import Asked
+    from strandline.broker.replication.partition import Partition
+    from strandline.broker.replication.replica_manager import ReplicaManager
+
+FIRST_BACKOFF_S = 0.02
+"""A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
+DEADLINE_CHECK_INTERVAL_S = 1.0
+"""How late an overdue answer is noticed: one coarse timer for all fetchers."""
+HEAD_ROOM_BYTES = 2**20
+"""What an answer may hold beyond its batches."""
+MAX_FETCHED = MAX_NAMED // 2
+"""Partitions in one fetch; however long their topics' names are, the leader takes it (`request_bounds`). More take
+turns."""
+TURN_WAIT_MS = 50
+"""How long a fetch may wait for data while others wait for their turn, or a log start for being told."""
+
+
+class FetcherKey(NamedTuple):
+    leader_id: int
+    fetcher_id: int
+
+
+class Followers:
+    """All fetchers of this broker. `update` and `stop` are plain functions; `run` holds the tasks."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        environment: Environment,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.environment = environment
+        self.log = log
+        self.incarnation = -1
+        """Version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
+        self.addresses: dict[int, Address] = {}
+        self.leaving = False
+        """This broker is shutting down: what it led until now it does not follow any more, or the new leaders would
+        take it back into the ISRs that it has just been taken out of (38)."""
+        self.replicas: ReplicaManager | None = None
+        self._fetchers: dict[FetcherKey, Fetcher] = {}
+        self._nursery: trio.Nursery | None = None
+        self._cuts = CutCheckpoints()
+
+    def bind(self, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Where leaders are reached now. Nobody goes on to wait for an answer from where one was before."""
+        for broker_id, (host, port) in addresses.items():
+            before, self.addresses[broker_id] = self.addresses.get(broker_id), Address(host, port)
+            if before not in (None, self.addresses[broker_id]):
+                for key, fetcher in self._fetchers.items():
+                    if key.leader_id == broker_id:
+                        fetcher.reconnect()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for key, fetcher in self._fetchers.items():
+                nursery.start_soon(self._run_fetcher, key, fetcher)
+            task_status.started()
+            while True:
+                await trio.sleep(DEADLINE_CHECK_INTERVAL_S)
+                now = trio.current_time()
+                for fetcher in self._fetchers.values():
+                    fetcher.give_up_if_late(now)
+
+    def update(self, partitions: Iterable[Partition]) -> None:
+        """The roles of these partitions changed: each is fetched from its leader, or from nobody."""
+        for partition in partitions:
+            key = self._key(partition)
+            for other_key, fetcher in self._fetchers.items():
+                if other_key != key:
+                    fetcher.remove(partition)
+            if partition.leadership is None and partition.leader_id >= 0 and not partition.failed:
+                if not self.leaving:
+                    self._fetcher(key).add(partition)
+            elif key in self._fetchers:
+                self._fetchers[key].remove(partition)
+        self._drop_idle()
+
+    def stop(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition)
+        self._drop_idle()
+
+    def stop_all(self) -> None:
+        """Follow nothing any more."""
+        for fetcher in self._fetchers.values():
+            fetcher.partitions.clear()
+        self._drop_idle()
+
+    def checkpoint_first(self, partition: Partition, fetcher: Fetcher) -> None:
+        """A cut of this partition waits for a checkpoint; the fetcher is told when it is written."""
+        assert self._nursery is not None and self.replicas is not None
+        self._cuts.add(self._nursery, self.replicas, partition, fetcher.resume)
+
+    def _key(self, partition: Partition) -> FetcherKey:
+        spread = zlib.crc32(str(partition.topic_partition).encode()) % self.config.num_replica_fetchers
+        return FetcherKey(partition.leader_id, spread)
+
+    def _fetcher(self, key: FetcherKey) -> Fetcher:
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = Fetcher(self, key)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._run_fetcher, key, fetcher)
+        return fetcher
+
+    def _drop_idle(self) -> None:
+        for key, fetcher in list(self._fetchers.items()):
+            if not fetcher.partitions:
+                del self._fetchers[key]
+                fetcher.scope.cancel()
+
+    async def _run_fetcher(self, key: FetcherKey, fetcher: Fetcher) -> None:
+        with fetcher.scope:
+            await fetcher.run()
+        if self._fetchers.get(key) is fetcher:
+            del self._fetchers[key]
+
+
+class Fetcher:
+    """Pulls some partitions from one leader broker, in lock step, over one connection."""
+
+    def __init__(self, followers: Followers, key: FetcherKey) -> None:
+        self._followers = followers
+        self._config = followers.config
+        self._leader_id = key.leader_id
+        self._client_id = f"broker-{followers.broker_id}-fetcher-{key.fetcher_id}"
+        self.partitions: dict[Partition, None] = {}
+        self.scope = trio.CancelScope()
+        self._resume_at: dict[Partition, float] = {}
+        self._backoff_s: dict[Partition, float] = {}
+        self._changed = trio.Event()
+        self._connecting = trio.CancelScope()
+        self._polling: Connection | None = None
+        """The connection of the poll that waits for its answer, which is late after `_answer_due_at`."""
+        self._answer_due_at = 0.0
+
+    def add(self, partition: Partition) -> None:
+        """Fetch it from now on. A poll that waits for data of other partitions is given up: the leader may have
+        records of this one that producers wait for."""
+        self.partitions[partition] = None
+        self._resume_at.pop(partition, None)
+        self._backoff_s.pop(partition, None)
+        self._changed.set()
+        if self._polling is not None:
+            self._polling.close()
+
+    def reconnect(self) -> None:
+        """The leader is somewhere else now: connect there at once, whatever is under way."""
+        self._changed.set()
+        self._connecting.cancel()
+        if self._polling is not None:
+            self._polling.close()
+
+    def give_up_if_late(self, now: float) -> None:
+        """End a poll whose answer is overdue: the connection is taken as dead, and made anew."""
+        if self._polling is not None and now > self._answer_due_at:
+            self._followers.log.warning("fetch answer overdue", leader=self._leader_id)
+            self._polling.close()
+
+    def remove(self, partition: Partition) -> None:
+        self.partitions.pop(partition, None)
+        self._resume_at.pop(partition, None)
+        self._backoff_s.pop(partition, None)
+
+    def resume(self, partitions: Iterable[Partition], is_good: bool) -> None:
+        """These were left out until now. Not good: a little longer."""
+        for partition in partitions:
+            if partition in self.partitions and is_good:
+                self.add(partition)
+            elif partition in self.partitions:
+                self._back_off(partition)
+                self._changed.set()
+
+    async def run(self) -> None:
+        """Connect, fetch for ever; after an error, connect again."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            began_at = trio.current_time()
+            try:
+                connection = await self._connect()
+                try:
+                    while True:
+                        self._changed = trio.Event() if self._changed.is_set() else self._changed
+                        await self._fetch_once(connection)
+                        backoff_s = FIRST_BACKOFF_S  # an answer, not a connection, is what ends the growth
+                finally:
+                    connection.close()
+            except (ClientError, RemoteProtocolError) as error:
+                if self._changed.is_set():  # perhaps our own doing, for new partitions or an address: at once
+                    self._changed = trio.Event()
+                    continue
+                self._followers.log.info("fetcher disconnected", leader=self._leader_id, error=str(error))
+                # From its beginning: who has waited in vain for an answer has backed off long enough.
+                with trio.move_on_at(began_at + backoff_s):
+                    await self._changed.wait()
+                backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
+
+    async def _connect(self) -> Connection:
+        while self._leader_id not in self._followers.addresses:
+            await trio.sleep(FIRST_BACKOFF_S)
+        with trio.CancelScope() as self._connecting:
+            return await Connection.open(
+                self._followers.environment.network,
+                self._followers.addresses[self._leader_id],
+                client_id=self._client_id,
+                broker_id=self._leader_id,
+                timeout_ms=self._config.replica_socket_timeout_ms,
+                # A first batch is sent whole, however large its topic lets it be: a request could bring it there.
+                max_frame_bytes=self._config.replica_fetch_response_max_bytes
+                + self._config.socket_request_max_bytes
+                + HEAD_ROOM_BYTES,
+            )
+        raise CannotReachBroker(f"broker {self._leader_id} is at another address now")
+
+    async def _fetch_once(self, connection: Connection) -> None:
+        now = trio.current_time()
+        asked = [p for p in self.partitions if self._resume_at.get(p, 0.0) <= now]
+        if not asked:
+            await self._wait_for_work(now)
+            return
+        request, epochs = self._request(asked, now)
+        # These come last next time: nobody starves behind a full or failed answer, or beyond what one fetch may name.
+        for partition in asked[:MAX_FETCHED] if len(asked) > MAX_FETCHED else [next(iter(self.partitions))]:
+            del self.partitions[partition]
+            self.partitions[partition] = None
+        self._polling = connection
+        self._answer_due_at = now + (self._config.replica_socket_timeout_ms + request.max_wait_ms) / 1000
+        try:
+            response, attachments = await connection.exchange(request)
+        finally:
+            self._polling = None
+        assert isinstance(response, FetchResponse)
+        if response.error_code:
+            raise RemoteProtocolError(
+                f"broker {self._leader_id} refuses fetches: {ErrorCode(response.error_code).name}"
+            )
+        self._process(response, attachments, epochs)
+
+    async def _wait_for_work(self, now: float) -> None:
+        """Every partition backs off (or there is none): wait for the first of them, or for a new one."""
+        resume_at = min((self._resume_at.get(p, now) for p in self.partitions), default=now + 1.0)
+        with trio.move_on_after(max(resume_at - now, 0.001)):
+            await self._changed.wait()
+
+    def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
+        """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
+        config, max_wait_ms = self._config, self._config.replica_fetch_wait_max_ms
+        replicas = self._followers.replicas
+        if len(partitions) < len(self.partitions):
+            resume_at = min(at for at in self._resume_at.values() if at > now)
+            max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
+        if len(partitions) > MAX_FETCHED or (replicas is not None and replicas.log_starts.are_due_soon):
+            partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
+        return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
+
+    def _process(
+        self,
+        response: FetchResponse,
+        attachments: memoryview,
+        asked: Asked,
+    ) -> None:
+        sizes = [data.records_size for topic in response.responses for data in topic.partitions]
+        views = iter(split_attachments(sizes, attachments))
+        for topic in response.responses:
+            for data in topic.partitions:
+                records = next(views)
+                entry = asked.get((topic.topic, data.partition_index))
+                if entry is None:
+                    raise RemoteProtocolError(f"{topic.topic}-{data.partition_index} was not asked for")
+                partition, epoch, offset = entry
+                if (
+                    partition not in self.partitions
+                    or partition.leader_epoch != epoch
+                    or partition.log.log_end_offset != offset
+                ):
+                    continue  # the role changed while the answer was on its way
+                self._process_partition(partition, data, records)
+
+    def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
+        """The order matters: divergence before anything else may move (7), then the append, then HW."""
+        replicas = self._followers.replicas
+        assert replicas is not None
+        try:
+            if data.error_code:
+                self._handle_error(partition, data)
+                return
+            # 1 divergence: truncate and stop
+            if data.diverging_epoch is not None:
+                before, high_watermark = partition.log.log_end_offset, partition.high_watermark
+                end = partition.truncate_to_divergence(data.diverging_epoch, data.log_start_offset)
+                report = self._followers.log.error if end < high_watermark else self._followers.log.info
+                report(
+                    "truncated below high watermark" if end < high_watermark else "truncated",
+                    partition=str(partition.topic_partition),
+                    from_offset=before,
+                    to_offset=end,
+                    high_watermark=high_watermark,
+                    diverging_epoch=data.diverging_epoch.epoch,
+                )
+                return
+            # 2 append, 3 HW
+            if records:
+                partition.append_fetched(records, data.high_watermark)
+            else:
+                partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
+            if data.log_start_offset > partition.log.durable_log_start_offset:
+                partition.learn_log_start(data.log_start_offset)
+                replicas.log_starts.add(partition)
+            if self._backoff_s:
+                self._backoff_s.pop(partition, None)
+                self._resume_at.pop(partition, None)
+        except CheckpointFirst:
+            self._resume_at[partition] = math.inf
+            self._followers.checkpoint_first(partition, self)
+        except RebuildFirst as first:
+            self._resume_at[partition] = math.inf
+            replicas.rebuilds.add(partition, first, lambda is_good: self.resume([partition], is_good))
+        except InvalidBatch as error:
+            self._followers.log.error(
+                "fetched batch refused", partition=str(partition.topic_partition), error=str(error)
+            )
+            self._back_off(partition)
+        except (LogStorageError, OSError) as error:
+            replicas.partition_failed(partition, error)
+            if not partition.failed:  # only descriptors are lacking
+                self._back_off(partition)
+
+    def _handle_error(self, partition: Partition, data: FetchPartitionData) -> None:
+        code, log, start = data.error_code, partition.log, data.log_start_offset
+        is_above = 0 <= start < log.log_end_offset == log.log_start_offset  # empty: it has no epoch that could diverge
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and (log.log_end_offset < start or is_above):
+            self._followers.log.warning(
+                "restarted at leaders log start",
+                partition=str(partition.topic_partition),
+                log_end_offset=log.log_end_offset,
+                leader_log_start_offset=start,
+            )
+            partition.restart_at(start)
+            return
+        self._followers.log.info(
+            "fetch refused",
+            partition=str(partition.topic_partition),
+            leader=self._leader_id,
+            error=ErrorCode(code).name,
+        )
+        self._back_off(partition)
+
+    def _back_off(self, partition: Partition) -> None:
+        wait_s = self._backoff_s.get(partition, FIRST_BACKOFF_S)
+        self._resume_at[partition] = trio.current_time() + wait_s
+        self._backoff_s[partition] = min(wait_s * 2, self._config.replica_fetch_backoff_ms / 1000)

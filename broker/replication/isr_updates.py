@@ -1,0 +1,251 @@
+"""ISR changes on their way to ZooKeeper: conditional writes, pipelined in waves, announced to the controller.
+
+    proposal ─> [check incarnation of who joins, and the topic; set state at its version] ─> applied | refused | unknown
+
+* Never an unconditional write; the version is the one the leader holds (12).
+* No answer (connection lost, session expired), or one that says nothing of the state (a server that cannot do it now):
+  repeat the identical conditional write, since it may have been applied.
+* BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.
+  Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
+* The topic's id has no znode: the topic is gone, or another one has its name. Freeze; versions alone cannot tell, they
+  begin at 0 again.
+* The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped (10, KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from strandline.broker.replication.leadership import IsrProposal
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import (
+    BrokerIncarnationZnode,
+    InvalidZnode,
+    IsrChangeNotificationZnode,
+    LogDirEventNotificationZnode,
+    PartitionStateZnode,
+    TopicIdZnode,
+)
+from strandline.runtime.coordination import (
+    MATCH_ANY_VERSION,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    NoNode,
+    Operation,
+    OperationResult,
+    SessionExpired,
+    SetData,
+    TransactionFailed,
+    ZnodeStat,
+)
+from strandline.runtime.logging import RateLimited
+
+if TYPE_CHECKING:
+    from strandline.broker.replication.partition import Partition
+
+RETRY_DELAY_S = 0.1
+"""Between two attempts while ZooKeeper does not answer."""
+MAX_ANNOUNCED = 2000
+"""Partitions in one announcement: with the longest names it stays within a znode's megabyte."""
+ANNOUNCE_DELAY_S = 0.2
+"""ISR changes are gathered this long before the controller is told (one znode for all of them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrOutcome:
+    """`isr` at `zk_version` stands in ZooKeeper for our leader epoch, and who is `eligible` beside it; `isr` None: the
+    proposal was not written; `frozen`: somebody else's leader or epoch stands there."""
+
+    isr: tuple[int, ...] | None = None
+    zk_version: int = -1
+    frozen: bool = False
+    eligible: tuple[int, ...] = ()
+
+
+class IsrUpdates:
+    """One task that carries proposals to ZooKeeper; `propose` and `forget` are plain functions."""
+
+    def __init__(self, broker_id: int, coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._broker_id = broker_id
+        self._coordination = coordination
+        self._log = log
+        self._logs_failed = False
+        self._limited = RateLimited(log, interval_s=10.0)
+        self._pending: dict[Partition, IsrProposal] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._wake = trio.Event()
+        self._announce = trio.Event()
+        self._finished: Callable[[Partition, IsrProposal, IsrOutcome], None] | None = None
+
+    def bind(self, finished: Callable[[Partition, IsrProposal, IsrOutcome], None]) -> None:
+        """`finished` is called on the event loop with the end of each proposal."""
+        self._finished = finished
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        self._pending[partition] = proposal
+        self._wake.set()
+
+    def forget(self, partition: Partition) -> None:
+        self._pending.pop(partition, None)
+
+    def announce_failed_logs(self) -> None:
+        """A log of this broker failed: the controller shall hear of it and move leadership away."""
+        self._logs_failed = True
+        self._announce.set()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_writes)
+            nursery.start_soon(self._run_announcements)
+
+    async def _run_writes(self) -> None:
+        while True:
+            await self._wake.wait()
+            if not await self.write_wave():
+                await trio.sleep(RETRY_DELAY_S)
+                self._wake.set()
+
+    async def write_wave(self) -> bool:
+        """Carry what is proposed now. Whether nothing of it has to be repeated."""
+        self._wake = trio.Event()
+        wave = [(p, proposal) for p, proposal in self._pending.items() if _is_current(p, proposal)]
+        self._pending = {}
+        if not wave:
+            return True
+        results = await self._coordination.multi_many([self._transaction(p, proposal) for p, proposal in wave])
+        is_known = True
+        for (partition, proposal), result in zip(wave, results, strict=True):
+            outcome = await self._outcome(partition, proposal, result)
+            if outcome is not None:
+                self._finish(partition, proposal, outcome)
+            elif _is_current(partition, proposal):
+                is_known = False
+                self._pending.setdefault(partition, proposal)
+        return is_known
+
+    def _transaction(self, partition: Partition, proposal: IsrProposal) -> list[Operation]:
+        """Identical at every attempt: it depends on the proposal alone."""
+        leadership = partition.leadership
+        assert leadership is not None
+        topic, index = partition.topic_partition
+        state = PartitionStateZnode(
+            controller_epoch=leadership.controller_epoch,
+            leader=self._broker_id,
+            leader_epoch=leadership.leader_epoch,
+            isr=list(proposal.isr),
+            elr=list(proposal.eligible),
+        )
+        checks: list[Operation] = [
+            Check(BrokerIncarnationZnode.path(broker_id), incarnation)
+            for broker_id, incarnation in proposal.added.items()
+        ]
+        checks.append(Check(TopicIdZnode.path(topic, partition.topic_id), MATCH_ANY_VERSION))
+        return [*checks, SetData(PartitionStateZnode.path(topic, index), state.encode(), proposal.zk_version)]
+
+    async def _outcome(
+        self, partition: Partition, proposal: IsrProposal, result: list[OperationResult] | CoordinationError
+    ) -> IsrOutcome | None:
+        """What an answer means; None: it is not known whether that was written. Reads only after BadVersion."""
+        name = str(partition.topic_partition)
+        match result:
+            case [*_, stat]:
+                assert isinstance(stat, ZnodeStat)
+                return IsrOutcome(proposal.isr, stat.version, eligible=proposal.eligible)
+            case TransactionFailed(index=index, cause=BadVersion() | NoNode()) if index < len(proposal.added):
+                self._limited.warning(
+                    ("rejected", partition.topic_partition),
+                    "isr proposal rejected: who would join has been restarted since its fetch",
+                    partition=name,
+                    fetched_as=proposal.added,
+                )
+                return IsrOutcome()
+            case TransactionFailed(cause=BadVersion()):
+                return await self._read_back(partition, proposal)
+            case TransactionFailed(cause=NoNode()):
+                self._log.warning("isr state or its topic is gone", partition=name)
+                return IsrOutcome(frozen=True)
+        if not isinstance(result, ConnectionLost | SessionExpired):
+            self._limited.warning(
+                ("repeated", partition.topic_partition), "isr update repeated", partition=name, error=str(result)
+            )
+        return None
+
+    def _finish(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+        if outcome.isr is not None:
+            self._changed[partition.topic_partition] = None
+            self._announce.set()
+        if outcome.frozen or outcome.isr is not None:
+            self._log.info(
+                "isr frozen" if outcome.frozen else "isr changed",
+                partition=str(partition.topic_partition),
+                kind=proposal.kind.value,
+                proposed=proposal.isr,
+                isr=outcome.isr,
+                eligible=outcome.eligible,
+                zk_version=outcome.zk_version,
+            )
+        assert self._finished is not None, "bound by the replica manager"
+        self._finished(partition, proposal, outcome)
+
+    async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
+        """After BadVersion: what stands there? None: not known yet."""
+        topic, index = partition.topic_partition
+        path = PartitionStateZnode.path(topic, index)
+        try:
+            await self._coordination.sync(path)
+            znode = await self._coordination.get(path)
+            state = PartitionStateZnode.decode(path, znode.data)
+        except (NoNode, InvalidZnode) as error:
+            self._log.warning("isr state unreadable", partition=str(partition.topic_partition), error=str(error))
+            return IsrOutcome(frozen=True)
+        except CoordinationError:
+            return None
+        leadership = partition.leadership
+        if leadership is None:
+            return None
+        if state.leader == self._broker_id and state.leader_epoch == leadership.leader_epoch:
+            return IsrOutcome(tuple(state.isr), znode.stat.version, eligible=tuple(state.elr))
+        return IsrOutcome(frozen=True)
+
+    async def _run_announcements(self) -> None:
+        while True:
+            await self._announce.wait()
+            await trio.sleep(ANNOUNCE_DELAY_S)
+            if not await self.announce():
+                await trio.sleep(RETRY_DELAY_S)
+                self._announce.set()
+
+    async def announce(self) -> bool:
+        """Tell the controller which partitions changed, so that all brokers' metadata follow; and whose logs failed.
+        Whether ZooKeeper has it."""
+        self._announce = trio.Event()
+        changed = dict.fromkeys(list(self._changed)[:MAX_ANNOUNCED])
+        self._changed = dict.fromkeys(tp for tp in self._changed if tp not in changed)
+        failed, self._logs_failed = self._logs_failed, False
+        if self._changed:
+            self._announce.set()
+        try:
+            if changed:
+                isr = IsrChangeNotificationZnode(partitions=list(changed))
+                await self._coordination.create(isr.SEQUENCE_PATH, isr.encode(), sequence=True)
+            if failed:
+                logs = LogDirEventNotificationZnode(self._broker_id)
+                await self._coordination.create(logs.SEQUENCE_PATH, logs.encode(), sequence=True)
+        except CoordinationError:
+            self._changed = {**changed, **self._changed}  # a second announcement does no harm
+            self._logs_failed = failed or self._logs_failed
+            return False
+        return True
+
+
+def _is_current(partition: Partition, proposal: IsrProposal) -> bool:
+    """Whether the leadership that made this proposal still stands."""
+    return partition.leadership is not None and partition.leadership.proposal is proposal

@@ -1,0 +1,60 @@
+"""Followers that cannot get past an offset although data was sent: is it this leader's own disk that is wrong?
+
+A follower checks each batch before it appends it and asks again for one that is damaged, for ever if need be. So a
+fetch that comes back for the same offset again and again makes the leader look at what it sends (`storage/log/probe`;
+once at the 4th such fetch, then the 8th, 16th …, since a follower may also be slow, or starved by its other
+partitions). What is found damaged is not served any more: the log goes offline as failed, which the controller is told,
+so another in-sync replica leads. The recovery point is put back to the damage: the next start checks the log from
+there, keeps aside what it cuts, counts as one that lost data, and fetches the rest again from the new leader (F21,
+R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from strandline.storage.errors import LogStorageError, OffsetOutOfRange
+from strandline.storage.log.cutting import condemn
+from strandline.storage.log.probe import probe
+from strandline.storage.segments.rebuilding import RebuildFirst
+
+if TYPE_CHECKING:
+    from strandline.broker.replication.leadership import FollowerProgress
+    from strandline.broker.replication.partition import Partition
+    from strandline.broker.replication.replica_manager import ReplicaManager
+
+FIRST_LOOK = 4
+"""Fetches for one offset, with data before each of them."""
+
+
+def is_suspicious(progress: FollowerProgress) -> bool:
+    """Whether this many fetches for one offset are a reason to look."""
+    count = progress.stalled_fetches
+    return count >= FIRST_LOOK and count & (count - 1) == 0
+
+
+def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callable[[], Awaitable[None]]:
+    """The work of looking at what is sent to a follower that asks for `offset`; it runs in a handler task."""
+
+    async def run() -> None:
+        log = partition.log
+        try:
+            region = log.read(offset, replicas.config.replica_fetch_max_bytes, log.log_end_offset)
+            if region is None:
+                return
+            path = log.segments.folder.rpartition("/")[0]
+            damage = await replicas.run_on_disk(path, probe, region, offset, log.epochs.entries)
+            if damage is None or partition.failed:
+                return
+            if not log.cutting.prepare(damage.offset):
+                await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
+            error = condemn(log, damage.offset, damage.position, damage.why)
+        except (OffsetOutOfRange, RebuildFirst):  # retention was faster; the follower's fetches wait for an index
+            return
+        except (LogStorageError, OSError) as failure:
+            error = failure if isinstance(failure, LogStorageError) else log.fail("reading failed", failure)
+        replicas.partition_failed(partition, error)
+        replicas.end_of_burst()
+        replicas.flush_responses()
+
+    return run

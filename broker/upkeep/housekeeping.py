@@ -1,0 +1,108 @@
+"""The periodic work of all logs: flushes, checkpoints, retention, removals (S6, S7, S8).
+
+| what | how often |
+|---|---|
+| fsync by flush.messages and flush.ms | `log.flush.scheduler.interval.ms`, 1 s at most |
+| recovery points to their checkpoint | `log.flush.offset.checkpoint.interval.ms`, and when logs were deleted |
+| log starts to their checkpoint | `log.flush.start.offset.checkpoint.interval.ms`, and then (also: `log_starts`) |
+| retention (`retention_checks`) | `log.retention.check.interval.ms` |
+| idle producers are forgotten | `producer.id.expiration.ms`, 10 min at most |
+| unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
+
+Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
+recovery point moves when it came back. A failed fsync ends that log (24). Flushes and checkpoints of a log directory
+have tasks and threads of their own: a disk that does not answer holds up its own logs only (F16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+import trio
+
+from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.upkeep.retention_checks import RetentionChecks
+from strandline.runtime.config import BrokerConfig
+from strandline.runtime.environment import Environment
+from strandline.storage.errors import LogStorageError
+from strandline.storage.manager.log_manager import LogManager
+
+CHECK_INTERVAL_S = 1.0
+"""How often logs are asked whether a flush is due, unless `log.flush.scheduler.interval.ms` is shorter."""
+REMOVAL_INTERVAL_S = 1.0
+LOGS_PER_STEP = 500
+PRODUCER_EXPIRY_INTERVAL_S = 600.0
+PRODUCERS_PER_STEP = 5000
+"""0.2 µs each."""
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._replicas = replicas
+        self._log = log
+        self._retention = RetentionChecks(config, environment, logs, replicas, log)
+
+    async def run(self) -> None:
+        config, logs = self._config, self._logs
+        recovery_point_s = config.log_flush_offset_checkpoint_interval_ms / 1000
+        log_start_s = config.log_flush_start_offset_checkpoint_interval_ms / 1000
+        async with trio.open_nursery() as nursery:
+            for path in [directory.path for directory in logs.directories]:
+                nursery.start_soon(self._run_flushes, path)
+                nursery.start_soon(self._run_checkpoints, path, recovery_point_s, logs.checkpoint_recovery_points)
+                nursery.start_soon(self._run_checkpoints, path, log_start_s, logs.checkpoint_log_starts)
+            nursery.start_soon(self._run_removals)
+            nursery.start_soon(self._run_producer_expiry)
+            nursery.start_soon(self._retention.run)
+
+    async def _run_flushes(self, path: str) -> None:
+        """Of the logs in one directory."""
+        interval_s = min(self._config.log_flush_scheduler_interval_ms / 1000, CHECK_INTERVAL_S)
+        while True:
+            await trio.sleep(max(interval_s, 0.01))
+            now_ms = int(trio.current_time() * 1000)
+            for count, log in enumerate(list(self._logs.logs.values())):
+                if log.failure is None and log.segments.folder.startswith(f"{path}/") and log.flush_due(now_ms):
+                    try:
+                        log.flushed(await self._replicas.run_on_disk(path, log.flush_plan()))
+                    except LogStorageError as error:
+                        partition = self._replicas.partitions.get(log.topic_partition)
+                        if partition is not None:
+                            self._replicas.partition_failed(partition, error)
+                elif count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
+                    await trio.lowlevel.checkpoint()
+
+    async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
+        await self._replicas.repeat_checkpoint(interval_s, partial(self._replicas.write_checkpoints, path, write, path))
+
+    async def _run_producer_expiry(self) -> None:
+        last_ms = int(trio.current_time() * 1000)
+        while True:
+            await trio.sleep(min(PRODUCER_EXPIRY_INTERVAL_S, self._replicas.config.producer_id_expiration_ms / 1000))
+            now_ms = int(trio.current_time() * 1000)
+            looked_at = 0
+            for log in list(self._logs.logs.values()):
+                looked_at += len(log.producers.states) + 1
+                log.producers.states.expire(now_ms - last_ms, self._replicas.config.producer_id_expiration_ms)
+                if looked_at > PRODUCERS_PER_STEP:
+                    looked_at = 0
+                    await trio.lowlevel.checkpoint()
+            last_ms = now_ms
+
+    async def _run_removals(self) -> None:
+        while True:
+            doomed = self._logs.removals.due(int(trio.current_time() * 1000))
+            if doomed:
+                await self._replicas.run_on_disk("removals", self._logs.remove, doomed)
+            await trio.sleep(REMOVAL_INTERVAL_S)

@@ -1,0 +1,1 @@
+"""What the controller tells brokers, and how it gets there."""

@@ -1,0 +1,244 @@
+"""The controller's word to one broker: a queue of its own, one request at a time, repeated until the broker is gone.
+
+Rules:
+* One `BrokerSender` per life of a broker (broker epoch) and term of the controller: another life gets another sender,
+  and what was queued for the old one is dropped with it.
+* The queue is one `Batch`: a newer word on a partition replaces an older one, so a broker that does not answer costs
+  memory by its partitions, not by time.
+* Nothing is sent once the term is over or ZooKeeper was out of reach for a session timeout (`may_send`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+import trio
+
+from strandline.client.connection import Connection
+from strandline.client.errors import ClientError
+from strandline.controller.context import LiveBroker
+from strandline.controller.orders.batches import Batch, ClusterWide, requests_of
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
+from strandline.protocol.messages import Message, Request
+from strandline.runtime.network import Address, Network
+
+RETRY_BACKOFF_SECONDS = 0.1
+
+
+class BrokerUnreachable(Exception):
+    """No answer from a broker; whether it carried the request out is unknown. The text names broker and cause."""
+
+
+class BrokerChannel(Protocol):
+    """A connection to one broker's inter-broker listener."""
+
+    async def request(self, message: Request) -> Message:
+        """Its answer, of the request's `RESPONSE` class. BrokerUnreachable: use another channel."""
+
+    def close(self) -> None: ...
+
+
+ConnectToBroker = Callable[[Address, int], Awaitable[BrokerChannel]]
+"""(address, broker id) → channel; BrokerUnreachable when nobody, or somebody else, answers there."""
+
+
+class ConnectionChannel:
+    """`BrokerChannel` over the client's lock-step connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def request(self, message: Request) -> Message:
+        try:
+            response, _ = await self._connection.roundtrip(message)
+        except (ClientError, RemoteProtocolError) as error:
+            raise BrokerUnreachable(str(error)) from error
+        return response
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def connector(network: Network, *, client_id: str, timeout_ms: float) -> ConnectToBroker:
+    """Production's `ConnectToBroker`; `timeout_ms` (controller.socket.timeout.ms) bounds each request."""
+
+    async def connect(address: Address, broker_id: int) -> BrokerChannel:
+        try:
+            return ConnectionChannel(
+                await Connection.open(network, address, client_id=client_id, timeout_ms=timeout_ms, broker_id=broker_id)
+            )
+        except (ClientError, RemoteProtocolError) as error:
+            raise BrokerUnreachable(str(error)) from error
+
+    return connect
+
+
+class BrokerSender:
+    """Queue and task of one life of one broker."""
+
+    def __init__(
+        self,
+        broker: LiveBroker,
+        *,
+        controller_id: int,
+        controller_epoch: int,
+        connect: ConnectToBroker,
+        timeout_ms: float,
+        may_send: Callable[[], bool],
+        on_response: Callable[[LiveBroker, Request, Message], None],
+        on_told: Callable[[], None],
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.broker = broker
+        self._controller_id = controller_id
+        self._controller_epoch = controller_epoch
+        self._connect = connect
+        self._timeout_seconds = timeout_ms / 1000
+        self._may_send = may_send
+        self._on_response = on_response
+        self._on_told = on_told
+        self._log = log.bind(broker=broker.broker_id)
+        self._waiting = Batch()
+        self._cluster_wide = ClusterWide((broker,))
+        self._questions: dict[trio.MemorySendChannel[Message], Request] = {}
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+        self._channel: BrokerChannel | None = None
+        self._metadata_first = True
+        self.closed = False
+        self.enqueued = 0
+        """How many batches were put in; compare with `told`."""
+        self.told = 0
+        """Every batch up to this number was answered, or was replaced by one that was."""
+
+    def put(self, batch: Batch, cluster_wide: ClusterWide) -> None:
+        """Queue what this broker has to be told. Never waits."""
+        self._waiting.add(batch)
+        self._cluster_wide = cluster_wide
+        self.enqueued += 1
+        self._wake.set()
+
+    async def ask(self, question: Request) -> Message:
+        """Put one question between the batches and wait for its answer. BrokerUnreachable when the broker is gone.
+        Who waits no longer (a time limit is the caller's) takes its question back."""
+        answer, result = trio.open_memory_channel[Message](1)
+        self._questions[answer] = question
+        self._wake.set()
+        if self.closed:
+            answer.close()
+        try:
+            return await result.receive()
+        except trio.EndOfChannel:
+            raise BrokerUnreachable(f"broker {self.broker.broker_id} is gone") from None
+        finally:
+            self._questions.pop(answer, None)
+
+    def close(self) -> None:
+        """End the task; whatever is queued is dropped. Idempotent, never waits."""
+        self.closed = True
+        self._scope.cancel()
+        self._on_told()
+        for answer in self._questions:
+            answer.close()
+        self._questions.clear()
+
+    async def run(self) -> None:
+        """Send until closed."""
+        try:
+            with self._scope:
+                while True:
+                    await self._wake.wait()
+                    self._wake = trio.Event()
+                    await self._until_done(self._work)
+        finally:
+            self.close()
+            self._hang_up()
+
+    async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            try:
+                await step()
+                return
+            except (BrokerUnreachable, trio.TooSlowError) as error:
+                self._hang_up()
+                failures += 1
+                # Once per outage: a dead broker is refused ten times a second until its session ends.
+                report = self._log.warning if failures == 1 else self._log.debug
+                report("broker does not answer, trying again", failures=failures, error=str(error) or "timed out")
+                await trio.sleep(RETRY_BACKOFF_SECONDS)
+
+    async def _work(self) -> None:
+        """Orders first, also before a question is asked again."""
+        await self._tell()
+        await self._answer_questions()
+
+    async def _tell(self) -> None:
+        """Send all that waits; what was not answered waits again, below what came meanwhile."""
+        while self._waiting:
+            batch, self._waiting = self._waiting, Batch()
+            up_to = self.enqueued
+            told = False
+            try:
+                for request in requests_of(
+                    batch,
+                    controller_id=self._controller_id,
+                    controller_epoch=self._controller_epoch,
+                    broker_epoch=self.broker.epoch,
+                    cluster_wide=self._cluster_wide,
+                    metadata_first=self._metadata_first,
+                ):
+                    await self._exchange(request)
+                told = True
+            finally:
+                if not told:
+                    batch.add(self._waiting)
+                    self._waiting = batch
+            self._metadata_first = False
+            self.told = up_to
+            self._on_told()
+
+    async def _exchange(self, request: Request) -> None:
+        response = await self._roundtrip(request)
+        code = error_code(getattr(response, "error_code", 0))
+        if code not in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
+            # STALE_BROKER_EPOCH: it lives another life than this sender's, or does not know its own registration yet;
+            # the registrations will tell. Whatever it is, the broker has not done what it was told: say it again.
+            what = f"{type(request).__name__} with {code.name}"
+            raise BrokerUnreachable(f"broker {self.broker.broker_id} answered {what}")
+        self._on_response(self.broker, request, response)
+        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            await self._stop_for_good()
+
+    async def _roundtrip(self, request: Request) -> Message:
+        with trio.fail_after(self._timeout_seconds):
+            if self._channel is None:
+                self._channel = await self._connect(self.broker.inter_broker, self.broker.broker_id)
+            if not self._may_send():
+                await self._stop_for_good()
+            return await self._channel.request(request)
+
+    async def _stop_for_good(self) -> None:
+        """Whoever is controller now, it is not this one: not a byte more."""
+        self.close()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _answer_questions(self) -> None:
+        """Ask what waits, one after the other. A question that fails goes behind the others."""
+        while self._questions:
+            answer, question = next(iter(self._questions.items()))
+            try:
+                response = await self._roundtrip(question)
+            except (BrokerUnreachable, trio.TooSlowError):
+                if self._questions.pop(answer, None) is not None:
+                    self._questions[answer] = question
+                raise
+            if self._questions.pop(answer, None) is not None:
+                answer.send_nowait(response)
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -1,0 +1,1 @@
+"""What should be written for each partition, decided from the context alone."""

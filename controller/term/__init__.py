@@ -1,0 +1,1 @@
+"""From a won election to its end: one term of a controller."""

@@ -1,0 +1,1 @@
+"""Topics that come, change and go, by request or by themselves."""

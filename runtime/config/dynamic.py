@@ -1,0 +1,115 @@
+"""What ZooKeeper has over a broker's own file: pure.
+
+`/config/brokers/<id>` comes before `/config/brokers/<default>`, that before the file, and that before the built-in
+default (KIP-226). Only keys that the table calls dynamic count there. Each key stands alone: one that is not served is
+named, never with its value, which may be a password. Where a value cannot be used the next lower one counts, and where
+it is the default of a topic's key nobody knows what was meant: it is `undecided`, and nothing is deleted by it
+(`topic`). So is every such key while a whole znode cannot be read, unless a higher one says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.contradictions import contradictions
+from strandline.runtime.config.listeners import advertised
+from strandline.runtime.config.table_logs import BROKER_KEY
+from strandline.runtime.config.topic import TOPIC_KEYS
+from strandline.runtime.config.values import ConfigKey, InvalidConfig, Value
+
+ONE_BROKERS = frozenset({"advertised.listeners"})
+"""Of no use in `/config/brokers/<default>`: brokers differ in it."""
+TOPIC_DEFAULTS = frozenset(row.broker_attribute for row in TOPIC_KEYS if row.broker_attribute)
+_DYNAMIC = tuple(key for key in BROKER_KEY.values() if key.dynamic and key.honoured)
+
+
+class Layer(NamedTuple):
+    """One znode. overrides: key → text, None where it cannot be read."""
+
+    path: str
+    overrides: Mapping[str, str] | None
+    is_of_one: bool
+    """Of this broker, not of all."""
+
+
+class NotServed(NamedTuple):
+    path: str
+    key: str
+    why: str
+
+
+class DynamicReading(NamedTuple):
+    """config: what counts. unusable: named with their values, none of which is a secret."""
+
+    config: BrokerConfig
+    not_served: tuple[NotServed, ...]
+    unusable: tuple[InvalidConfig, ...]
+
+
+def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReading:
+    """static: of the broker's file. layers: the lowest first."""
+    values: dict[str, Value] = {}
+    undecided: set[str] = set()
+    not_served: list[NotServed] = []
+    unusable: list[InvalidConfig] = []
+    for layer in layers:
+        if layer.overrides is None:
+            undecided |= TOPIC_DEFAULTS
+            continue
+        for name, text in layer.overrides.items():
+            why = _not_served(name, layer)
+            if why is not None:
+                not_served.append(NotServed(layer.path, name, why))
+                continue
+            key = BROKER_KEY[name]
+            try:
+                values[key.attribute] = _parsed(key, text, static)
+                undecided.discard(key.attribute)
+            except InvalidConfig as error:
+                unusable.append(error)
+                undecided.add(key.attribute)
+    for contradiction in contradictions(msgspec.structs.asdict(static) | values):
+        unusable.append(contradiction.error)
+        for name in contradiction.keys:
+            values.pop(BROKER_KEY[name].attribute, None)
+            undecided.add(BROKER_KEY[name].attribute)
+    config = msgspec.structs.replace(static, **values, undecided=frozenset(undecided & TOPIC_DEFAULTS))
+    return DynamicReading(config, tuple(not_served), tuple(unusable))
+
+
+def _not_served(name: str, layer: Layer) -> str | None:
+    key = BROKER_KEY.get(name)
+    if key is None:
+        return "not known to this version"
+    if not key.honoured:
+        return "not honoured yet by this version"
+    if not key.dynamic:
+        return "read from the broker's file only"
+    if name in ONE_BROKERS and not layer.is_of_one:
+        return "counts for one broker only, in /config/brokers/<id>"
+    return None
+
+
+def _parsed(key: ConfigKey, text: str, static: BrokerConfig) -> Value:
+    value = key.parse(text)
+    if key.name == "log.retention.ms" and value == 0:
+        raise InvalidConfig(key.name, 0, "allowed is -1 (no limit) or 1 ms or more")
+    if key.name == "advertised.listeners":
+        return advertised(value, static.listeners, static.listener_security_protocol_map)
+    return value
+
+
+def while_running(before: BrokerConfig, after: BrokerConfig) -> tuple[BrokerConfig, list[str]]:
+    """What of `after` takes effect in a broker that runs with `before`, and the keys that have to wait for its next
+    start."""
+    later = [key for key in changed(before, after) if not key.live]
+    kept = {key.attribute: getattr(before, key.attribute) for key in later}
+    return msgspec.structs.replace(after, **kept), [key.name for key in later]
+
+
+def changed(before: BrokerConfig, after: BrokerConfig) -> Iterable[ConfigKey]:
+    return (key for key in _DYNAMIC if getattr(before, key.attribute) != getattr(after, key.attribute))

@@ -1,0 +1,1 @@
+"""Threads and worker processes: where work goes that would hold the event loop up."""

@@ -1,0 +1,1 @@
+"""The coordination seam over a real ZooKeeper, through kazoo."""

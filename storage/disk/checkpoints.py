@@ -1,0 +1,223 @@
+"""The small files beside the segments, in Kafka's formats, each replaced atomically.
+
+Writing (safety.md 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
+leaves the old or the new content. Reading: a damaged line is dropped and reported, the others count; a file that is
+missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
+recovery point: 0, so everything is checked). So of two lines for one log the lower offset counts. Only what they
+protect from being cut in silence is not known then (`read_bounds`).
+
+Offset checkpoints, text: `0` (version), number of entries, then `topic partition offset` per line. One file per log
+directory for each of: `replication-offset-checkpoint` (high watermarks), `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint` (above 0; Kafka leaves out those that are the first segment's base offset, and takes the
+larger of the two), `cleaner-offset-checkpoint` (below which the log was compacted).
+
+`leader-epoch-checkpoint`: see `leader_epochs`. `partition.metadata`: see `topic_ids`; an id is URL-safe base64 of 16
+bytes, without padding.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.disk import Disk, read_file, write_whole
+from strandline.storage.log.leader_epochs import EpochEntry
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+COMPACTED_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+Report = Callable[..., None]
+"""Takes what a structured log line takes: an event name and fields. `report("index-rebuilt", log=…, why=…)`."""
+
+
+class WarningLog(Protocol):
+    """A structured logger, as far as storage needs one: its `warning` is a `Report`."""
+
+    def warning(self, event: str, **fields: Any) -> Any: ...
+
+
+TEMPORARY_SUFFIX = ".tmp"
+MAX_OFFSET = 2**63 - 2**32
+"""Twenty digits can say more than the 64 bits of an offset hold, and the segment that begins there needs room, too."""
+_temporary_numbers = itertools.count()
+
+
+def no_report(event: str, **fields: object) -> None:
+    """For callers that do not care."""
+
+
+def write_atomically(disk: Disk, path: str, content: bytes, sync: bool = True) -> None:
+    """Replace the file at `path`. Blocking while it syncs; `sync=False` only where the caller needs no durability."""
+    temporary = write_temporary(disk, path, content, sync)
+    try:
+        disk.rename(temporary, path)
+    except OSError:
+        remove_temporary(disk, temporary)
+        raise
+    if sync:
+        disk.fsync_dir(path.rpartition("/")[0])
+
+
+def write_temporary(disk: Disk, path: str, content: bytes, sync: bool = True) -> str:
+    """Write the new content of `path` beside it; returns where, for the caller to rename. A start removes what is left
+    of such files."""
+    temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"  # two threads may write the same checkpoint
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)  # left over from another life
+        write_whole(file, content, 0)
+        if sync:
+            file.fsync()
+    except OSError:  # where the disk is full it would be tried again and again
+        remove_temporary(disk, temporary)
+        raise
+    finally:
+        file.close()
+    return temporary
+
+
+def remove_temporary(disk: Disk, temporary: str) -> None:
+    """Nobody will rename it any more. A start removes what cannot be removed now."""
+    with suppress(OSError):
+        disk.unlink(temporary)
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of an offset checkpoint."""
+    lines = ["0", str(len(offsets)), *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:
+    """The entries of an offset checkpoint; what cannot be read is reported and left out."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in entry_lines(disk, path, report):
+        parts = line.split()
+        are_numbers = len(parts) == 3 and all(text.isdecimal() and len(text) < 20 for text in parts[1:])
+        if not are_numbers or int(parts[2]) > MAX_OFFSET:
+            report("checkpoint-bad-line", path=path, line=line[:200])
+            continue
+        tp = TopicPartition(parts[0], int(parts[1]))
+        offset = int(parts[2])
+        if tp in offsets:  # one of the two lines was another log's, and nobody knows which
+            report("checkpoint-two-lines", path=path, line=line[:200])
+            offset = min(offset, offsets[tp])
+        offsets[tp] = offset
+    return offsets
+
+
+def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict[TopicPartition, int], bool]:
+    """As `read_offsets`, and whether that is all that was written: False where the file is damaged, empty or missing,
+    so that nobody knows what else stood in it."""
+    faults: list[str] = []
+
+    def note(event: str, **fields: object) -> None:
+        faults.append(event)
+        report(event, **fields)
+
+    offsets = read_offsets(disk, path, note)
+    try:
+        ends_with_line = read_file(disk, path).endswith(b"\n")
+    except (FileNotFoundError, ValueError):
+        ends_with_line = False
+    return offsets, ends_with_line and not faults
+
+
+def is_of_another_version(content: bytes | None) -> bool:
+    """Whether a checkpoint that is there says something that nobody here understands. None: it is absurdly large."""
+    return content is None or (bool(content) and content.splitlines()[0].strip() != b"0")
+
+
+def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """The bytes of `leader-epoch-checkpoint`."""
+    lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[EpochEntry]:
+    """The entries of `leader-epoch-checkpoint`; what cannot be read is reported and left out."""
+    return _epochs(entry_lines(disk, path, report), path, report)
+
+
+def decode_epochs(content: bytes, path: str, report: Report = no_report) -> list[EpochEntry]:
+    """The same from the bytes of the file; path: for reports."""
+    return _epochs(_entries(_decoded(content, path, report), path, report), path, report)
+
+
+def _epochs(lines: Iterable[str], path: str, report: Report) -> list[EpochEntry]:
+    entries: list[EpochEntry] = []
+    for line in lines:
+        try:
+            epoch, start_offset = map(int, line.split())
+        except ValueError:
+            report("checkpoint-bad-line", path=path, line=line[:200])
+            continue
+        if epoch >= 0 and start_offset >= 0:
+            entries.append(EpochEntry(epoch, start_offset))
+    return entries
+
+
+def encode_topic_id(topic_id: TopicId) -> str:
+    """A 16-byte id as Kafka prints it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def decode_topic_id(text: str) -> TopicId:
+    """ValueError where `text` is no id."""
+    try:
+        topic_id = base64.urlsafe_b64decode(text + "==")
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no base64: {error}") from error
+    if len(topic_id) != 16:
+        raise ValueError(f"{text!r} is not 16 bytes")
+    return topic_id
+
+
+def write_partition_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
+    """Write `partition.metadata`. Not synced: a power failure that loses it makes the broker one that may have lost
+    data anyway, and the controller tells the id again."""
+    write_atomically(disk, path, f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode(), sync=False)
+
+
+def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
+    """The lines after version and count."""
+    return _entries(_text_lines(disk, path, report), path, report)
+
+
+def _entries(lines: list[str], path: str, report: Report) -> list[str]:
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        report("checkpoint-bad-version", path=path, version=lines[0][:20])
+        return []
+    entries = [line for line in lines[2:] if line.strip()]
+    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
+        report("checkpoint-bad-count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
+    return entries
+
+
+def _text_lines(disk: Disk, path: str, report: Report) -> list[str]:
+    try:
+        return _decoded(read_file(disk, path), path, report)
+    except FileNotFoundError:
+        return []
+    except ValueError as error:  # too large
+        report("checkpoint-unreadable", path=path, why=str(error))
+        return []
+
+
+def _decoded(content: bytes, path: str, report: Report) -> list[str]:
+    try:
+        return content.decode("ascii").splitlines()
+    except ValueError as error:
+        report("checkpoint-unreadable", path=path, why=str(error))
+        return []

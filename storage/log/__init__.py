@@ -1,0 +1,1 @@
+"""One log: appending, reading, flushing, and cutting at both ends."""

@@ -1,0 +1,396 @@
+"""One partition replica's log: append at the end, read from anywhere, cut the end off, say what is to be flushed.
+
+```
+ log_start_offset            recovery_point              log_end_offset (next offset to be written)
+        |  sealed segment  |  sealed segment |  active segment  |
+        ^ first readable            ^ below: synced, with epochs and indexes on disk
+```
+Rules: plain functions, one owner at a time (the event loop); nothing here waits but for the page cache. Offsets are
+half open. What a reader may see (the high watermark) is the broker's knowledge and comes as `end_offset`. A failed
+write or fsync ends the log's life (`failure`): it is rolled back to its last good position, goes on answering reads and
+refuses changes, because nobody knows any more what the page cache holds. A full disk ends nothing (`DiskFull`).
+
+The two append loops are the hot path: about 1 µs per batch, no call per record. They are written out twice since a
+shared body would have to be called per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.records.batch import BatchHeader, InvalidBatch, assign_offset
+from strandline.protocol.records.validation import ProducedBatch, validate_fetched
+from strandline.protocol.types import TopicId, TopicPartition
+from strandline.runtime.disk import FileRegion
+from strandline.storage.disk.context import LogConfig, StorageContext
+from strandline.storage.disk.directory_health import is_about_process, is_full
+from strandline.storage.disk.health import LogHealth
+from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
+from strandline.storage.log.cutting import Cutting, make_active, prepare_cut, prepare_start, take_back
+from strandline.storage.log.flush import Flushes, FlushPlan
+from strandline.storage.log.leader_epochs import EpochEnd, LeaderEpochCache
+from strandline.storage.producers.producer_log import LogProducers
+from strandline.storage.segments import reading
+from strandline.storage.segments.boundaries import Boundaries
+from strandline.storage.segments.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
+from strandline.storage.segments.segment_list import SegmentList
+
+WRITEBACK_BYTES = 64 * 2**20
+"""How much is appended before the kernel is asked to begin writing it out and index tails go to their files."""
+MAX_EPOCH = 2**31 - 1
+
+
+class Log:
+    """Made by the log manager (`create`, `load`), which also owns the checkpoint files of its directory."""
+
+    def __init__(
+        self,
+        context: StorageContext,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        segments: SegmentList,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        durable_log_start_offset: int,
+        epochs: LeaderEpochCache,
+        producers: LogProducers,
+        checkpoint_now: Callable[[Log], None],
+    ) -> None:
+        """`checkpoint_now(log)` is called before a cut that nobody prepared (`cutting`): it writes the checkpoints to
+        the disk at once."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments = segments
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.durable_log_start_offset = durable_log_start_offset
+        """Below this nothing comes back, whatever happens to the machine. Set by whoever wrote the checkpoint."""
+        self.epochs = epochs
+        self.health = LogHealth(str(topic_partition), context.report, context.directory)
+        self._context = context
+        self._checkpoint_now = checkpoint_now
+        self._boundaries = Boundaries()
+        self._active = segments.active
+        self._flushes = Flushes(context, self.health, str(self), segments, epochs, producers, recovery_point)
+        self.cutting = Cutting(segments, self._flushes)
+        self.config = config
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._active.index_interval_bytes = index_interval_bytes(self._active, config)
+        self._active.indexes.limit(config.segment_index_bytes)
+        self._limits = roll_limits(self._active, config)
+
+    @property
+    def failure(self) -> LogStorageError | None:
+        """Why the log is offline; it stays so until the broker starts again."""
+        return self.health.failure
+
+    @property
+    def recovery_point(self) -> int:
+        """First offset not known to be durable; never above the log end offset."""
+        return self._flushes.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all .log files together."""
+        return self.segments.size_bytes
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest leader epoch known, −1 if none."""
+        return self.epochs.latest_epoch
+
+    def epoch_end_offset(self, epoch: int) -> EpochEnd:
+        """The largest known epoch ≤ `epoch` and the offset where it ends; (−1, −1) where none is known. An epoch older
+        than all that are known ends where the first known one starts."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, batches: Sequence[ProducedBatch], leader_epoch: int) -> int:
+        """Append checked batches, giving them the next offsets and `leader_epoch` (patched in their own memory).
+
+        Batches of idempotent producers come through `append_checked` instead, or stand alone before `producers.note`.
+        Returns the offset of the first record. LogStorageError: nothing more can be appended to this log (when a roll
+        fell into the wave, what stands before it may have been appended)."""
+        self.ready()
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+        first_offset = offset = self.log_end_offset
+        boundaries, limits, segment = self._boundaries, self._limits, self._active
+        start = position = segment.size_bytes
+        unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
+        views: list[memoryview] = []
+        for batch in batches:
+            size = batch.size_bytes
+            timestamp = batch.max_timestamp_ms
+            last = offset + batch.records_count - 1
+            if (
+                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
+            ) and self._must_roll(position, size, timestamp, last):
+                self._write(views, start, position, offset, unindexed)
+                self.roll(timestamp)
+                limits, segment, views, interval = self._limits, self._active, [], self._active.index_interval_bytes
+                start = position = unindexed = 0
+            assign_offset(batch.view, offset, leader_epoch)
+            views.append(batch.view)
+            boundaries.offsets.append(offset)
+            boundaries.positions.append(position)
+            if timestamp > segment.max_timestamp_ms:
+                segment.max_timestamp_ms = timestamp
+                segment.max_timestamp_offset = last
+            if unindexed > interval:
+                if not segment.index(last, position):
+                    limits = FULL
+                unindexed = 0
+            unindexed += size
+            position += size
+            offset = last + 1
+        self._write(views, start, position, offset, unindexed)
+        return first_offset
+
+    def append_as_follower(self, records: memoryview, max_epoch: int = MAX_EPOCH) -> int:
+        """Append what a leader sent, offsets and epochs as they are: whole batches from the log end offset on (gaps are
+        what compaction leaves) whose epochs are at most `max_epoch` (the leader epoch of the fetch). Returns the new
+        log end offset.
+
+        InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
+        self.ready()
+        headers = validate_fetched(records, self.log_end_offset, max_epoch)
+        if headers and headers[0].partition_leader_epoch < self.epochs.latest_epoch:
+            raise InvalidBatch(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{self}: a batch of epoch {headers[0].partition_leader_epoch} after one of {self.epochs.latest_epoch}",
+            )
+        boundaries, limits, segment, epochs = self._boundaries, self._limits, self._active, self.epochs
+        start = position = segment.size_bytes
+        unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
+        taken = done = 0  # bytes of `records`: written, walked over
+        offset = self.log_end_offset
+        for header in headers:
+            size = header.batch_length + 12
+            timestamp = header.max_timestamp_ms
+            last = header.base_offset + header.last_offset_delta
+            if (
+                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
+            ) and self._must_roll(position, size, timestamp, last):
+                self._write([records[taken:done]], start, position, offset, unindexed)
+                self.roll(timestamp, header)
+                limits, segment, taken, interval = self._limits, self._active, done, self._active.index_interval_bytes
+                start = position = unindexed = 0
+            if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
+                boundaries.start_segment()
+            if header.partition_leader_epoch != epochs.latest_epoch:
+                epochs.assign(header.partition_leader_epoch, offset)
+            if header.producer_id >= 0:
+                self.producers.note_header(header)
+            boundaries.offsets.append(header.base_offset)
+            boundaries.positions.append(position)
+            if timestamp > segment.max_timestamp_ms:
+                segment.max_timestamp_ms = timestamp
+                segment.max_timestamp_offset = last
+            if unindexed > interval:
+                if not segment.index(last, position):
+                    limits = FULL
+                unindexed = 0
+            unindexed += size
+            position += size
+            done += size
+            offset = last + 1
+        self._write([records[taken:done]], start, position, offset, unindexed)
+        return offset
+
+    def _write(self, views: Sequence[memoryview], start: int, end: int, next_offset: int, unindexed: int) -> None:
+        """Write one wave to the active segment and take it over; on failure put everything back as it was."""
+        if start == end:
+            return
+        segment = self._active
+        try:
+            file = segment.log.get()
+            written = file.pwritev(views, start)
+            if written != end - start:  # short: the disk is nearly full, or a signal came
+                reading.write_rest(file, views, start, written)
+        except OSError as error:
+            raise self._roll_back(error) from error
+        segment.size_bytes = end
+        segment.unindexed_bytes = unindexed
+        self.log_end_offset = next_offset
+        self._boundaries.trim()
+        if start == 0 or segment.indexes.room <= 0:
+            self._limits = roll_limits(segment, self._config)
+        if end - segment.written_back_bytes >= WRITEBACK_BYTES:
+            try:
+                segment.start_writeback()
+            except OSError as error:
+                if not (is_about_process(error) or is_full(error)):  # then the next flush writes it
+                    raise self.fail("writing an index failed", error) from error
+
+    def _roll_back(self, error: OSError) -> LogStorageError:
+        """A write failed: back to the last whole wave. The epoch that begins there stays, a leader has it before its
+        first record."""
+        failure = take_back(self, self._context, self.fail("append failed", error))
+        self._boundaries.forget()
+        self.epochs.truncate_to(self.log_end_offset + 1)
+        self._use_active()
+        return failure
+
+    def _must_roll(self, position: int, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
+        """The exact rule, asked once the cheap comparison of the loops says "perhaps"."""
+        segment = self._active
+        if position == 0:
+            segment.first_timestamp_ms = timestamp_ms
+        now_ms = self._context.wall_clock.now_ms() if segment.first_timestamp_ms < 0 or timestamp_ms < 0 else 0
+        return must_roll(segment, self._config, position, size_bytes, timestamp_ms, last_offset, now_ms)
+
+    def may_roll(self, size_bytes: int, max_timestamp_ms: int, last_offset: int) -> bool:
+        """Whether batches of `size_bytes` together, up to that timestamp and offset, may need another segment."""
+        active = self._active
+        is_exceeded = self._limits.may_be_exceeded(active.size_bytes + size_bytes, max_timestamp_ms, last_offset)
+        return is_exceeded or may_fill_an_index(active, size_bytes)
+
+    def ready(self) -> None:
+        """LogStorageError unless an append may begin. What it notes of producers goes before its write, so its file is
+        opened first: lacking a descriptor fails no log, and nothing may have been noted then."""
+        self.health.check_room()
+        try:
+            self._active.log.get()
+        except OSError as error:
+            raise self.fail("opening the active segment failed", error) from error
+
+    def roll(self, first_timestamp_ms: int = -1, batch: BatchHeader | None = None) -> None:
+        """Seal the active segment and begin another at the log end offset (at the batch that comes next, where the gap
+        before it is huge); nothing when the active one is empty. first_timestamp_ms: of that batch. LogStorageError."""
+        self.health.check()
+        try:
+            if not self.segments.roll(self.log_end_offset, self._config, batch):
+                return
+        except OSError as error:
+            self._use_active()  # one of two may have been begun
+            raise self.fail("rolling to a new segment failed", error) from error
+        self._use_active()
+        self._active.first_timestamp_ms = first_timestamp_ms
+        self._flushes.rolled()
+        self.producers.capture(self.log_end_offset)
+
+    def _use_active(self) -> None:
+        self._active = self.segments.active
+        self._active.indexes.limit(self._config.segment_index_bytes)
+        self._boundaries.start_segment()
+        self._limits = roll_limits(self._active, self._config)
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> FileRegion | None:
+        """Whole batches from the one that holds `offset` on, up to the last batch boundary ≤ `end_offset` and at most
+        `max_bytes`, but the first batch always whole; never more than one segment's.
+
+        None: nothing there yet (`end_offset` ≤ `offset` ≤ log end). OffsetOutOfRange: below the log's start or above
+        its end. LogStorageError from the disk; RebuildFirst."""
+        if offset >= end_offset or offset < self.log_start_offset or offset >= self.log_end_offset:
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                return None
+            raise OffsetOutOfRange(str(self), offset, self.log_start_offset, self.log_end_offset)
+        segment = self._active
+        found = reading.read_tail(self._boundaries, segment, offset, max_bytes, end_offset, self.log_end_offset)
+        try:
+            if found is not None:
+                start, end = found
+                return FileRegion(segment.log.get(), start, end - start) if end > start else None
+            return reading.read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
+        except (OSError, CorruptLog) as error:
+            raise self.fail("reading failed", error) from error
+
+    def segments_replaced(self) -> None:
+        """Sealed segments are other files now: what was remembered of places in them counts no more."""
+        self._boundaries.visited.clear()
+
+    # --- truncate ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the tail from `offset` on; a batch that holds `offset` goes whole, so the log may end before it. At or
+        above the log end only epochs without records are dropped. Below the log start everything goes, and the log
+        starts anew at `offset`. Regions that were read before become stale. LogStorageError from the disk."""
+        self.health.check()
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_to(self.log_end_offset)
+            return
+        if offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        segment, position, end_offset = prepare_cut(self, offset, self._checkpoint_now)
+        try:
+            self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
+            self.producers.cut(self.log_end_offset)
+        except (OSError, CorruptLog) as error:
+            raise self.health.fail("truncating failed", error, repeatable=False) from error
+        self._after_cutting()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
+        self.health.check()
+        prepare_start(self, offset, self._checkpoint_now)
+        try:
+            self.log_start_offset = offset
+            self.producers.clear()  # first: its snapshots would be believed of the log that starts here
+            self.segments.start_at(offset, self._config)
+        except OSError as error:
+            raise self.health.fail("truncating failed", error, repeatable=False) from error
+        self.log_end_offset = offset
+        self.epochs.clear()
+        self._after_cutting()
+        make_active(self)
+
+    def _after_cutting(self) -> None:
+        self.cutting.end()
+        self.epochs.truncate_to(self.log_end_offset)
+        self._boundaries.forget()
+        self._use_active()
+        assert self.recovery_point <= self.log_end_offset or self.recovery_point <= self.log_start_offset
+
+    # --- flush, close ------------------------------------------------------------------------------------------------
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any
+        clock that does not go back)."""
+        return self._flushes.is_due(now_ms, self.log_end_offset, self._config)
+
+    def flush_plan(self, *, final: bool = False) -> FlushPlan:
+        """What makes everything up to the log end durable, to be called off the event loop; `flushed` takes its result.
+        final: no append follows, so the last time entry is written. LogStorageError, here and from the plan."""
+        return self._flushes.plan(self.log_end_offset, final=final)
+
+    def flushed(self, offset: int) -> None:
+        """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
+        self._flushes.completed(offset, self.log_end_offset)
+
+    def close(self) -> None:
+        """Write index tails (not synced), release descriptors, memory and reserved space. Idempotent; OSError is
+        reported only, since an index is rebuilt from its log."""
+        try:
+            if self.failure is None:
+                self._active.finish()
+        except OSError as error:
+            self.fail("finishing its last segment failed", error)
+        self.health.close()
+        self.segments.release()
+        self._boundaries.forget()
+
+    def fail(self, what: str, cause: BaseException) -> LogStorageError:
+        """The disk failed under this log: it goes offline; returns the error to raise."""
+        return self.health.fail(what, cause)

@@ -1,0 +1,1 @@
+"""What idempotent producers have appended to a log."""

@@ -1,0 +1,1 @@
+"""A log from its folder: what is found there, judged, and made whole."""

@@ -1,0 +1,1 @@
+"""The segments of a log: batches in files, their indexes, and reading them."""

@@ -1,0 +1,148 @@
+"""The sparse offset index of one segment: which byte a batch begins at.
+
+Format of `<base offset, 20 digits>.index`, big-endian, 8 bytes per entry, sorted:
+
+    int32  offset of the *last* record of a batch, relative to the segment's base offset
+    int32  position of that same batch in the .log file, in bytes
+
+Rules: both columns rise strictly; relative offset and position are ≥ 0 and the last relative offset is > 0 (Kafka's
+sanity check), which holds because the first batch of a segment never gets an entry. Every position is a batch boundary,
+so the index also answers "where may a read end". Entries live in two arrays (8 bytes each in memory as on disk); the
+file is only an image of them.
+
+Loading checks only that the entries rise. Whether one is true shows at the batch that stands at its position
+(`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first,
+so an entry may say a higher offset than its batch has. (A search that takes such an entry begins no later than it may.)
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+from strandline.protocol.records.batch import MAGIC, BatchHeader
+from strandline.storage.errors import CorruptIndex
+
+ENTRY_BYTES = 8
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class OffsetIndex:
+    """Entries of one segment, in memory."""
+
+    __slots__ = ("base_offset", "positions", "relative_offsets")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.relative_offsets = array("i")
+        self.positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def append(self, last_offset: int, position: int) -> None:
+        """Note the batch at `position` whose last record has `last_offset`."""
+        self.relative_offsets.append(last_offset - self.base_offset)
+        self.positions.append(position)
+
+    def entry_for_offset(self, offset: int) -> int:
+        """The last entry of a batch that ends at or before `offset`; −1 where none does."""
+        return bisect_right(self.relative_offsets, offset - self.base_offset) - 1
+
+    def entry_at_position(self, position: int) -> int:
+        """The last entry of a batch at or before `position`; −1 where there is none."""
+        return bisect_right(self.positions, position) - 1
+
+    def position_for_offset(self, offset: int) -> int:
+        """The position of a batch that begins at or before `offset`, as near as the index knows; 0 at least."""
+        entry = self.entry_for_offset(offset)
+        return self.positions[entry] if entry >= 0 else 0
+
+    def refutes(self, entry: int, header: BatchHeader) -> str:
+        """Why an entry is wrong, by the header at its position: a batch behind the entry before that ends at or before
+        the offset noted; empty where it is right."""
+        noted = self.base_offset + self.relative_offsets[entry]
+        before = self.base_offset + self.relative_offsets[entry - 1] if entry else self.base_offset - 1
+        if header.magic == MAGIC and before < header.base_offset <= header.last_offset <= noted:
+            return ""
+        return f"the batch that ends at offset {noted} does not stand at byte {self.positions[entry]}"
+
+    @property
+    def widest_gap_bytes(self) -> int:
+        """Between two entries, or the beginning and the first: so sparse it may go on."""
+        return max(map(operator.sub, self.positions, [0, *self.positions[:-1]]), default=0)
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last batch noted; 0 when the index is empty."""
+        return self.positions[-1] if self.positions else 0
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the last batch noted; the base offset when the index is empty."""
+        return self.base_offset + (self.relative_offsets[-1] if self.relative_offsets else 0)
+
+    def truncate_to_position(self, position: int) -> None:
+        """Forget the batches at `position` and above."""
+        self.truncate_entries(bisect_left(self.positions, position))
+
+    def truncate_entries(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        del self.relative_offsets[count:]
+        del self.positions[count:]
+
+    def thin_out(self, at_most: int) -> None:
+        """Where there are more than `at_most` entries keep one in so many, the last one among them."""
+        if len(self) > at_most > 0:
+            every = -(-len(self) // at_most)
+            first = (len(self) - 1) % every
+            self.relative_offsets = self.relative_offsets[first::every]
+            self.positions = self.positions[first::every]
+        elif at_most <= 0:
+            self.truncate_entries(0)
+
+    def encode(self, first: int = 0) -> bytes:
+        """The file's bytes from entry `first` on."""
+        columns = array("i", bytes(ENTRY_BYTES * (len(self) - first)))
+        columns[0::2] = self.relative_offsets[first:]
+        columns[1::2] = self.positions[first:]
+        if sys.byteorder == "little":
+            columns.byteswap()
+        return columns.tobytes()
+
+    @classmethod
+    def decode(cls, base_offset: int, data: bytes, log_bytes: int) -> OffsetIndex:
+        """The index in `data`, for a segment whose .log has `log_bytes`. CorruptIndex where it breaks a rule."""
+        if len(data) % ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
+        index = cls.restore(base_offset, data)
+        index.check(log_bytes)
+        return index
+
+    @classmethod
+    def restore(cls, base_offset: int, data: bytes) -> OffsetIndex:
+        """An index that was checked when `data` was made of it."""
+        columns = array("i", data)
+        if sys.byteorder == "little":
+            columns.byteswap()
+        index = cls(base_offset)
+        index.relative_offsets = columns[0::2]
+        index.positions = columns[1::2]
+        return index
+
+    def check(self, log_bytes: int) -> None:
+        """CorruptIndex where it breaks a rule."""
+        if not len(self):
+            return
+        if self.relative_offsets[0] < 0 or self.positions[0] < 0 or self.relative_offsets[-1] == 0:
+            raise CorruptIndex("the first entry lies before the segment")
+        if not (_rises(self.relative_offsets) and _rises(self.positions)):
+            raise CorruptIndex("the entries do not rise")
+        if self.positions[-1] >= log_bytes:
+            raise CorruptIndex(f"the last entry points to byte {self.positions[-1]} of {log_bytes}")
+
+
+def _rises(column: array[int]) -> bool:
+    return all(map(operator.lt, column, column[1:]))

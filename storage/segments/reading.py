@@ -1,0 +1,244 @@
+"""Finding things in a log: the file region of a fetch, the batch of an offset.
+
+A fetch at the tail is answered from memory (`read_tail`). Elsewhere the offset index gives both ends: a batch at or
+before the offset, and the last boundary within `max_bytes`; then a few headers are read at most. Nothing is changed but
+what `Boundaries` remembers. OSError from the disk passes through.
+
+An index is checked only in part when it is loaded, and one wrong entry would make records vanish. So an entry that is
+used is proven by the header of the batch that stands there, which is read anyway; a search that meets no such batch, or
+bytes that are none, has the index built anew from the .log and begins again (`by_index`). Only where that does not help
+is the log damaged. Where an event loop serves the log RebuildFirst passes through instead (`rebuilding`).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+from strandline.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
+from strandline.runtime.disk import Buffer, File, FileRegion, write_whole
+from strandline.storage.errors import CorruptIndex, CorruptLog
+from strandline.storage.segments.boundaries import Boundaries
+from strandline.storage.segments.scan import walk_segment
+from strandline.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from strandline.storage.segments.segment_list import SegmentList
+
+_BASE_OFFSET = struct.Struct(">q")
+_Found = TypeVar("_Found")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+def read_tail(
+    boundaries: Boundaries, active: Segment, offset: int, max_bytes: int, end_offset: int, log_end_offset: int
+) -> tuple[int, int] | None:
+    """(first, one past last) byte in the active segment of what `Log.read` asks for; equal where no whole batch lies
+    below `end_offset`; None where `offset` is not among the recent batches."""
+    offsets = boundaries.offsets
+    if not offsets or offset < offsets[0]:
+        return None
+    positions = boundaries.positions
+    first = bisect_right(offsets, offset) - 1
+    start = positions[first]
+    if end_offset >= log_end_offset:
+        end = active.size_bytes
+    else:
+        end = positions[bisect_right(offsets, end_offset) - 1]
+    if end - start > max_bytes:
+        cut = bisect_right(positions, start + max_bytes) - 1
+        if cut == first:  # the first batch is always whole, however large
+            cut += 1
+        if cut < len(positions):
+            end = positions[cut]
+    return start, end
+
+
+def read_anywhere(
+    segments: SegmentList, boundaries: Boundaries, offset: int, max_bytes: int, end_offset: int
+) -> FileRegion | None:
+    """The region of a read for an offset that exists and lies below `end_offset`; None where the batch that holds it
+    reaches above `end_offset`."""
+    segment, start = boundaries.visited.get(offset) or _find_start(segments, offset)
+    following = segments.after(segment)
+    if following is None or end_offset < following.base_offset:
+        end = position_of(segment, end_offset)
+    else:
+        end = segment.size_bytes
+    if end <= start:
+        return None
+    next_offset: int | None = None
+    if end - start > max_bytes:
+        end, next_offset = by_index(segment, _cut, start, start + max_bytes)
+    if end < segment.size_bytes:
+        next_offset = base_offset_at(segment, end) if next_offset is None else next_offset
+        if next_offset is not None:
+            boundaries.visit(next_offset, segment, end)
+    return FileRegion(segment.log.get(), start, end - start)
+
+
+def _find_start(segments: SegmentList, offset: int) -> tuple[Segment, int]:
+    """The segment and position of the first batch that does not end before `offset`."""
+    segment: Segment | None = segments.holding(offset)
+    while segment is not None:
+        position = position_of(segment, offset)
+        if position < segment.size_bytes:
+            return segment, position
+        segment = segments.after(segment)  # a gap at the end of a segment: compaction leaves them
+    return segments.active, segments.active.size_bytes
+
+
+def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found], *arguments: *_Arguments) -> _Found:
+    """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
+    raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help;
+    RebuildFirst."""
+    segment.indexes.wait_for_others()
+    try:
+        return search(segment, *arguments)
+    except (CorruptIndex, CorruptLog) as error:
+        segment.indexes.rebuild(error)
+    try:
+        return search(segment, *arguments)
+    except CorruptIndex as error:
+        raise CorruptLog(segment.path, 0, f"its index is wrong again after it was built anew: {error}") from error
+
+
+def _cut(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
+    """The last batch boundary in (start, limit], the end of the first batch where that is larger; and the base offset
+    of the batch that begins there, if it was looked at. A search for `by_index`."""
+    index = segment.indexes.offset
+    entry = index.entry_at_position(limit)
+    if entry >= 0 and index.positions[entry] > start:
+        return _boundary(segment, entry)
+    end = start
+    for position, header in headers_from(segment, start):
+        following = position + header.size_bytes
+        if following > limit and end > start:
+            break
+        end = following
+        if end >= limit:
+            break
+    return end, None
+
+
+def position_of(segment: Segment, offset: int) -> int:
+    """Where the first batch begins that does not end before `offset`; the segment's size where all do."""
+    return by_index(segment, _position_of, offset)
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    for position, header in headers_before(segment, offset):
+        if header.base_offset + header.last_offset_delta >= offset:
+            return position
+    return segment.size_bytes
+
+
+def boundary_before(segment: Segment, position: int) -> int:
+    """A batch boundary at or before `position`, as near as the index knows."""
+    return by_index(segment, _boundary_before, position)
+
+
+def _boundary_before(segment: Segment, position: int) -> int:
+    entry = segment.indexes.offset.entry_at_position(position)
+    return _boundary(segment, entry)[0] if entry >= 0 else 0
+
+
+def _boundary(segment: Segment, entry: int) -> tuple[int, int | None]:
+    """(position, base offset) of the batch of an entry of the offset index, which is proven by its header: where no
+    batch begins nothing may end. No base offset where nothing had to be read for that. CorruptIndex."""
+    indexes = segment.indexes
+    position = indexes.offset.positions[entry]
+    if indexes.are_built:
+        return position, None
+    data = segment.log.get().pread(HEADER_BYTES, position)
+    if len(data) < HEADER_BYTES:
+        raise CorruptIndex(f"no batch begins at byte {position}")
+    header = read_header(data, 0)
+    fault = indexes.offset.refutes(entry, header)
+    if fault or not HEADER_BYTES <= header.size_bytes <= segment.size_bytes - position:
+        raise CorruptIndex(fault or f"no whole batch stands at byte {position}")
+    return position, header.base_offset
+
+
+def headers_before(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches from one on that begins at or before `offset` (or is the first), as near as the
+    index knows. Part of a search for `by_index`: CorruptIndex, and as `headers_from`."""
+    entry = segment.indexes.offset.entry_for_offset(offset)
+    return _from_entry(segment, entry) if entry >= 0 else headers_from(segment, 0)
+
+
+def _from_entry(segment: Segment, entry: int) -> Iterator[tuple[int, BatchHeader]]:
+    """From the batch of an entry of the offset index on, which is proven by it. CorruptIndex; as `headers_from`."""
+    indexes = segment.indexes
+    headers = headers_from(segment, indexes.offset.positions[entry])
+    for first in headers:
+        fault = "" if indexes.are_built else indexes.offset.refutes(entry, first[1])
+        if fault:
+            raise CorruptIndex(fault)
+        yield first
+        yield from headers
+
+
+def prove_time(segment: Segment, entry: int) -> None:
+    """CorruptIndex unless an entry of the time index is true, or it and the one before are wrong. Part of a search for
+    `by_index`; reads the headers between the two, as many as a search by time that lies between their times."""
+    if not segment.indexes.are_built:
+        time = segment.indexes.time
+        between = headers_before(segment, time.offset_of(entry - 1))
+        fault = time.refutes(entry, (header for _, header in between))
+        if fault:
+            raise CorruptIndex(fault)
+
+
+def cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    """Where the first batch begins that does not end before `offset` (the segment's size where all do), and where the
+    one before ends: well below `offset` where compaction left a gap. The offset index that a cut there leaves is true
+    at its end (`tail`)."""
+    return by_index(segment, _cut_at, offset)
+
+
+def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
+    position, end_offset = segment.size_bytes, segment.base_offset
+    for found, header in headers_before(segment, offset - 1):
+        if header.last_offset >= offset:
+            position = found
+            break
+        end_offset = header.next_offset
+    _prove_last(segment, segment.indexes.offset.entry_at_position(position - 1))
+    return position, end_offset
+
+
+def _prove_last(segment: Segment, entry: int) -> None:
+    """CorruptIndex unless the batch at an entry's position ends just where it says: it will be the last one."""
+    if entry >= 0 and not segment.indexes.are_built:
+        index = segment.indexes.offset
+        position, noted = index.positions[entry], index.base_offset + index.relative_offsets[entry]
+        for _, header in headers_from(segment, position):
+            if header.last_offset != noted:
+                raise CorruptIndex(f"the batch at byte {position} does not end at offset {noted}")
+            return
+
+
+def base_offset_at(segment: Segment, position: int) -> int | None:
+    """Base offset of the batch at a boundary; None at the segment's end."""
+    if segment.size_bytes - position < HEADER_BYTES:
+        return None
+    base_offset: int = _BASE_OFFSET.unpack(segment.log.get().pread(_BASE_OFFSET.size, position))[0]
+    return base_offset
+
+
+def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches of a segment from a boundary on. CorruptLog where no batch stands."""
+    end = position
+    for found, header in walk_segment(segment.log.get(), segment.base_offset, position, segment.size_bytes):
+        yield found, header
+        end = found + header.size_bytes
+    if end != segment.size_bytes:
+        raise CorruptLog(segment.path, end, "no whole batch of the offsets that follow stands there")
+
+
+def write_rest(file: File, buffers: Sequence[Buffer], position: int, written: int) -> None:
+    """Go on after a short write of `buffers` at `position`. OSError when the disk takes no more."""
+    write_whole(file, memoryview(b"".join(buffers))[written:], position + written)

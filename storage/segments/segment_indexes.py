@@ -1,0 +1,278 @@
+"""Both indexes of one segment: pinned in memory while it is active, loaded on use afterwards; and their files.
+
+The files may lag behind, be missing or wrong: what is built from the .log replaces them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from strandline.runtime.disk import write_whole
+from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.directory_health import is_full
+from strandline.storage.errors import CorruptIndex
+from strandline.storage.segments import offset_index, time_index
+from strandline.storage.segments.index_bounds import room, thin_out
+from strandline.storage.segments.index_check import check_end, tolerated_bytes
+from strandline.storage.segments.offset_index import OffsetIndex
+from strandline.storage.segments.rebuilding import RebuildFirst, damage
+from strandline.storage.segments.scan import IndexBuilder, build_indexes
+from strandline.storage.segments.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from strandline.storage.segments.segment import Segment
+
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+MAX_INDEX_BYTES_READ = 2**30
+"""An index file above this is damaged, whatever it contains."""
+
+
+class SegmentIndexes:
+    """Both indexes of one segment: pinned while the segment is active, loaded on use afterwards."""
+
+    __slots__ = (
+        "_context",
+        "_offset",
+        "_offset_written",
+        "_path",
+        "_pinned",
+        "_segment",
+        "_time",
+        "_time_written",
+        "are_built",
+        "max_bytes",
+        "pending",
+        "used",
+    )
+
+    def __init__(self, context: StorageContext, path: str, segment: Segment, max_bytes: int) -> None:
+        """`path` without suffix; no file gets longer than `max_bytes`."""
+        self.max_bytes = max_bytes
+        self._context = context
+        self._path = path
+        self._segment = segment
+        self._offset: OffsetIndex | None = None
+        self._time: TimeIndex | None = None
+        self._offset_written = 0  # entries of the files that are as in memory
+        self._time_written = 0
+        self._pinned = False
+        self.used = False
+        self.are_built = False
+        """Those in memory were made by this process, from the .log: no entry has to be proven."""
+        self.pending: RebuildFirst | None = None
+        """They are (or should be) built elsewhere: nobody loads or searches them until then."""
+
+    @property
+    def offset(self) -> OffsetIndex:
+        """The offset index, loaded (or rebuilt, where its file is damaged) if need be. RebuildFirst."""
+        self.used = True
+        return self._offset if self._offset is not None else self._load()[0]
+
+    @property
+    def time(self) -> TimeIndex:
+        """The time index, loaded (or rebuilt) if need be. RebuildFirst."""
+        self.used = True
+        return self._time if self._time is not None else self._load()[1]
+
+    @property
+    def room(self) -> int:
+        """How many entries both may still get; 0 or less where one is full."""
+        return room(self.offset, self.time, self.max_bytes)
+
+    def limit(self, max_bytes: int) -> None:
+        """Pinned ones may get so long from now on: those that are longer are thinned out, their files when they are
+        written next."""
+        self.max_bytes = max_bytes
+        if self._thin_out():
+            self._offset_written = self._time_written = 0
+
+    def pin(self, offset: OffsetIndex | None = None, time: TimeIndex | None = None) -> None:
+        """Keep the indexes in memory. Those given replace what the files say, which is written anew."""
+        if offset is None or time is None:
+            offset, time = self.offset, self.time
+        else:
+            self._offset_written = self._time_written = 0
+            self.are_built = True
+        self._offset, self._time = offset, time
+        self._context.loaded_indexes.remove(self)
+        self._pinned = True
+
+    def unpin(self) -> None:
+        """The segment was sealed: the indexes may be evicted from now on. Call `flush` before."""
+        self._pinned = False
+        self._admit()
+
+    def replace(self, offset: OffsetIndex, time: TimeIndex) -> None:
+        """The files may be missing or wrong: take these, and write the ones that differ from their file (a file that is
+        emptied and written again costs milliseconds when it is closed: ext4 then writes it out at once)."""
+        self._offset, self._time = offset, time
+        self._thin_out()
+        self.are_built = True
+        self.pending = None
+        same_offset = self._has(INDEX_SUFFIX, offset.encode())
+        same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
+        self._offset_written = len(offset) if same_offset else 0
+        self._time_written = len(time) if same_time else 0
+        if not (same_offset and same_time):
+            self._write_or_remove()
+        if not self._pinned:
+            self._admit()
+
+    def check_sizes(self, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
+        """At a start: build the indexes anew where a file is missing (None) or has a length that cannot be true. Their
+        content is checked when they are loaded. OSError from the disk."""
+        if offset_index_bytes is None or time_index_bytes is None:
+            self._build(FileNotFoundError("there is no such file"))
+        elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
+            self._build(CorruptIndex("its length is no whole number of entries"))
+        elif not offset_index_bytes and self._segment.size_bytes > tolerated_bytes(self._segment, 0):
+            self._load()
+
+    def flush(self) -> None:
+        """Write what the files lack; makes the files where there are none. Nothing where they wait for a rebuild. Not
+        synced. OSError from the disk."""
+        if self._offset is None or self._time is None or self.pending is not None:
+            return
+        offset_bytes = self._offset.encode(self._offset_written)
+        self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)
+        self._offset_written = len(self._offset)
+        time_bytes = self._time.encode(self._time_written)
+        self._write(TIME_INDEX_SUFFIX, time_bytes, self._time_written * time_index.ENTRY_BYTES)
+        self._time_written = len(self._time)
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """The segment ends at `position`, before `next_offset`: forget the batches behind, in the files too. Those get
+        shorter only, which takes no room; what they lack besides is written with the next flush."""
+        offset, time = self.offset, self.time
+        offset.truncate_to_position(position)
+        time.truncate_to_offset(next_offset)
+        self._offset_written = min(self._offset_written, len(offset))
+        self._time_written = min(self._time_written, len(time))
+        self._shorten(INDEX_SUFFIX, self._offset_written * offset_index.ENTRY_BYTES)
+        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)
+
+    def evict(self) -> None:
+        if not self._pinned:
+            self._offset = self._time = self.pending = None
+            self.are_built = False
+
+    def release(self) -> None:
+        """The segment is gone."""
+        self._pinned = False
+        self.evict()
+        self._context.loaded_indexes.remove(self)
+
+    def _thin_out(self) -> bool:
+        if self._offset is None or self._time is None:
+            return False
+        is_final = self._segment.max_timestamp_ms <= self._time.last_timestamp_ms
+        return thin_out(self._offset, self._time, self.max_bytes, is_final=is_final)
+
+    def _write(self, suffix: str, data: bytes, position: int) -> None:
+        file = self._context.open(self._path + suffix, create=True)
+        try:
+            if file.size() > position:
+                file.truncate(position)
+            write_whole(file, data, position)
+        finally:
+            file.close()
+
+    def _shorten(self, suffix: str, size_bytes: int) -> None:
+        try:
+            file = self._context.open(self._path + suffix)
+        except FileNotFoundError:
+            return
+        try:
+            if file.size() > size_bytes:
+                file.truncate(size_bytes)
+        finally:
+            file.close()
+
+    def _write_or_remove(self) -> None:
+        """Write both files, or have none where the disk is full: whoever misses them builds them anew."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._offset_written = self._time_written = 0
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self._context.disk.unlink(self._path + suffix)
+
+    def _load(self) -> tuple[OffsetIndex, TimeIndex]:
+        self.wait_for_others()
+        segment = self._segment
+        try:
+            offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
+            time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
+            check_end(segment, offset, time)
+        except (CorruptIndex, FileNotFoundError) as error:
+            return self._build(error)
+        self._offset, self._time = offset, time
+        self._offset_written, self._time_written = len(offset), len(time)
+        if not self._pinned:
+            self._admit()
+        return offset, time
+
+    def rebuild(self, why: Exception) -> None:
+        """A search was led astray: build the indexes anew from the .log, if that is whole. CorruptLog where it is not,
+        or where the indexes were built from it already; RebuildFirst; OSError from the disk."""
+        if self.are_built:
+            raise damage(self._segment, why, 0)
+        self._build(why, is_misled=True)
+
+    def wait_for_others(self) -> None:
+        """RebuildFirst where it was raised before and nothing came of it yet: loading once more would say the same."""
+        if self.pending is not None and self._context.rebuilds.is_elsewhere:
+            raise self.pending.with_traceback(None)
+
+    def take(self, builder: IndexBuilder, why: Exception) -> None:
+        """These were built anew, of all batches that the .log has. OSError from the disk."""
+        segment = self._segment
+        self._context.report("index-rebuilt", segment=self._path, why=str(why))
+        self.replace(builder.offset_index, builder.time_index)
+        segment.unindexed_bytes = builder.unindexed_bytes
+        if segment.sealed_timestamp_ms is not None and builder.end_position == segment.size_bytes:
+            segment.sealed_timestamp_ms = builder.time_index.last_timestamp_ms
+
+    def _build(self, why: Exception, *, is_misled: bool = False) -> tuple[OffsetIndex, TimeIndex]:
+        segment = self._segment
+        if not self._context.rebuilds.is_here(segment.size_bytes):
+            self.pending = RebuildFirst(segment, why, is_misled=is_misled)
+            raise self.pending from why
+        builder = build_indexes(
+            segment.log.get(),
+            segment.base_offset,
+            segment.size_bytes,
+            segment.index_interval_bytes,
+            finish=not self._pinned,
+        )
+        if is_misled and builder.end_position != segment.size_bytes:
+            raise damage(segment, why, builder.end_position)
+        self.take(builder, why)
+        return builder.offset_index, builder.time_index
+
+    def _has(self, suffix: str, data: bytes) -> bool:
+        """Whether a file holds just this."""
+        try:
+            return self._read(suffix) == data
+        except (CorruptIndex, FileNotFoundError):
+            return False
+
+    def _read(self, suffix: str) -> bytes:
+        file = self._context.open(self._path + suffix, read_only=True)
+        try:
+            size = file.size()
+            if size > MAX_INDEX_BYTES_READ:
+                raise CorruptIndex(f"{size} bytes are more than any index has")
+            return file.pread(size, 0)
+        finally:
+            file.close()
+
+    def _admit(self) -> None:
+        if self._offset is not None and self._time is not None:
+            weight = len(self._offset) * offset_index.ENTRY_BYTES + len(self._time) * time_index.ENTRY_BYTES
+            self._context.loaded_indexes.admit(self, weight + 200)

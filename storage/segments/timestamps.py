@@ -1,0 +1,55 @@
+"""Which batch holds the first record of a time: from the indexes and headers of a log, without decoding anything.
+
+Whoever asks decodes the batch (`first_record_from`), off the event loop where it is compressed, and asks again behind
+it when none of its records will do: a producer may claim a max timestamp that no record of a compressed batch has.
+"""
+
+from __future__ import annotations
+
+from strandline.protocol.records.batch import BatchHeader
+from strandline.storage.errors import CorruptLog
+from strandline.storage.log.log import Log
+from strandline.storage.segments.reading import by_index, headers_before, prove_time
+from strandline.storage.segments.scan import read_batch
+from strandline.storage.segments.segment import Segment
+
+
+def batch_for_timestamp(
+    log: Log, timestamp_ms: int, start_offset: int, end_offset: int
+) -> tuple[BatchHeader, memoryview] | None:
+    """The first batch with records in [start_offset, end_offset) that claims one at least as young as `timestamp_ms`;
+    None where there is none. LogStorageError from the disk; RebuildFirst."""
+    try:
+        return _search(log, timestamp_ms, start_offset, end_offset)
+    except (OSError, CorruptLog) as error:
+        raise log.fail("reading failed", error) from error
+
+
+def _search(log: Log, timestamp_ms: int, start_offset: int, end_offset: int) -> tuple[BatchHeader, memoryview] | None:
+    segments = log.segments
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            return None
+        if segment.largest_timestamp_ms(segment is segments.active) < timestamp_ms:
+            continue
+        found = by_index(segment, _search_segment, timestamp_ms, start_offset, end_offset)
+        if found is not None:
+            position, header = found
+            return header, read_batch(segment.log.get(), position, header)
+    return None
+
+
+def _search_segment(
+    segment: Segment, timestamp_ms: int, start_offset: int, end_offset: int
+) -> tuple[int, BatchHeader] | None:
+    time = segment.indexes.time
+    entry = time.entry_before(timestamp_ms)
+    start = time.offset_of(entry)
+    if entry >= 0 and start > start_offset:
+        prove_time(segment, entry)
+    for position, header in headers_before(segment, max(start, start_offset)):
+        if header.base_offset >= end_offset:
+            return None
+        if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
+            return position, header
+    return None

@@ -1,0 +1,1 @@
+"""A ZooKeeper in memory, and its clients."""

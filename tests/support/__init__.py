@@ -1,0 +1,1 @@
+"""What only our own tests need: sites, machines, crash points, bad input."""

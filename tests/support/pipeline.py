@@ -1,0 +1,79 @@
+"""A broker's network pipeline without the broker: acceptor, processor and request channel around given handlers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+import trio
+import trio.testing
+
+from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.processor import Processor
+from strandline.broker.network.request_channel import InlineHandler, QueuedHandler, RequestChannel
+from strandline.runtime.network import Address
+from strandline.testkit.network import MemoryNetwork, MemoryNode
+from strandline.testkit.raw_client import RawClient
+
+HANG_S, HANG_VIRTUAL_S = 30, 10_000
+"""A test that takes longer hangs and fails (on the virtual clock the processor's timer would tick for ever)."""
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """`connect` as many clients as needed; each may come from another host."""
+
+    network: MemoryNetwork
+    channel: RequestChannel
+    processor: Processor
+    quota: ConnectionQuota
+    address: Address
+
+    async def connect(self, host: str = "client") -> RawClient:
+        node: MemoryNode = self.network.node(host)
+        return RawClient(await node.connect(self.address))
+
+
+@asynccontextmanager
+async def open_pipeline(
+    *,
+    inline: Mapping[int, InlineHandler] | None = None,
+    queued: Mapping[int, QueuedHandler] | None = None,
+    control: Mapping[int, QueuedHandler] | None = None,
+    end_of_burst: Callable[[], None] = lambda: None,
+    limits: ConnectionLimits | None = None,
+    quota: ConnectionQuota | None = None,
+    is_inter_broker: bool = True,
+    max_queued_requests: int = 500,
+    max_queued_bytes: int = 64 * 1024 * 1024,
+    num_handlers: int = 2,
+    network: MemoryNetwork | None = None,
+) -> AsyncIterator[Pipeline]:
+    """Serve on `broker:9092` of an in-memory network until the block ends."""
+    log = structlog.get_logger()
+    network = network or MemoryNetwork()
+    quota = quota or ConnectionQuota(1000, 1000)
+    channel = RequestChannel(
+        inline=inline or {},
+        queued=queued or {},
+        control=control or {},
+        end_of_burst=end_of_burst,
+        max_queued_requests=max_queued_requests,
+        max_queued_bytes=max_queued_bytes,
+        num_handlers=num_handlers,
+        log=log,
+    )
+    processor = Processor(0, channel, limits or ConnectionLimits(), log)
+    listener = ListenerConfig("PLAINTEXT", Address("0.0.0.0", 9092), is_inter_broker)
+    acceptor = Acceptor(listener, network.node("broker"), [processor], quota, log)
+    is_virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+    with trio.fail_after(HANG_VIRTUAL_S if is_virtual else HANG_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(channel.run)
+            await nursery.start(processor.run)
+            await nursery.start(acceptor.run)
+            yield Pipeline(network, channel, processor, quota, Address("broker", 9092))
+            nursery.cancel_scope.cancel()
