@@ -10,7 +10,7 @@ import trio
 from strandline.broker.membership.cluster_identity import UnreadableCluster
 from strandline.broker.membership.registration import BrokerIdTaken
 from strandline.broker.server import Broker
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.values import unusable_folder
 from strandline.runtime.coordination import CoordinationError
 from strandline.runtime.logging import BrokerLogs, open_logs

@@ -45,7 +45,8 @@ from strandline.controller.orders.sender import connector
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import REQUESTS
 from strandline.protocol.znodes import BrokerIdZnode
-from strandline.runtime.config import BrokerConfig, topic_config
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.topic import topic_config
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, RateLimited

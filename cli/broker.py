@@ -44,14 +44,16 @@ def broker(
 ) -> int:
     """Run one broker in the foreground."""
     if reference:
-        from strandline.runtime.config import reference as config_reference
+        from strandline.runtime.config.reference import reference as config_reference
 
         click.echo(config_reference(), nl=False)
         return 0
     if source is None and not overrides and not from_environment:
         raise click.UsageError("give --config FILE, --from-environment, or the keys as --override KEY=VALUE", ctx)
     override_pairs = [key_value(text, "--override") for text in overrides]
-    from strandline.runtime.config import InvalidConfig, layered, load_broker_config
+    from strandline.runtime.config.properties import layered
+    from strandline.runtime.config.reading import load_broker_config
+    from strandline.runtime.config.values import InvalidConfig
     from strandline.runtime.config.variables import contradictions, properties_from_environment
 
     doubts: list[str] = []

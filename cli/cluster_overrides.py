@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from strandline.runtime.config import InvalidConfig, load_broker_config, parse_properties
+from strandline.runtime.config.properties import parse_properties
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.values import InvalidConfig
 
 OVERRIDES_FILE = "overrides.properties"
 

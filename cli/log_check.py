@@ -54,7 +54,8 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
         if inside and not os.path.exists(f"{path}/{_IDENTITY}"):
             raise click.ClickException(f"{path} is no data folder, but {inside[0]} in it is; name that one")
     from strandline.runtime.clock import SystemWallClock
-    from strandline.runtime.config import load_broker_config, topic_config
+    from strandline.runtime.config.reading import load_broker_config
+    from strandline.runtime.config.topic import topic_config
     from strandline.runtime.disk_posix import PosixDisk
     from strandline.runtime.randomness import system_random
     from strandline.storage.errors import LogDirLocked

@@ -81,7 +81,7 @@ def defaults_option(help_text: str) -> Callable[[F], F]:
 
 def properties_of(file: IO[bytes] | None) -> dict[str, str]:
     """The keys of a properties file; without one there are none. InvalidConfig: a line that is none."""
-    from strandline.runtime.config import parse_properties
+    from strandline.runtime.config.properties import parse_properties
 
     if file is None:
         return {}

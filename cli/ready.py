@@ -31,8 +31,8 @@ JSON_VERSION = 1
 @output_option
 def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
     """Say whether a broker is ready, and if not why."""
-    from strandline.runtime.config import InvalidConfig
     from strandline.runtime.config.listeners import EVERY_INTERFACE, LOOPBACK, parse_address
+    from strandline.runtime.config.values import InvalidConfig
     from strandline.runtime.config.variables import value_from_environment
     from strandline.runtime.http_client import get
     from strandline.runtime.network import Address, CannotConnect

@@ -152,7 +152,7 @@ class Outcome(NamedTuple):
 
 def create(admin: Admin, wanted: Wanted) -> int:
     from strandline.protocol.errors import ErrorCode, error_code
-    from strandline.runtime.config import not_honoured_yet
+    from strandline.runtime.config.topic import not_honoured_yet
 
     outcomes = []
     for name in wanted.names:

@@ -31,7 +31,7 @@ from strandline.protocol.messages import (
     ElectLeadersResponse,
 )
 from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError, SessionState, WatchEvent
 
 FIRST_BACKOFF_SECONDS = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from strandline.runtime.clock import SystemWallClock
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment

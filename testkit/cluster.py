@@ -30,7 +30,7 @@ from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, make_logger
 from strandline.runtime.network import REACH_TIMEOUT_S

@@ -29,9 +29,10 @@ from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.replica_manager import ReplicaManager
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
-from strandline.runtime.config import BrokerConfig, TopicConfig, read_topic_config
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import while_running
 from strandline.runtime.config.standing import read_overrides
+from strandline.runtime.config.topic import TopicConfig, read_topic_config
 from strandline.runtime.coordination import (
     ConnectionLost,
     Coordination,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import structlog
 
 from strandline.protocol.znodes import ConfigZnode
-from strandline.runtime.config import BrokerConfig, DynamicReading, Layer, with_dynamic
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import DynamicReading, Layer, with_dynamic
 from strandline.runtime.config.standing import read_overrides
 from strandline.runtime.coordination import Coordination
 

@@ -14,8 +14,9 @@ import trio
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.protocol.znodes import ConfigZnode
-from strandline.runtime.config import BrokerConfig, TopicConfig, not_honoured_yet, read_topic_config
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.standing import Standing, read_overrides
+from strandline.runtime.config.topic import TopicConfig, not_honoured_yet, read_topic_config
 from strandline.runtime.coordination import Coordination
 
 Topic = tuple[str, TopicId]

@@ -43,7 +43,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError
 from strandline.runtime.environment import Environment
 

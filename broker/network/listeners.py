@@ -13,7 +13,7 @@ from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.protocol.znodes import BrokerEndpoint
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.logging import Logger
 from strandline.runtime.network import Address, Network
 

@@ -28,7 +28,7 @@ from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
 from strandline.protocol.native.frame import MAX_NAMED, split_attachments
 from strandline.protocol.records import InvalidBatch
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError

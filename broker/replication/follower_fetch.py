@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from strandline.protocol.messages import FetchPartition, FetchRequest, FetchTopic
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 
 if TYPE_CHECKING:
     from strandline.broker.replication.partition import Partition

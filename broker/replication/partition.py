@@ -16,7 +16,7 @@ from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionSt
 from strandline.protocol.records import ProducedBatch
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
-from strandline.runtime.config import TopicConfig
+from strandline.runtime.config.topic import TopicConfig
 from strandline.storage.log import head
 from strandline.storage.log.checked_append import Outcome, append_checked
 from strandline.storage.log.cutting import CheckpointFirst, may_start_at, may_truncate_to

@@ -29,7 +29,7 @@ from strandline.broker.upkeep.index_rebuilds import IndexRebuilds
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import RateLimited

@@ -32,7 +32,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.reasons import Reason, reason_of
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.runtime.config import TopicConfig
+from strandline.runtime.config.topic import TopicConfig
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import DiskFull, EpochsBeganAnew, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
 from strandline.storage.log.log import Log

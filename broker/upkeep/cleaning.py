@@ -30,7 +30,7 @@ from strandline.broker.upkeep.task_count import keep_running
 from strandline.broker.upkeep.throttle import ByteRate
 from strandline.broker.upkeep.trusted_clock import TrustedClock
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import NO_WORKER, ComputingFailed, ComputingSession, Environment
 from strandline.storage.cleaning import facts, jobs
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset

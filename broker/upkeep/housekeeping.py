@@ -24,7 +24,7 @@ import trio
 
 from strandline.broker.replication.replica_manager import ReplicaManager
 from strandline.broker.upkeep.retention_checks import RetentionChecks
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
 from strandline.storage.manager.log_manager import LogManager

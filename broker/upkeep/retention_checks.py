@@ -17,7 +17,7 @@ import trio
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replica_manager import ReplicaManager
 from strandline.broker.upkeep.trusted_clock import TrustedClock
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import head

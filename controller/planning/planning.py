@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from strandline.controller.planning.planner import PartitionChange, Plan, plan_doubtful_eligibles, plan_partitions
 from strandline.controller.term.waits import LATER_EPOCHS
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import TopicConfig, read_topic_config
+from strandline.runtime.config.topic import TopicConfig, read_topic_config
 
 if TYPE_CHECKING:
     from strandline.controller.term.term import Term

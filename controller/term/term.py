@@ -42,7 +42,7 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import BrokerConfig
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired, WatchEvent
 
 RETRY_SECONDS = 1.0

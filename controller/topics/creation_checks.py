@@ -14,8 +14,10 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, InvalidTopicName, TopicNames, check_topic_name
 from strandline.protocol.types import TopicId
-from strandline.runtime.config import BrokerConfig, InvalidConfig, topic_config
+from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.table_logs import BROKER_KEY
+from strandline.runtime.config.topic import topic_config
+from strandline.runtime.config.values import InvalidConfig
 
 DEFAULT_FACTOR = "default.replication.factor"
 

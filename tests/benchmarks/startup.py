@@ -32,7 +32,9 @@ from strandline.protocol.records import build_batch
 from strandline.protocol.records.validation import validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.clock import SystemWallClock
-from strandline.runtime.config import BrokerConfig, load_broker_config, topic_config
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import topic_config
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import LeaderAndIsrPartitionState
 from strandline.protocol.records import build_batch, validate_produced
-from strandline.runtime.config import load_broker_config, topic_config
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import topic_config
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk

@@ -31,7 +31,8 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
 )
 from strandline.protocol.znodes import BrokerEndpoint, BrokerIdZnode
-from strandline.runtime.config import BrokerConfig, TopicConfig, topic_config
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.topic import TopicConfig, topic_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs, RateLimited
 from strandline.storage.manager.log_manager import LogManager

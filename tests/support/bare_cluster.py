@@ -38,7 +38,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import BrokerLogs
 from strandline.testkit.cluster import LOG_DIR

@@ -15,7 +15,8 @@ from typing import Any
 
 import trio
 
-from strandline.runtime.config import BrokerConfig, TopicConfig
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.topic import TopicConfig
 from strandline.storage.disk.context import DEFAULT_OPEN_FILES, SecondChanceCache
 from support.trial import Trial
 

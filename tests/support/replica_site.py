@@ -51,7 +51,9 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.runtime.config import BrokerConfig, load_broker_config, topic_config
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import topic_config
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.network import Address

@@ -49,7 +49,8 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import TopicConfig, load_broker_config, topic_config
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import TopicConfig, topic_config
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.network import Address
 from strandline.storage.log.log import Log

@@ -12,7 +12,7 @@ from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
 from strandline.protocol.records import InvalidBatch, assign_offset, decode_records
 from strandline.protocol.records.validation import validate_produced
-from strandline.runtime.config import topic_config
+from strandline.runtime.config.topic import topic_config
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS, read_offsets
 from strandline.storage.log.cutting import CheckpointFirst
 from support.replica_site import T0, ReplicaSite, batch

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.types import NO_TOPIC_ID
 from strandline.protocol.znodes import ConfigZnode
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.coordination import Coordination, Znode, ZnodeStat
 from strandline.testkit.storage_site import Reports
 

@@ -110,7 +110,7 @@ def test_variables_are_left_alone_unless_asked_for(
 
 
 def test_the_reference_page_is_printed_and_nothing_is_started(shell: Any, started: list[Any]) -> None:
-    from strandline.runtime.config import reference
+    from strandline.runtime.config.reference import reference
 
     assert shell("broker", "--reference") == (0, reference(), "")
     assert started == []
@@ -120,7 +120,7 @@ def test_a_log_folder_that_cannot_be_used_is_told_with_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from strandline.broker.process import run_broker
-    from strandline.runtime.config import load_broker_config
+    from strandline.runtime.config.reading import load_broker_config
 
     file = tmp_path / "file"
     file.touch()

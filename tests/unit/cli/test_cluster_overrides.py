@@ -23,7 +23,7 @@ from strandline.cli.cluster_overrides import (
 from strandline.cli.cluster_state import Member, write_state
 from strandline.cli.main import run
 from strandline.cli.process import ProcessId, identify
-from strandline.runtime.config import parse_properties
+from strandline.runtime.config.properties import parse_properties
 
 GONE = ProcessId(2**22 - 1, "an earlier boot:1")
 

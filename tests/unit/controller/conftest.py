@@ -18,7 +18,7 @@ from strandline.controller.orders.sender import BrokerChannel, BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.coordination import SetData
 from strandline.runtime.network import Address
 from strandline.testkit.zookeeper.server import MemoryZooKeeper

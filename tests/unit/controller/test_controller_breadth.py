@@ -19,7 +19,7 @@ from strandline.controller.topics.creation_checks import (
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from strandline.protocol.topic_name import INTERNAL_TOPICS
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 
 CONFIG = load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"})
 

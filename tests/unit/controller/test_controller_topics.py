@@ -25,7 +25,7 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
 )
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
-from strandline.runtime.config import load_broker_config
+from strandline.runtime.config.reading import load_broker_config
 
 TP = TopicPartition("t", 0)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.runtime.config import load_broker_config, parse_properties
+from strandline.runtime.config.properties import parse_properties
+from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.variables import properties_from_environment
 
 REQUIRED = {"broker.id": "1", "zookeeper.connect": "zookeeper:2181"}

@@ -12,20 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.records.rules import BatchRules
-from strandline.runtime.config import (
-    BROKER_KEYS,
-    TOPIC_KEYS,
-    BrokerConfig,
-    ConfigKey,
-    InvalidConfig,
-    Listener,
-    TopicConfig,
-    layered,
-    load_broker_config,
-    parse_properties,
-    topic_config,
-)
-from strandline.runtime.config.values import unusable_folder
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.listeners import Listener
+from strandline.runtime.config.properties import layered, parse_properties
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.table_logs import BROKER_KEYS
+from strandline.runtime.config.topic import TOPIC_KEYS, TopicConfig, topic_config
+from strandline.runtime.config.values import ConfigKey, InvalidConfig, unusable_folder
 from strandline.runtime.network import Address
 
 MINIMUM = {"broker.id": "1", "zookeeper.connect": "localhost:2181", "log.dirs": "/data"}

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.runtime.config import BROKER_KEYS, InvalidConfig, load_broker_config
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.table_logs import BROKER_KEYS
+from strandline.runtime.config.values import InvalidConfig
 from strandline.runtime.config.variables import (
     contradictions,
     properties_from_environment,

@@ -3,12 +3,15 @@ says where it has not."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from strandline.runtime.config import BROKER_KEYS, TOPIC_KEYS, reference
-from strandline.runtime.config.table_logs import BROKER_KEY, SECTIONS
+from strandline.runtime.config.reference import reference
+from strandline.runtime.config.table_logs import BROKER_KEY, BROKER_KEYS, SECTIONS
+from strandline.runtime.config.topic import TOPIC_KEYS
 from strandline.runtime.config.values import INT_MAX, LONG_MAX
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -121,3 +124,11 @@ def test_a_topics_key_of_kafka_is_there_with_its_brokers_key(name: str, broker_k
     assert row.broker_attribute == (BROKER_KEY[broker_key].attribute if broker_key else None)
     if broker_key:
         assert row.key.honoured == BROKER_KEY[broker_key].honoured
+
+
+def test_who_imports_a_value_loads_none_of_the_keys() -> None:
+    program = (
+        "import sys, strandline.runtime.config.values as values;"
+        "sys.exit(any(m.startswith(values.__package__ + '.') and m != values.__name__ for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

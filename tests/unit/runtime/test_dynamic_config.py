@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.runtime.config import BROKER_KEYS, BrokerConfig, Layer, load_broker_config, topic_config, with_dynamic
-from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, DynamicReading, while_running
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, DynamicReading, Layer, while_running, with_dynamic
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.table_logs import BROKER_KEYS
+from strandline.runtime.config.topic import topic_config
 
 ALL, ONE = "/config/brokers/<default>", "/config/brokers/1"
 STATIC = load_broker_config(

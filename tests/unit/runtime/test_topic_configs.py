@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.runtime.config import (
-    TOPIC_KEYS,
-    InvalidConfig,
-    TopicConfig,
-    load_broker_config,
-    read_topic_config,
-    topic_config,
-)
-from strandline.runtime.config.topic import REMOTE_STORAGE
-from strandline.runtime.config.values import INT_MAX, LONG_MAX
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import REMOTE_STORAGE, TOPIC_KEYS, TopicConfig, read_topic_config, topic_config
+from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig
 
 STATIC = {
     "broker.id": "1",
