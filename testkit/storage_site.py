@@ -18,9 +18,9 @@ from strandline.protocol.records.batch import CRC_START, LENGTH_PREFIX_BYTES, TR
 from strandline.protocol.records.validation import ProducedBatch, validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log.log import Log
+from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, build
-from strandline.storage.segments.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 
 T = TypeVar("T")

@@ -45,8 +45,8 @@ from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, ch
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
 from strandline.runtime.environment import ComputingFailed
 from strandline.storage.errors import LogStorageError
+from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.segments.rebuilding import RebuildFirst
-from strandline.storage.segments.timestamps import batch_for_timestamp
 
 if TYPE_CHECKING:
     from strandline.broker.replication.partition import Partition

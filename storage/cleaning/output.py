@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.protocol.records.batch import BatchHeader
-from strandline.runtime.disk import Buffer, Disk, File
+from strandline.runtime.disk import Buffer, Disk, File, write_whole
 from strandline.storage.recovery.interrupted_changes import is_leftover, remove_files
 from strandline.storage.segments.index_bounds import thin_out
-from strandline.storage.segments.reading import write_rest
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.scan import IndexBuilder
 from strandline.storage.segments.segment import LOG_SUFFIX
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 CLEANED_SUFFIX = ".cleaned"
 SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
@@ -91,7 +90,7 @@ class Output:
 def _write(file: File, pieces: Sequence[Buffer], position: int, size: int) -> None:
     written = file.pwritev(pieces, position) if pieces else 0
     if written != size:
-        write_rest(file, pieces, position, written)
+        write_whole(file, memoryview(b"".join(pieces))[written:], position + written)
 
 
 def remove_leftovers(disk: Disk, folder: str) -> None:

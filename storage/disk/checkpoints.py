@@ -22,11 +22,10 @@ import binascii
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, read_file, write_whole
-from strandline.storage.log.leader_epochs import EpochEntry
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -135,6 +134,13 @@ def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict
 def is_of_another_version(content: bytes | None) -> bool:
     """Whether a checkpoint that is there says something that nobody here understands. None: it is absurdly large."""
     return content is None or (bool(content) and content.splitlines()[0].strip() != b"0")
+
+
+class EpochEntry(NamedTuple):
+    """From `start_offset` on (until the next entry) the batches carry `epoch`."""
+
+    epoch: int
+    start_offset: int
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:

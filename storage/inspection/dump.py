@@ -24,10 +24,10 @@ from strandline.storage.errors import CorruptIndex, StorageError
 from strandline.storage.inspection.dump_entry import DumpEntry, damage
 from strandline.storage.inspection.dump_state import dump_state, is_state_file
 from strandline.storage.segments import offset_index, time_index
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import read_batch, walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.time_index import TimeIndex
 from strandline.storage.segments.unserved import OldMessage, is_intact, old_message
 

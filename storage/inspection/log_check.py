@@ -25,9 +25,9 @@ from strandline.storage.manager.identity import META_PROPERTIES
 from strandline.storage.manager.loading import finish, scan_groups
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import read_last_stop
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.scan import ScanTask, scan_segment, scan_segments
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 if TYPE_CHECKING:
     import random

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.runtime.disk import Buffer, Disk, DiskSpace, File, FileLock, FolderEntry
-from strandline.storage.recovery.damage import DAMAGED_SUFFIX
+from strandline.storage.disk.damaged_files import DAMAGED_SUFFIX
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from strandline.runtime.disk import Disk
 from strandline.storage.disk.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
+    EpochEntry,
     encode_epochs,
     remove_temporary,
     write_atomically,
@@ -23,7 +24,7 @@ from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.producers.producer_log import LogProducers
 from strandline.storage.producers.snapshots import write_snapshot
 from strandline.storage.producers.states import ProducerRow

@@ -30,10 +30,10 @@ from strandline.storage.errors import CorruptIndex, CorruptLog, DiskFull
 from strandline.storage.log.log import Log
 from strandline.storage.log.retention import Decision, Rule, SegmentFacts, decide
 from strandline.storage.segments import offset_index, time_index
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.time_index import TimeIndex
 
 SEGMENTS_PER_STEP = 20

@@ -20,15 +20,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from strandline.storage.disk.checkpoints import EpochEntry
+
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
-
-
-class EpochEntry(NamedTuple):
-    """From `start_offset` on (until the next entry) the batches carry `epoch`."""
-
-    epoch: int
-    start_offset: int
 
 
 class EpochEnd(NamedTuple):

@@ -22,17 +22,17 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records.batch import BatchHeader, InvalidBatch, assign_offset
 from strandline.protocol.records.validation import ProducedBatch, validate_fetched
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.disk import FileRegion
+from strandline.runtime.disk import FileRegion, write_whole
 from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
+from strandline.storage.log.boundaries import Boundaries
 from strandline.storage.log.cutting import Cutting, make_active, prepare_cut, prepare_start, take_back
 from strandline.storage.log.flush import Flushes, FlushPlan
 from strandline.storage.log.leader_epochs import EpochEnd, LeaderEpochCache
+from strandline.storage.log.reading import read_anywhere, read_tail
 from strandline.storage.producers.producer_log import LogProducers
-from strandline.storage.segments import reading
-from strandline.storage.segments.boundaries import Boundaries
 from strandline.storage.segments.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segments.segment_list import SegmentList
 
@@ -225,7 +225,7 @@ class Log:
             file = segment.log.get()
             written = file.pwritev(views, start)
             if written != end - start:  # short: the disk is nearly full, or a signal came
-                reading.write_rest(file, views, start, written)
+                write_whole(file, memoryview(b"".join(views))[written:], start + written)
         except OSError as error:
             raise self._roll_back(error) from error
         segment.size_bytes = end
@@ -307,12 +307,12 @@ class Log:
                 return None
             raise OffsetOutOfRange(str(self), offset, self.log_start_offset, self.log_end_offset)
         segment = self._active
-        found = reading.read_tail(self._boundaries, segment, offset, max_bytes, end_offset, self.log_end_offset)
+        found = read_tail(self._boundaries, segment, offset, max_bytes, end_offset, self.log_end_offset)
         try:
             if found is not None:
                 start, end = found
                 return FileRegion(segment.log.get(), start, end - start) if end > start else None
-            return reading.read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
+            return read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from strandline.runtime.disk import FileRegion
-from strandline.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.disk.checkpoints import EpochEntry
+from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.segments.scan import CheckedPrefix, check_batches
 
 

@@ -34,7 +34,7 @@ from strandline.storage.disk.checkpoints import (
     is_of_another_version,
     write_atomically,
 )
-from strandline.storage.recovery.damage import put_aside
+from strandline.storage.disk.damaged_files import put_aside
 
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 WATERMARKS_SEAL = ".strandline_watermarks"

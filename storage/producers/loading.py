@@ -23,7 +23,7 @@ from strandline.storage.disk.context import StorageContext
 from strandline.storage.errors import CorruptLog, TransactionalLog
 from strandline.storage.producers.snapshots import ProducerSnapshots
 from strandline.storage.producers.states import ProducerStates
-from strandline.storage.segments import reading
+from strandline.storage.segments import search
 from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.segment_list import SegmentList
 
@@ -98,7 +98,7 @@ def _headers(
     """From a batch boundary of `segment` on, up to `end_offset` or the log end."""
     while segment is not None:
         try:
-            for _, header in reading.headers_from(segment, position):
+            for _, header in search.headers_from(segment, position):
                 if end_offset is not None and header.base_offset >= end_offset:
                     return
                 yield header
@@ -119,7 +119,7 @@ def _before(context: StorageContext, segments: SegmentList, offset: int) -> tupl
         segment = segments.holding(segment.base_offset - 1)
         end = segment.size_bytes
     try:
-        return segment, reading.boundary_before(segment, max(0, end - wanted))
+        return segment, search.boundary_before(segment, max(0, end - wanted))
     except CorruptLog as error:
         context.report("producers-incomplete", log=segment.path, why=str(error))
         return segment, 0
@@ -127,7 +127,7 @@ def _before(context: StorageContext, segments: SegmentList, offset: int) -> tupl
 
 def _position(context: StorageContext, segment: Segment, offset: int) -> int:
     try:
-        return reading.position_of(segment, offset)
+        return search.position_of(segment, offset)
     except CorruptLog as error:
         context.report("producers-incomplete", log=segment.path, why=str(error))
         return 0

@@ -28,9 +28,9 @@ import crc32c
 
 from strandline.runtime.disk import Disk, read_file
 from strandline.storage.disk.checkpoints import Report, remove_temporary, write_temporary
+from strandline.storage.disk.damaged_files import put_aside
 from strandline.storage.errors import CorruptSnapshot
 from strandline.storage.producers.states import ProducerRow
-from strandline.storage.recovery.damage import put_aside
 
 SNAPSHOT_SUFFIX = ".snapshot"
 VERSION = 1

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from strandline.runtime.disk import Disk, write_whole
+from strandline.runtime.disk import write_whole
 from strandline.storage.disk.checkpoints import remove_temporary
 from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.damaged_files import name_for_damaged
 from strandline.storage.errors import DamagedLog
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Fault, Verdict
@@ -24,7 +24,6 @@ from strandline.storage.segments.segment import LOG_SUFFIX, Segment
 if TYPE_CHECKING:
     from strandline.storage.segments.segment_list import SegmentList
 
-DAMAGED_SUFFIX = ".damaged"
 _CHUNK_BYTES = 2**20
 
 
@@ -75,18 +74,6 @@ def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut)
         _copy_tail(context, segment, position)
     segment.log.get().truncate(position)
     segment.size_bytes = position
-
-
-def name_for_damaged(disk: Disk, path: str) -> str:
-    """What to keep the file at `path`, or a part of it, as: with a number where something was kept before. OSError."""
-    names = (f"{path}{again}{DAMAGED_SUFFIX}" for again in chain([""], (f"-{number}" for number in count(2))))
-    return next(name for name in names if not disk.exists(name))
-
-
-def put_aside(disk: Disk, path: str) -> None:
-    """Keep the whole file at `path` so; another one may take its place. Durable when it returns. OSError."""
-    disk.rename(path, name_for_damaged(disk, path))
-    disk.fsync_dir(path.rpartition("/")[0])
 
 
 def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Disk
+from strandline.storage.disk.checkpoints import EpochEntry
 from strandline.storage.errors import CorruptLog
-from strandline.storage.log.leader_epochs import UNDEFINED_EPOCH, EpochEntry, LeaderEpochCache
-from strandline.storage.segments import reading
+from strandline.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
+from strandline.storage.segments import search
+from strandline.storage.segments.indexes import INDEX_SUFFIX
 from strandline.storage.segments.offset_index import ENTRY_BYTES
 from strandline.storage.segments.segment import Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX
 from strandline.storage.segments.segment_list import SegmentList
 
 MAX_OFFSET = 2**63 - 1
@@ -74,7 +75,7 @@ def _neighbours(segments: SegmentList, offset: int) -> tuple[BatchHeader | None,
         last = _last_batch_before(segments, segment.base_offset)
     try:
         while segment is not None:
-            for _, header in reading.headers_from(segment, position):
+            for _, header in search.headers_from(segment, position):
                 if header.last_offset >= offset:
                     return last, header
                 last = header
@@ -90,7 +91,7 @@ def _last_batch_before(segments: SegmentList, base_offset: int) -> BatchHeader |
         segment = segments.holding(base_offset - 1)
         last: BatchHeader | None = None
         try:
-            for _, header in reading.headers_from(segment, _position_near(segments.disk, segment, base_offset)):
+            for _, header in search.headers_from(segment, _position_near(segments.disk, segment, base_offset)):
                 last = header
         except CorruptLog:
             return None
@@ -113,7 +114,7 @@ def _position_near(disk: Disk, segment: Segment, offset: int, *, is_active: bool
     if position == 0:
         return 0
     if 0 < position < segment.size_bytes:
-        for _, header in reading.headers_from(segment, position):
+        for _, header in search.headers_from(segment, position):
             if segment.base_offset <= header.base_offset <= header.last_offset <= last_offset:
                 return position
             break
@@ -147,7 +148,7 @@ def epochs_from_headers(
     for segment in segments:
         if segment.base_offset >= end_offset:
             break
-        for _, header in reading.headers_from(segment, 0):
+        for _, header in search.headers_from(segment, 0):
             if header.base_offset >= end_offset:
                 break
             if header.partition_leader_epoch > epochs.latest_epoch:

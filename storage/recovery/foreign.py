@@ -30,9 +30,9 @@ from strandline.storage.errors import (
 )
 from strandline.storage.recovery.verdicts import Fault, Origin, Verdict
 from strandline.storage.segments import offset_index, time_index
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.scan import ScannedSegment, ScanTask
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.unserved import TRANSACTION
 
 if TYPE_CHECKING:

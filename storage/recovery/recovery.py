@@ -62,11 +62,11 @@ from strandline.storage.recovery.segment_joins import check_joins, check_listed,
 from strandline.storage.recovery.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.recovery.topic_ids import read_topic_id, remove_torn
 from strandline.storage.recovery.verdicts import Fault, Verdict
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back_leftovers
 from strandline.storage.segments.scan import ScannedSegment, ScanTask, scan_segments
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.segment_list import SegmentList, create_segment
 from strandline.storage.segments.tail import activate
 from strandline.storage.segments.time_index import TimeIndex

@@ -18,11 +18,11 @@ from strandline.storage.disk.context import StorageContext
 from strandline.storage.errors import CorruptLog, DamagedLog
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Fault, Verdict
+from strandline.storage.segments.indexes import INDEX_SUFFIX
 from strandline.storage.segments.offset_index import ENTRY_BYTES, MAX_RELATIVE_OFFSET
-from strandline.storage.segments.reading import headers_from
 from strandline.storage.segments.scan import ScannedSegment
+from strandline.storage.segments.search import headers_from
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX
 
 _ENTRY = struct.Struct(">ii")
 

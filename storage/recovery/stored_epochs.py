@@ -31,12 +31,12 @@ from strandline.storage.disk.checkpoints import (
     write_atomically,
 )
 from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.damaged_files import put_aside
 from strandline.storage.errors import CorruptLog
 from strandline.storage.log.leader_epochs import LeaderEpochCache
-from strandline.storage.recovery.damage import put_aside
 from strandline.storage.recovery.epoch_check import epochs_agree, epochs_from_headers
-from strandline.storage.segments.reading import headers_from
 from strandline.storage.segments.scan import ScannedSegment
+from strandline.storage.segments.search import headers_from
 from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.segment_list import SegmentList
 

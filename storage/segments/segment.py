@@ -11,9 +11,9 @@ or knows an epoch: that is the log's business.
 from __future__ import annotations
 
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from strandline.storage.segments.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG_SUFFIX = ".log"

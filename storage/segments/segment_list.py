@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Disk
 from strandline.storage.disk.context import LogConfig, StorageContext
-from strandline.storage.segments import reading
+from strandline.storage.segments import search
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segments.reserving import reserve
 from strandline.storage.segments.segment import Segment
@@ -149,7 +149,7 @@ class SegmentList:
         """(segment, position, end offset) where the log ends once everything from `offset` on is dropped, the batch
         that holds it included."""
         segment = self.holding(offset)
-        return segment, *reading.cut_at(segment, offset)
+        return segment, *search.cut_at(segment, offset)
 
     def cut(self, segment: Segment, position: int, end_offset: int) -> int:
         """Drop what `locate_cut` said. Returns the new log end offset."""

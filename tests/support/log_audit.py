@@ -19,9 +19,9 @@ from strandline.storage.manager.log_directory import BOOT_ID_KEY
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.producers.states import ProducerStates
 from strandline.storage.recovery.epoch_check import epochs_from_headers
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.scan import build_indexes, walk_headers
 from strandline.storage.segments.segment import Segment
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import Reports, StorageSite, produced
 

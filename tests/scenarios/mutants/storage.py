@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     Mutant(
         "a cut writes what an index lacks",
-        "storage/segments/segment_indexes.py",
+        "storage/segments/indexes.py",
         "        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)\n",
         "        self.flush()\n",
         (FULL_TRUNCATIONS, "test_a_truncation_is_done"),

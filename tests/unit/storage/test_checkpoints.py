@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.disk.checkpoints import (
+    EpochEntry,
     decode_topic_id,
     encode_epochs,
     encode_offsets,
@@ -23,7 +24,6 @@ from strandline.storage.disk.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from strandline.storage.log.leader_epochs import EpochEntry
 from strandline.storage.manager.checkpoint_files import NAMES, CheckpointFiles, are_watermarks_ours
 from strandline.testkit.disk import MemoryDisk
 

@@ -17,7 +17,7 @@ from strandline.protocol.records.batch import scan
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import head
 from strandline.storage.log.log import Log
-from strandline.storage.segments.timestamps import batch_for_timestamp
+from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 from support.log_audit import check_indexes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.storage.disk.checkpoints import encode_epochs, encode_offsets, write_atomically
+from strandline.storage.disk.checkpoints import EpochEntry, encode_epochs, encode_offsets, write_atomically
 from strandline.storage.inspection.dump import DumpEntry, DumpOptions, dump_file
-from strandline.storage.log.leader_epochs import EpochEntry
 from strandline.storage.producers.snapshots import encode_snapshot
 from strandline.storage.producers.states import ProducerRow
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strandline.storage.log.checked_append import append_checked
 from strandline.storage.log.log import Log
 from strandline.storage.segments.index_bounds import room, thin_out
+from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.offset_index import ENTRY_BYTES, OffsetIndex
 from strandline.storage.segments.scan import walk_headers
-from strandline.storage.segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from strandline.storage.segments.time_index import TimeIndex
 from strandline.testkit.storage_site import (

@@ -20,9 +20,9 @@ from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.output import SUFFIXES
 from strandline.storage.cleaning.plan import Plan, Result, Unreadable
 from strandline.storage.cleaning.swap import Lent, Superseded
-from strandline.storage.disk.checkpoints import LEADER_EPOCHS
+from strandline.storage.disk.checkpoints import LEADER_EPOCHS, EpochEntry
 from strandline.storage.log.checked_append import Appended, append_checked
-from strandline.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
+from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.storage_site import (

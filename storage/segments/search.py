@@ -1,8 +1,4 @@
-"""Finding things in a log: the file region of a fetch, the batch of an offset.
-
-A fetch at the tail is answered from memory (`read_tail`). Elsewhere the offset index gives both ends: a batch at or
-before the offset, and the last boundary within `max_bytes`; then a few headers are read at most. Nothing is changed but
-what `Boundaries` remembers. OSError from the disk passes through.
+"""Finding a batch in a segment by its indexes. OSError from the disk passes through.
 
 An index is checked only in part when it is loaded, and one wrong entry would make records vanish. So an entry that is
 used is proven by the header of the batch that stands there, which is read anyway; a search that meets no such batch, or
@@ -13,81 +9,17 @@ is the log damaged. Where an event loop serves the log RebuildFirst passes throu
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from collections.abc import Callable, Iterator
+from typing import TypeVar, TypeVarTuple
 
 from strandline.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
-from strandline.runtime.disk import Buffer, File, FileRegion, write_whole
 from strandline.storage.errors import CorruptIndex, CorruptLog
-from strandline.storage.segments.boundaries import Boundaries
 from strandline.storage.segments.scan import walk_segment
 from strandline.storage.segments.segment import Segment
-
-if TYPE_CHECKING:
-    from strandline.storage.segments.segment_list import SegmentList
 
 _BASE_OFFSET = struct.Struct(">q")
 _Found = TypeVar("_Found")
 _Arguments = TypeVarTuple("_Arguments")
-
-
-def read_tail(
-    boundaries: Boundaries, active: Segment, offset: int, max_bytes: int, end_offset: int, log_end_offset: int
-) -> tuple[int, int] | None:
-    """(first, one past last) byte in the active segment of what `Log.read` asks for; equal where no whole batch lies
-    below `end_offset`; None where `offset` is not among the recent batches."""
-    offsets = boundaries.offsets
-    if not offsets or offset < offsets[0]:
-        return None
-    positions = boundaries.positions
-    first = bisect_right(offsets, offset) - 1
-    start = positions[first]
-    if end_offset >= log_end_offset:
-        end = active.size_bytes
-    else:
-        end = positions[bisect_right(offsets, end_offset) - 1]
-    if end - start > max_bytes:
-        cut = bisect_right(positions, start + max_bytes) - 1
-        if cut == first:  # the first batch is always whole, however large
-            cut += 1
-        if cut < len(positions):
-            end = positions[cut]
-    return start, end
-
-
-def read_anywhere(
-    segments: SegmentList, boundaries: Boundaries, offset: int, max_bytes: int, end_offset: int
-) -> FileRegion | None:
-    """The region of a read for an offset that exists and lies below `end_offset`; None where the batch that holds it
-    reaches above `end_offset`."""
-    segment, start = boundaries.visited.get(offset) or _find_start(segments, offset)
-    following = segments.after(segment)
-    if following is None or end_offset < following.base_offset:
-        end = position_of(segment, end_offset)
-    else:
-        end = segment.size_bytes
-    if end <= start:
-        return None
-    next_offset: int | None = None
-    if end - start > max_bytes:
-        end, next_offset = by_index(segment, _cut, start, start + max_bytes)
-    if end < segment.size_bytes:
-        next_offset = base_offset_at(segment, end) if next_offset is None else next_offset
-        if next_offset is not None:
-            boundaries.visit(next_offset, segment, end)
-    return FileRegion(segment.log.get(), start, end - start)
-
-
-def _find_start(segments: SegmentList, offset: int) -> tuple[Segment, int]:
-    """The segment and position of the first batch that does not end before `offset`."""
-    segment: Segment | None = segments.holding(offset)
-    while segment is not None:
-        position = position_of(segment, offset)
-        if position < segment.size_bytes:
-            return segment, position
-        segment = segments.after(segment)  # a gap at the end of a segment: compaction leaves them
-    return segments.active, segments.active.size_bytes
 
 
 def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found], *arguments: *_Arguments) -> _Found:
@@ -105,9 +37,13 @@ def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found],
         raise CorruptLog(segment.path, 0, f"its index is wrong again after it was built anew: {error}") from error
 
 
-def _cut(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
+def last_boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
     """The last batch boundary in (start, limit], the end of the first batch where that is larger; and the base offset
-    of the batch that begins there, if it was looked at. A search for `by_index`."""
+    of the batch that begins there, if it was looked at."""
+    return by_index(segment, _last_boundary, start, limit)
+
+
+def _last_boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
     index = segment.indexes.offset
     entry = index.entry_at_position(limit)
     if entry >= 0 and index.positions[entry] > start:
@@ -237,8 +173,3 @@ def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHe
         end = found + header.size_bytes
     if end != segment.size_bytes:
         raise CorruptLog(segment.path, end, "no whole batch of the offsets that follow stands there")
-
-
-def write_rest(file: File, buffers: Sequence[Buffer], position: int, written: int) -> None:
-    """Go on after a short write of `buffers` at `position`. OSError when the disk takes no more."""
-    write_whole(file, memoryview(b"".join(buffers))[written:], position + written)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from strandline.protocol.records.batch import BatchHeader
 from strandline.storage.errors import CorruptLog
 from strandline.storage.log.log import Log
-from strandline.storage.segments.reading import by_index, headers_before, prove_time
 from strandline.storage.segments.scan import read_batch
+from strandline.storage.segments.search import by_index, headers_before, prove_time
 from strandline.storage.segments.segment import Segment
 
 
