@@ -6,12 +6,12 @@ from mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
-LEADERSHIP = "../unit/broker/test_leadership.py"
+LEADERSHIP = "../unit/broker/replication/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LOG_HEADS = "test_log_heads.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
-QUERIES = "../unit/broker/test_queries.py"
+QUERIES = "../unit/broker/handlers/test_queries.py"
 REFUSED_LOGS = "test_refused_logs.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
@@ -79,7 +79,7 @@ MUTANTS = [
         "broker/replication/leadership.py",
         "        self.isr = tuple(member for member in members if member in self.replicas)\n",
         "        self.isr = members\n",
-        ("../unit/broker/test_isr_updates.py", "test_a_member_that_is_no_replica"),
+        ("../unit/broker/replication/test_isr_updates.py", "test_a_member_that_is_no_replica"),
     ),
     Mutant(
         "version -1 in the compare-and-set",
@@ -247,7 +247,7 @@ MUTANTS = [
         "broker/handlers/fetch.py",
         " or (is_follower and read.wanted.last_fetched_epoch > epoch):\n",
         ":\n",
-        ("../unit/broker/test_fetch.py", "test_a_follower_with_an_epoch"),
+        ("../unit/broker/handlers/test_fetch.py", "test_a_follower_with_an_epoch"),
     ),
     Mutant(
         "a log that may lie in an unread directory is said to be none",

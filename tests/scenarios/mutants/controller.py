@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 ACCEPTED_LOSSES = "test_accepted_losses.py"
-CONTROLLER_LOSSES = "../unit/controller/test_controller_losses.py"
+CONTROLLER_LOSSES = "../unit/controller/term/test_losses.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 FULL_DISKS = "test_full_disks.py"
 LATER_EPOCHS = "test_later_epochs.py"

@@ -14,7 +14,7 @@ from strandline.runtime.config.table_logs import BROKER_KEY, BROKER_KEYS, SECTIO
 from strandline.runtime.config.topic import TOPIC_KEYS
 from strandline.runtime.config.values import INT_MAX, LONG_MAX
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
 
 KAFKA_3_9 = f"""
 broker.id=-1 broker.id.generation.enable=true reserved.broker.max.id=1000
