@@ -1,7 +1,7 @@
 """`strandline broker`: runs one broker in the foreground until SIGTERM or Ctrl-C.
 
 The file is Java properties with Kafka's keys; environment variables can stand for keys, too
-(`runtime.config_environment`). Of several sources the later one wins: defaults that came with an image, the file,
+(`runtime.config.variables`). Of several sources the later one wins: defaults that came with an image, the file,
 variables, --override. What a key that is unknown or not honoured means is said on stderr before the broker
 starts. Exit code 0 after a clean stop, 1 when the broker failed, 2 for a configuration in error.
 """

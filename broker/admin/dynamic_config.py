@@ -1,7 +1,7 @@
 """The broker's configuration with what ZooKeeper has over its file: `/config/brokers/<default>` and `…/<id>`.
 
 It is read before anything that could delete runs, and again when it changes (`config_changes`). The merging is
-`runtime.config_dynamic`; here it is read and told, once for as long as it stays the same.
+`runtime.config.dynamic`; here it is read and told, once for as long as it stays the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They are read before a topic is hosted, and again when ZooKeeper says that they changed (`config_changes`). What is not
 known, not yet or not any more, counts as unreadable: nothing is deleted by a default that the topic may override
-(`runtime.config_topic` has the rules). What is not understood is told, once for as long as it stays the same.
+(`runtime.config.topic` has the rules). What is not understood is told, once for as long as it stays the same.
 """
 
 from __future__ import annotations

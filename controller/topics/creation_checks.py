@@ -14,8 +14,7 @@ from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, InvalidTopicName, TopicNames, check_topic_name
 from strandline.protocol.types import TopicId
-from strandline.runtime.config.broker import BrokerConfig
-from strandline.runtime.config.table_logs import BROKER_KEY
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.topic import topic_config
 from strandline.runtime.config.values import InvalidConfig
 
@@ -126,7 +125,7 @@ class CreationPlanner:
 def configured_replicas(config: BrokerConfig, key: str, live_brokers: int) -> int:
     """How many replicas a topic gets by `key`, one of the keys named *.replication.factor. One that was set counts as
     it is; a default is lowered to the live brokers, so that a cluster of one works without any configuration."""
-    configured: int = getattr(config, BROKER_KEY[key].attribute)
+    configured: int = getattr(config, BROKER_KEYS[key].attribute)
     return configured if key in config.explicit else max(1, min(configured, live_brokers))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from strandline.runtime.config.table_logs import BROKER_KEY
+from strandline.runtime.config.broker import BROKER_KEYS
 from strandline.runtime.config.values import InvalidConfig, Value
 
 _LEAST_DEDUPE_BYTES = 2**20
@@ -28,7 +28,7 @@ class Contradiction(NamedTuple):
 def contradictions(values: Mapping[str, Value]) -> Iterator[Contradiction]:
     """values: attribute of BrokerConfig → value."""
     for smaller, larger in _ORDERED:
-        low, high = values[BROKER_KEY[smaller].attribute], values[BROKER_KEY[larger].attribute]
+        low, high = values[BROKER_KEYS[smaller].attribute], values[BROKER_KEYS[larger].attribute]
         if low > high:
             yield Contradiction(InvalidConfig(smaller, low, f"must not be above {larger}={high}"), (smaller, larger))
     threads, buffer_bytes = values["log_cleaner_threads"], values["log_cleaner_dedupe_buffer_size"]

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.contradictions import contradictions
+from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.listeners import advertised
-from strandline.runtime.config.table_logs import BROKER_KEY
 from strandline.runtime.config.topic import TOPIC_KEYS
-from strandline.runtime.config.values import ConfigKey, InvalidConfig, Value
+from strandline.runtime.config.values import InvalidConfig, Value
 
 ONE_BROKERS = frozenset({"advertised.listeners"})
 """Of no use in `/config/brokers/<default>`: brokers differ in it."""
-TOPIC_DEFAULTS = frozenset(row.broker_attribute for row in TOPIC_KEYS if row.broker_attribute)
-_DYNAMIC = tuple(key for key in BROKER_KEY.values() if key.dynamic and key.honoured)
+TOPIC_DEFAULTS = frozenset(key.broker_attribute for key in TOPIC_KEYS.values() if key.broker_attribute)
+_DYNAMIC = tuple(key for key in BROKER_KEYS.values() if key.dynamic and key.honoured)
 
 
 class Layer(NamedTuple):
@@ -65,7 +65,7 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
             if why is not None:
                 not_served.append(NotServed(layer.path, name, why))
                 continue
-            key = BROKER_KEY[name]
+            key = BROKER_KEYS[name]
             try:
                 values[key.attribute] = _parsed(key, text, static)
                 undecided.discard(key.attribute)
@@ -75,14 +75,14 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
     for contradiction in contradictions(msgspec.structs.asdict(static) | values):
         unusable.append(contradiction.error)
         for name in contradiction.keys:
-            values.pop(BROKER_KEY[name].attribute, None)
-            undecided.add(BROKER_KEY[name].attribute)
+            values.pop(BROKER_KEYS[name].attribute, None)
+            undecided.add(BROKER_KEYS[name].attribute)
     config = msgspec.structs.replace(static, **values, undecided=frozenset(undecided & TOPIC_DEFAULTS))
     return DynamicReading(config, tuple(not_served), tuple(unusable))
 
 
 def _not_served(name: str, layer: Layer) -> str | None:
-    key = BROKER_KEY.get(name)
+    key = BROKER_KEYS.get(name)
     if key is None:
         return "not known to this version"
     if not key.honoured:

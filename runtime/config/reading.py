@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS, BrokerConfig
 from strandline.runtime.config.contradictions import contradictions
 from strandline.runtime.config.listeners import advertised, parse_address, parse_listeners, parse_protocol_map
-from strandline.runtime.config.table_logs import BROKER_KEY, BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
 from strandline.runtime.config.values import InvalidConfig, Value
 
 _MS_PER_MINUTE = 60_000
@@ -25,11 +24,11 @@ _MS_PER_HOUR = 3_600_000
 
 def load_broker_config(given: Mapping[str, str]) -> BrokerConfig:
     """The broker's configuration from key → text, as `parse_properties` returns it. InvalidConfig: see the module."""
-    values: dict[str, Value] = {key.attribute: key.default for key in BROKER_KEYS}
+    values: dict[str, Value] = {key.attribute: key.default for key in BROKER_KEYS.values()}
     warnings: list[str] = []
     explicit: list[str] = []
     for name, text in given.items():
-        key = BROKER_KEY.get(name)
+        key = BROKER_KEYS.get(name)
         if key is None:
             warnings.append(_unknown(name))
             continue
@@ -52,7 +51,7 @@ def _unknown(name: str) -> str:
         return f"{name} is not honoured: write {REPLACED_KEYS[name]} instead"
     if name.startswith(LATER_PREFIXES):
         return f"{name} is not honoured yet by this version"
-    near = difflib.get_close_matches(name, BROKER_KEY, n=1)
+    near = difflib.get_close_matches(name, BROKER_KEYS, n=1)
     return f"unknown key {name} is ignored" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -1,23 +1,23 @@
-"""The reference page of the configuration, `docs/configuration.md`, made from the table and from nothing else.
+"""The reference page of the configuration, `docs/configuration.md`, made from the declared keys and from nothing else.
 
 `strandline broker --reference` prints it, `make docs` writes it; a test says when the file is stale. Rules: one row per
-key, in the order of the table, a section per group; a broker's key names the topic's key that overrides it, and the
+key, in the order of `broker`, a section per group; a broker's key names the topic's key that overrides it, and the
 other way round; what this version reads and does not act on says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from strandline.runtime.config.table_logs import BROKER_KEY, LATER_PREFIXES, REPLACED_KEYS, SECTIONS
+from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
+from strandline.runtime.config.keys import ConfigKey
 from strandline.runtime.config.topic import TOPIC_KEYS
-from strandline.runtime.config.values import ConfigKey
 
 _INTRODUCTION = """\
 # Configuration
 
-Made by `make docs` from the table in `runtime/config/table.py` and `runtime/config/table_logs.py`; the installed
-version's own page: `strandline broker --reference`.
+Made by `make docs` from `runtime/config/broker.py` and `runtime/config/topic.py`; the installed version's own page:
+`strandline broker --reference`.
 
 A broker reads a Java properties file (`strandline broker --config server.properties`) and `--override KEY=VALUE` on top
 of it. Names and units are Kafka's; so are the defaults, and where one differs from Kafka 3.9 the row says what Kafka
@@ -30,6 +30,20 @@ not known, or that this version does not act on, is a warning.
   `/config/brokers/<default>` for all. A change there takes effect at once, or, where it says so, at the next start.
   Other keys there are named in the broker's log and have no effect.
 * *honoured*: whether this version acts on it."""
+
+_SECTIONS = {
+    "broker.id": "Identity",
+    "listeners": "Listeners",
+    "num.network.threads": "Network",
+    "zookeeper.connect": "ZooKeeper",
+    "auto.create.topics.enable": "Topics and controller",
+    "num.replica.fetchers": "Replication",
+    "log.dirs": "Logs",
+    "group.min.session.timeout.ms": "Groups",
+    "transaction.state.log.num.partitions": "Transactions and producers",
+    "quota.producer.default": "Quotas and metrics",
+}
+"""The first key of each → its title."""
 
 _TOPICS = """\
 What may be set per topic (`strandline topics create --config KEY=VALUE`). Where a topic does not say, its broker's key
@@ -46,37 +60,33 @@ def reference() -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
-    overrides = {row.broker_attribute: row.key.name for row in TOPIC_KEYS}
+    overrides = {key.broker_attribute: name for name, key in TOPIC_KEYS.items()}
     yield from ("", "## Broker keys")
-    for title, keys in SECTIONS.items():
-        yield from ("", f"### {title}", "")
-        yield from _table(
-            ("key", "type", "default", "unit", "allowed", "per topic", "dynamic", "honoured", "meaning"),
-            ((*_facts(key), _code(overrides.get(key.attribute)), *_states(key), key.doc) for key in keys),
-        )
-    yield from ("", "### Other spellings", "")
-    yield from _table(("key", "write instead"), ((_code(old), _code(new)) for old, new in REPLACED_KEYS.items()))
+    for name, key in BROKER_KEYS.items():
+        if name in _SECTIONS:
+            yield from ("", f"### {_SECTIONS[name]}", "")
+            yield from _head("key", "type", "default", "unit", "allowed", "per topic", "dynamic", "honoured", "meaning")
+        yield _row(*_facts(key), _code(overrides.get(key.attribute)), *_states(key), key.doc)
+    yield from ("", "### Other spellings", "", *_head("key", "write instead"))
+    yield from (_row(_code(old), _code(new)) for old, new in REPLACED_KEYS.items())
     yield from ("", _FAMILIES.format(prefixes=", ".join(f"`{prefix}`" for prefix in LATER_PREFIXES)))
     yield from ("", "## Topic keys", "", _TOPICS, "")
-    named = {key.attribute: key.name for key in BROKER_KEY.values()}
-    yield from _table(
-        ("key", "type", "default", "unit", "allowed", "broker key", "honoured", "meaning"),
-        (
-            (*_facts(row.key), _code(named.get(row.broker_attribute or "")), _states(row.key)[1], row.key.doc)
-            for row in TOPIC_KEYS
-        ),
-    )
+    yield from _head("key", "type", "default", "unit", "allowed", "broker key", "honoured", "meaning")
+    named = {key.attribute: name for name, key in BROKER_KEYS.items()}
+    for key in TOPIC_KEYS.values():
+        yield _row(*_facts(key), _code(named.get(key.broker_attribute or "")), _states(key)[1], key.doc)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+def _head(*names: str) -> tuple[str, str]:
+    return _row(*names), "|" + "---|" * len(names)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _facts(key: ConfigKey) -> tuple[str, ...]:
-    return _code(key.name), key.kind, key.default_text, key.unit, key.allowed.text
+    return _code(key.name), key.kind.name, key.default_text, key.unit, key.allowed.text
 
 
 def _states(key: ConfigKey) -> tuple[str, str]:

@@ -1,111 +1,79 @@
-"""What may be configured per topic: each key, its default in the broker's configuration, and the resolved value.
+"""What may be configured per topic: the keys, which have their defaults in the broker's configuration, and the values.
 
-A row names the topic's key, the broker's key that gives its kind, unit, allowed values and default, and what it
-means. All of them may change while the topic lives.
+All of them may change while the topic lives.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from types import MemberDescriptorType
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
 from strandline.protocol.records.rules import BatchRules, batch_rules
-from strandline.runtime.config.broker import BrokerConfig
-from strandline.runtime.config.table_logs import BROKER_KEY
-from strandline.runtime.config.values import ANY, INT_MAX, LONG_MAX, ConfigKey, InvalidConfig, Value
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
+from strandline.runtime.config.keys import ANY, ConfigKey, keys_of, strings
+from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig, Value
+
+T = TypeVar("T")
 
 
-class TopicKey(NamedTuple):
-    """`broker_attribute` of BrokerConfig holds the default; None where there is none (then: no entries)."""
-
-    key: ConfigKey
-    broker_attribute: str | None
-
-
-def _row(name: str, broker_key: str, doc: str) -> TopicKey:
-    broker = BROKER_KEY[broker_key]
-    return TopicKey(broker._replace(name=name, doc=doc, dynamic=True), broker.attribute)
-
-
-def _throttled(name: str, doc: str) -> TopicKey:
-    return TopicKey(ConfigKey(name, "list", (), "", ANY, doc, True, False), None)
-
-
-# A table, one row per key.
-# fmt: off
-TOPIC_KEYS: tuple[TopicKey, ...] = (
-    _row("cleanup.policy", "log.cleanup.policy", "delete old segments, compact to the newest record per key, or both."),
-    _row("compression.type", "compression.type", "Compression of stored batches."),
-    _row("delete.retention.ms", "log.cleaner.delete.retention.ms", "How long tombstones of a compacted topic stay."),
-    _row("file.delete.delay.ms", "log.segment.delete.delay.ms", "Files of deleted segments stay for so long, renamed."),
-    _row("flush.messages", "log.flush.interval.messages", "fsync after so many records."),
-    _row("flush.ms", "log.flush.interval.ms", "fsync records at this age."),
-    _row("index.interval.bytes", "log.index.interval.bytes", "Bytes of log between two index entries."),
-    _row("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
-         "Records that wait longer are compacted whatever the ratio says; closes segments as segment.ms does."),
-    _row("max.message.bytes", "message.max.bytes", "Largest batch that producers may send."),
-    _row("message.downconversion.enable", "log.message.downconversion.enable", "Serve consumers of old formats."),
-    _row("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms",
-         "Largest distance of a timestamp into the future."),
-    _row("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms",
-         "Largest distance of a timestamp into the past."),
-    _row("message.timestamp.difference.max.ms", "log.message.timestamp.difference.max.ms",
-         "Largest distance of a timestamp from now, both ways (older key)."),
-    _row("message.timestamp.type", "log.message.timestamp.type", "Whose clock stamps records."),
-    _row("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "Share of dirty bytes to clean above."),
-    _row("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Records younger than this are not compacted."),
-    _row("min.insync.replicas", "min.insync.replicas", "Replicas in sync that acks=all needs."),
-    _row("preallocate", "log.preallocate", "Reserve segment.bytes on the disk for each new segment (Linux)."),
-    _row("retention.bytes", "log.retention.bytes", "Most bytes of a partition; -1: no limit."),
-    _row("retention.ms", "log.retention.ms", "Records older may be deleted; -1: never."),
-    _row("segment.bytes", "log.segment.bytes", "A segment is closed at this size."),
-    _row("segment.index.bytes", "log.index.size.max.bytes", "A segment is closed when its index is so long."),
-    _row("segment.jitter.ms", "log.roll.jitter.ms", "Up to so much is taken off segment.ms, at random."),
-    _row("segment.ms", "log.roll.ms", "A segment is closed at this age."),
-    _row("unclean.leader.election.enable", "unclean.leader.election.enable", "Elect a replica that is not in sync."),
-    _throttled("follower.replication.throttled.replicas", "partition:broker, or *: followers that are throttled."),
-    _throttled("leader.replication.throttled.replicas", "partition:broker, or *: leaders that are throttled."),
-)
-# fmt: on
-
-REMOTE_STORAGE = "remote.storage.enable"
-"""Kafka's key (KIP-405) for records that move to another store; then its log start says where the remote ones begin."""
-_BY_NAME = {row.key.name: row for row in TOPIC_KEYS}
+def of_broker(default: T, doc: str = "") -> T:
+    """Declares a topic's key whose default is an attribute of BrokerConfig, which is named through the class so that a
+    type checker compares both types. Kind, unit and allowed values are the broker's, and the text where none is given.
+    """
+    attribute = cast(MemberDescriptorType, default).__name__
+    key = BROKER_KEYS[attribute.replace("_", ".")]
+    return cast(T, key._replace(doc=doc or key.doc, dynamic=True, broker_attribute=attribute))
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's configuration, resolved: the topic's own overrides over the broker's values."""
 
-    cleanup_policy: tuple[str, ...]
-    compression_type: str
-    delete_retention_ms: int
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    index_interval_bytes: int
-    max_compaction_lag_ms: int
-    max_message_bytes: int
-    message_downconversion_enable: bool
-    message_timestamp_after_max_ms: int
-    message_timestamp_before_max_ms: int
-    message_timestamp_difference_max_ms: int
-    message_timestamp_type: str
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    min_insync_replicas: int
-    preallocate: bool
-    retention_bytes: int
-    retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    segment_jitter_ms: int
-    segment_ms: int
-    unclean_leader_election_enable: bool
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    # A table, one row per key.
+    # fmt: off
+    cleanup_policy: tuple[str, ...] = of_broker(BrokerConfig.log_cleanup_policy,
+        "delete old segments, compact to the newest record per key, or both.")
+    compression_type: str = of_broker(BrokerConfig.compression_type, "Compression of stored batches.")
+    delete_retention_ms: int = of_broker(BrokerConfig.log_cleaner_delete_retention_ms,
+        "How long tombstones of a compacted topic stay.")
+    file_delete_delay_ms: int = of_broker(BrokerConfig.log_segment_delete_delay_ms,
+        "Files of deleted segments stay for so long, renamed.")
+    flush_messages: int = of_broker(BrokerConfig.log_flush_interval_messages)
+    flush_ms: int = of_broker(BrokerConfig.log_flush_interval_ms, "fsync records at this age.")
+    index_interval_bytes: int = of_broker(BrokerConfig.log_index_interval_bytes)
+    max_compaction_lag_ms: int = of_broker(BrokerConfig.log_cleaner_max_compaction_lag_ms,
+        "Records that wait longer are compacted whatever the ratio says; closes segments as segment.ms does.")
+    max_message_bytes: int = of_broker(BrokerConfig.message_max_bytes, "Largest batch that producers may send.")
+    message_downconversion_enable: bool = of_broker(BrokerConfig.log_message_downconversion_enable)
+    message_timestamp_after_max_ms: int = of_broker(BrokerConfig.log_message_timestamp_after_max_ms)
+    message_timestamp_before_max_ms: int = of_broker(BrokerConfig.log_message_timestamp_before_max_ms)
+    message_timestamp_difference_max_ms: int = of_broker(BrokerConfig.log_message_timestamp_difference_max_ms,
+        "Largest distance of a timestamp from now, both ways (older key).")
+    message_timestamp_type: str = of_broker(BrokerConfig.log_message_timestamp_type)
+    min_cleanable_dirty_ratio: float = of_broker(BrokerConfig.log_cleaner_min_cleanable_ratio,
+        "Share of dirty bytes to clean above.")
+    min_compaction_lag_ms: int = of_broker(BrokerConfig.log_cleaner_min_compaction_lag_ms)
+    min_insync_replicas: int = of_broker(BrokerConfig.min_insync_replicas, "Replicas in sync that acks=all needs.")
+    preallocate: bool = of_broker(BrokerConfig.log_preallocate,
+        "Reserve segment.bytes on the disk for each new segment (Linux).")
+    retention_bytes: int = of_broker(BrokerConfig.log_retention_bytes)
+    retention_ms: int = of_broker(BrokerConfig.log_retention_ms)
+    segment_bytes: int = of_broker(BrokerConfig.log_segment_bytes)
+    segment_index_bytes: int = of_broker(BrokerConfig.log_index_size_max_bytes)
+    segment_jitter_ms: int = of_broker(BrokerConfig.log_roll_jitter_ms,
+        "Up to so much is taken off segment.ms, at random.")
+    segment_ms: int = of_broker(BrokerConfig.log_roll_ms, "A segment is closed at this age.")
+    unclean_leader_election_enable: bool = of_broker(BrokerConfig.unclean_leader_election_enable,
+        "Elect a replica that is not in sync.")
+    follower_replication_throttled_replicas: tuple[str, ...] = strings((), ANY,
+        "partition:broker, or *: followers that are throttled.", dynamic=True, honoured=False)
+    leader_replication_throttled_replicas: tuple[str, ...] = strings((), ANY,
+        "partition:broker, or *: leaders that are throttled.", dynamic=True, honoured=False)
+    # fmt: on
+
     is_tiered: bool = False
     """Parts of the topic may lie in Kafka's remote tier, which is not served: its logs are refused."""
     batch_rules: BatchRules | None = None
@@ -115,6 +83,12 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     def is_compacted(self) -> bool:
         """Whether records need keys."""
         return "compact" in self.cleanup_policy
+
+
+TOPIC_KEYS: dict[str, ConfigKey] = keys_of(TopicConfig)
+"""By name."""
+REMOTE_STORAGE = "remote.storage.enable"
+"""Kafka's key (KIP-405) for records that move to another store; then its log start says where the remote ones begin."""
 
 
 class TopicReading(NamedTuple):
@@ -160,13 +134,14 @@ def read_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str] 
     key that is its default, is read as the one that loses nothing: nothing is deleted or compacted, no unclean
     election, acks=all needs every replica."""
     values = {
-        row.key.attribute: getattr(broker_config, row.broker_attribute) for row in TOPIC_KEYS if row.broker_attribute
+        key.attribute: key.default if key.broker_attribute is None else getattr(broker_config, key.broker_attribute)
+        for key in TOPIC_KEYS.values()
     }
     own, unknown, unusable = _parsed(overrides or {})
     safe: dict[str, Value] = {}
-    for row in TOPIC_KEYS:
-        if row.broker_attribute in broker_config.undecided and row.key.attribute not in own:
-            safe |= _UNDECIDED.get(row.key.attribute, {})
+    for key in TOPIC_KEYS.values():
+        if key.broker_attribute in broker_config.undecided and key.attribute not in own:
+            safe |= _UNDECIDED.get(key.attribute, {})
     if overrides is None:
         safe |= _KEEP_ALL | _ALL_REPLICAS | _NEVER_UNCLEAN
     values |= own
@@ -174,7 +149,7 @@ def read_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str] 
     if low > high:
         unusable.append(InvalidConfig("min.compaction.lag.ms", low, f"must not be above max.compaction.lag.ms={high}"))
     for error in unusable:
-        safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})
+        safe |= _KEEP_ALL | _UNDECIDED.get(TOPIC_KEYS[error.key].attribute, {})
     values["is_tiered"] = (overrides or {}).get(REMOTE_STORAGE, "false").strip().lower() != "false"
     return TopicReading(_resolved(values | safe), tuple(unknown), tuple(unusable))
 
@@ -185,19 +160,19 @@ def _parsed(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[Invali
     unknown: list[InvalidConfig] = []
     unusable: list[InvalidConfig] = []
     for name, text in overrides.items():
-        row = _BY_NAME.get(name)
-        if row is None:
+        key = TOPIC_KEYS.get(name)
+        if key is None:
             if name == REMOTE_STORAGE:
                 unknown.append(
                     InvalidConfig(name, text, "Kafka's remote tier is not served: a topic that has one is refused")
                 )
                 continue
-            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            near = difflib.get_close_matches(name, TOPIC_KEYS, n=1)
             why = "there is no such topic key" + (f"; did you mean {near[0]}?" if near else "")
             unknown.append(InvalidConfig(name, text, why))
             continue
         try:
-            values[row.key.attribute] = row.key.parse(text)
+            values[key.attribute] = key.parse(text)
         except InvalidConfig as error:
             unusable.append(error)
     return values, unknown, unusable
@@ -218,4 +193,4 @@ def _resolved(values: Mapping[str, Value]) -> TopicConfig:
 
 def not_honoured_yet(overrides: Iterable[str]) -> list[str]:
     """Those of the topic keys that this version accepts and does not act on."""
-    return [name for name in overrides if name in _BY_NAME and not _BY_NAME[name].key.honoured]
+    return [name for name in overrides if name in TOPIC_KEYS and not TOPIC_KEYS[name].honoured]

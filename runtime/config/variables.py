@@ -21,7 +21,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 
-from strandline.runtime.config.table_logs import BROKER_KEY, LATER_PREFIXES, REPLACED_KEYS
+from strandline.runtime.config.broker import BROKER_KEYS, LATER_PREFIXES, REPLACED_KEYS
 from strandline.runtime.config.values import InvalidConfig
 
 _OWN_PREFIX = "STRANDLINE_"
@@ -94,9 +94,9 @@ def _is_no_key(name: str) -> bool:
 
 
 def _require_known(name: str, key: str, value: str) -> None:
-    if key in BROKER_KEY or key in REPLACED_KEYS or key.startswith(LATER_PREFIXES):
+    if key in BROKER_KEYS or key in REPLACED_KEYS or key.startswith(LATER_PREFIXES):
         return
-    near = difflib.get_close_matches(key, BROKER_KEY, n=1)
+    near = difflib.get_close_matches(key, BROKER_KEYS, n=1)
     meant = f"did you mean {variable_of(near[0])}?" if near else "see strandline broker --reference for those there are"
     raise InvalidConfig(name, value, f"there is no key {key}; {meant}")
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, DynamicReading, Layer, while_running, with_dynamic
 from strandline.runtime.config.reading import load_broker_config
-from strandline.runtime.config.table_logs import BROKER_KEYS
 from strandline.runtime.config.topic import topic_config
 
 ALL, ONE = "/config/brokers/<default>", "/config/brokers/1"
@@ -119,11 +118,11 @@ def test_what_cannot_change_while_the_broker_runs_waits_for_its_next_start() -> 
 
 
 def test_every_default_of_a_topics_key_is_dynamic() -> None:
-    dynamic = {key.attribute for key in BROKER_KEYS if key.dynamic and key.live}
+    dynamic = {key.attribute for key in BROKER_KEYS.values() if key.dynamic and key.live}
     assert dynamic >= TOPIC_DEFAULTS
 
 
-NAMES = [key.name for key in BROKER_KEYS]
+NAMES = list(BROKER_KEYS)
 layers = st.one_of(
     st.none(),
     st.dictionaries(
@@ -140,12 +139,12 @@ def test_whatever_stands_there_changes_nothing_but_dynamic_keys(
 ) -> None:
     result = reading(for_all, own)
     before, after = msgspec.structs.asdict(STATIC), msgspec.structs.asdict(result.config)
-    may_change = {key.attribute for key in BROKER_KEYS if key.dynamic and key.honoured} | {"undecided"}
+    may_change = {key.attribute for key in BROKER_KEYS.values() if key.dynamic and key.honoured} | {"undecided"}
     assert {name for name in before if before[name] != after[name]} <= may_change
     written = {*(for_all or {}), *(own or {})}
     named = {each.key for each in result.not_served} | {error.key for error in result.unusable}
-    for key in BROKER_KEYS:
+    for key in BROKER_KEYS.values():
         changed = before[key.attribute] != after[key.attribute]
         if key.attribute in TOPIC_DEFAULTS and changed:
             assert key.name in written
-    assert named <= written | {key.name for key in BROKER_KEYS}
+    assert named <= written | BROKER_KEYS.keys()

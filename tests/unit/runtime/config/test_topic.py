@@ -23,7 +23,7 @@ STATIC = {
     "min.insync.replicas": "2",
 }
 BROKER = load_broker_config(STATIC)
-NAMES = [row.key.name for row in TOPIC_KEYS]
+NAMES = list(TOPIC_KEYS)
 OF_KAFKA = ("compression.zstd.level", "remote.storage.enable", "message.format.version", "local.retention.ms")
 
 
@@ -62,10 +62,9 @@ def test_what_is_known_holds_beside_a_key_that_is_not(unknown: str) -> None:
     assert not reading.unusable
 
 
-@pytest.mark.parametrize("name", [row.key.name for row in TOPIC_KEYS if row.broker_attribute])
+@pytest.mark.parametrize("name", [name for name, key in TOPIC_KEYS.items() if key.broker_attribute])
 def test_a_known_key_with_an_unusable_value_keeps_everything(name: str) -> None:
-    key = next(row.key for row in TOPIC_KEYS if row.key.name == name)
-    text = "\0" if key.kind in ("list", "string") else "soon"
+    text = "\0" if TOPIC_KEYS[name].kind.name in ("list", "string") else "soon"
     reading = read_topic_config(BROKER, {"cleanup.policy": "compact,delete", name: text})
     assert [error.key for error in reading.unusable] == [name]
     config = reading.config

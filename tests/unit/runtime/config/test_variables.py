@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.runtime.config.broker import BROKER_KEYS
 from strandline.runtime.config.reading import load_broker_config
-from strandline.runtime.config.table_logs import BROKER_KEYS
 from strandline.runtime.config.values import InvalidConfig
 from strandline.runtime.config.variables import (
     contradictions,
@@ -20,7 +20,7 @@ _REQUIRED = {"STRANDLINE_BROKER_ID": "1", "STRANDLINE_ZOOKEEPER_CONNECT": "zooke
 
 
 @pytest.mark.parametrize("prefix", ["STRANDLINE_", "KAFKA_CFG_", "KAFKA_"])
-@pytest.mark.parametrize("key", [key.name for key in BROKER_KEYS])
+@pytest.mark.parametrize("key", list(BROKER_KEYS))
 def test_every_key_has_a_variable(prefix: str, key: str) -> None:
     name = prefix + variable_of(key).removeprefix("STRANDLINE_")
     assert properties_from_environment({name: "x"})[key] == "x"
