@@ -14,8 +14,10 @@ from strandline.protocol.errors import ErrorCode
 from support.replica_site import T0, T1, ReplicaSite, batch
 
 
-async def site_with(topic: Mapping[str, str] | None = None) -> ReplicaSite:
-    site = ReplicaSite(config={"log.dirs": "/logs,/more"}, topic={"min.insync.replicas": "1", **(topic or {})})
+async def site_with(topic: Mapping[str, str] | None = None, *, config: Mapping[str, str] | None = None) -> ReplicaSite:
+    site = ReplicaSite(
+        config={"log.dirs": "/logs,/more", **(config or {})}, topic={"min.insync.replicas": "1", **(topic or {})}
+    )
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
     return site
@@ -110,14 +112,13 @@ async def test_a_checkpoint_that_fails_keeps_no_other_directory_from_getting_its
 
 
 async def test_an_idle_producer_is_forgotten_after_producer_id_expiration_ms(autojump_clock) -> None:
-    site = await site_with()
+    site = await site_with(config={"producer.id.expiration.ms": "3600000"})
     site.produce((T0, batch(producer=(7, 0, 0))), (T1, batch(producer=(7, 0, 0))))
-    day_s = site.config.producer_id_expiration_ms / 1000
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, site, 2 * day_s)
-        await trio.sleep(day_s / 2)
+        nursery.start_soon(run, site, 7200)
+        await trio.sleep(1800)
         site.produce((T1, batch(producer=(7, 0, 1))))
-        await trio.sleep(day_s * 0.6)
+        await trio.sleep(2700)
         known = [len(site.partition(tp).log.producers.states) for tp in (T0, T1)]
         nursery.cancel_scope.cancel()
     assert known == [0, 1]

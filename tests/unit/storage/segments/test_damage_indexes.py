@@ -1,7 +1,7 @@
 """F22: any flipped bit of an index, of a sealed or the active segment: the same answers by offset and by time.
 
-2,944 cases: each bit of four files, after a clean stop, in a log whose times rise, and in one whose times stand
-still and fall.
+2,944 cases, of which `make test` tries every 13th: each bit of four files, after a clean stop, in a log whose times
+rise, and in one whose times stand still and fall.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 from support.log_audit import check_indexes
+from support.sampling import sampled
 
 BATCHES = 50
 TIMES: dict[str, Callable[[int], int]] = {
@@ -77,7 +78,7 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
     path = f"{FOLDER}/{segment_names(disk)[number]}{suffix}"
     data = disk.read(path)
     assert len(data) >= 24, "too few entries"
-    for bit in range(len(data) * 8):
+    for bit in sampled(range(len(data) * 8), 13):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         damaged = replace(site, disk=disk.copy())
