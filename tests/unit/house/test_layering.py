@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 ALL = ("protocol", "runtime", "storage", "controller", "broker", "client", "spark_connector", "cli", "testkit")
 CONNECTION = ("client.connection", "client.errors")
@@ -29,16 +28,6 @@ SANS_IO = {
 }
 
 
-def imported_modules(tree: ast.AST) -> Iterator[str]:
-    """Dotted names of everything that is imported, also inside functions and for type checking only."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide who imports whom"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def is_below(name: str, module: str) -> bool:
     return name == module or name.startswith(module + ".")
 
@@ -52,7 +41,7 @@ def test_each_package_imports_only_what_lies_below_it(sources) -> None:
     wrong = []
     for source in sources:
         allowed = (*MAY_IMPORT[source.package], *ALSO.get(source.name, ()))
-        for name in imported_modules(source.tree):
+        for name in source.imports:
             inner = public_home(name.removeprefix("strandline."))
             if not name.startswith("strandline.") or inner in ("TopicPartition", "__version__"):
                 continue
@@ -63,10 +52,7 @@ def test_each_package_imports_only_what_lies_below_it(sources) -> None:
 
 def test_no_package_is_imported_by_its_bare_name(sources) -> None:
     wrong = [
-        f"{source.name} imports {name}"
-        for source in sources
-        for name in imported_modules(source.tree)
-        if name.split(".")[0] in ALL
+        f"{source.name} imports {name}" for source in sources for name in source.imports if name.split(".")[0] in ALL
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -77,7 +63,7 @@ def test_the_protocol_and_the_storage_never_wait(sources) -> None:
         forbidden = SANS_IO.get(source.package, ())
         wrong += [
             f"{source.name} imports {name}"
-            for name in imported_modules(source.tree)
+            for name in source.imports
             if any(is_below(name, module) for module in forbidden)
         ]
         if forbidden:

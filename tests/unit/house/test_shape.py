@@ -6,20 +6,24 @@ import ast
 import os
 import re
 
-MAX_FILE_LINES = 400
+MAX_CODE_LINES = 400
+"""Of a module that is shipped. Docstrings, comments and blank lines do not count: nobody shall save on words."""
+MAX_LINES = 600
+"""Of any file, in all: beyond that nobody finds anything."""
 MAX_FUNCTION_LINES = 70
-MAX_TEST_FILE_LINES = 600
+"""Of code, as above."""
 TAKEN_AS_IT_IS = {"tests/benchmarks/ceiling.py"}
 """The reference program that benchmarks are quoted against stays comparable, so it is not reshaped."""
 
 
-def test_files_stay_under_the_limit(sources, test_sources) -> None:
-    too_long = []
-    for files, limit in ((sources, MAX_FILE_LINES), (test_sources, MAX_TEST_FILE_LINES)):
-        for source in files:
-            lines = source.text.count("\n")
-            if lines >= limit and source.name not in TAKEN_AS_IT_IS:
-                too_long.append(f"{source.name}: {lines} lines (limit {limit}); it holds two ideas")
+def test_files_stay_under_the_limits(sources, test_sources) -> None:
+    measured = [(source.name, len(source.code), MAX_CODE_LINES, "lines of code") for source in sources]
+    measured += [(each.name, each.text.count("\n"), MAX_LINES, "lines") for each in (*sources, *test_sources)]
+    too_long = [
+        f"{name}: {lines} {what} (limit {limit}); it holds two ideas"
+        for name, lines, limit, what in measured
+        if lines >= limit and name not in TAKEN_AS_IT_IS
+    ]
     assert not too_long, "\n".join(too_long)
 
 
@@ -28,9 +32,9 @@ def test_functions_stay_under_the_limit(sources) -> None:
     for source in sources:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                lines = len(source.code.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
                 if lines >= MAX_FUNCTION_LINES:
-                    too_long.append(f"{source.name}:{node.lineno} {node.name}: {lines} lines")
+                    too_long.append(f"{source.name}:{node.lineno} {node.name}: {lines} lines of code")
     assert not too_long, "\n".join(too_long)
 
 
