@@ -156,7 +156,7 @@ class Broker:
                 # 6
                 await self._leave(nursery)
             await self.environment.blocking.run(
-                self.log_manager.checkpoint_high_watermarks, self.replicas.high_watermarks()
+                self.log_manager.checkpoints.write_high_watermarks, self.replicas.high_watermarks()
             )
             clean = True
         finally:

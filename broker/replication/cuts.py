@@ -37,7 +37,7 @@ class CutCheckpoints:
     async def _run(self, replicas: ReplicaManager, path: str) -> None:
         while waiting := self._waiting.pop(path, None):
             try:
-                await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
+                await replicas.write_checkpoints(path, replicas.logs.checkpoints.write_cuts, path)
                 written = True
             except OSError:  # the directory is offline, which its logs tell; or no descriptor is left
                 written = False

@@ -70,7 +70,9 @@ class LogStartWrites:
         for partition in wave:
             del self._wanted[partition]
         try:
-            await replicas.write_checkpoints(path, partial(replicas.logs.checkpoint_cuts, path, recovery_points=False))
+            await replicas.write_checkpoints(
+                path, partial(replicas.logs.checkpoints.write_cuts, path, recovery_points=False)
+            )
         except OSError:
             await trio.sleep(RETRY_S)
             self._wanted.update(dict.fromkeys(each for each in wave if not each.failed))

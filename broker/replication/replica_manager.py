@@ -327,7 +327,7 @@ class ReplicaManager:
         # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
         # the new one must not have the old one's mark, which would expose what is not committed (9).
         marks, logs = self.high_watermarks(), dict(self.logs.logs)
-        await self.run_on_disk(path, self.logs.checkpoint_high_watermarks, marks, path, logs)
+        await self.run_on_disk(path, self.logs.checkpoints.write_high_watermarks, marks, path, logs)
 
     def note_deletion(self) -> None:
         """A log was deleted: wake whoever writes checkpoints."""

@@ -47,7 +47,7 @@ def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callabl
             if damage is None or partition.failed:
                 return
             if not log.cutting.prepare(damage.offset):
-                await replicas.write_checkpoints(path, replicas.logs.checkpoint_cuts, path)
+                await replicas.write_checkpoints(path, replicas.logs.checkpoints.write_cuts, path)
             error = condemn(log, damage.offset, damage.position, damage.why)
         except (OffsetOutOfRange, RebuildFirst):  # retention was faster; the follower's fetches wait for an index
             return

@@ -305,7 +305,7 @@ class Cleaning:
                 _directory(partition), self._environment.disk.fsync_dir, log.segments.folder
             )
             lent.cleaned(done.end_offset)
-            await self._replicas.write_checkpoints(_directory(partition), self._logs.checkpoint_compacted, name)
+            await self._replicas.write_checkpoints(_directory(partition), self._logs.checkpoints.write_compacted, name)
         except OSError as error:
             self._not_for_a_while(partition)  # it is as dirty as before; without a descriptor it does not fail
             if self._is_hosted(partition):

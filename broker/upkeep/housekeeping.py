@@ -60,8 +60,10 @@ class Housekeeping:
         async with trio.open_nursery() as nursery:
             for path in [directory.path for directory in logs.directories]:
                 nursery.start_soon(self._run_flushes, path)
-                nursery.start_soon(self._run_checkpoints, path, recovery_point_s, logs.checkpoint_recovery_points)
-                nursery.start_soon(self._run_checkpoints, path, log_start_s, logs.checkpoint_log_starts)
+                nursery.start_soon(
+                    self._run_checkpoints, path, recovery_point_s, logs.checkpoints.write_recovery_points
+                )
+                nursery.start_soon(self._run_checkpoints, path, log_start_s, logs.checkpoints.write_log_starts)
             nursery.start_soon(self._run_removals)
             nursery.start_soon(self._run_producer_expiry)
             nursery.start_soon(self._retention.run)

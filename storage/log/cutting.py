@@ -4,7 +4,7 @@ A checkpoint that vouches for more than the log has would have the next start co
 records stand there, it would keep them from being checked. So the order is
 
     1 prepare      in memory, on the event loop: recovery point, compacted offset and log start are not above the cut
-    2 checkpoint   durable, in a thread: `LogManager.checkpoint_cuts`
+    2 checkpoint   durable, in a thread: `Checkpoints.write_cuts`
     3 cut          on the event loop, if nothing was raised above it meanwhile (a flush, a cleaning); else from 1 again
     4 append
 
@@ -44,7 +44,7 @@ NO_FLOOR = 2**63 - 1
 
 
 class CheckpointFirst(Exception):
-    """Nothing was cut yet: `LogManager.checkpoint_cuts` has to run first, then the same may be tried again."""
+    """Nothing was cut yet: `Checkpoints.write_cuts` has to run first, then the same may be tried again."""
 
 
 class Cutting:

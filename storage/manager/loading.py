@@ -8,7 +8,7 @@
     end_load
 
 Whoever starts the broker runs these steps with as many threads and workers as `num.recovery.threads.per.data.dir` says
-(`broker/upkeep/loading`); `load_inline` runs them where it stands. A log is loaded under a context of its own, with
+(`broker/upkeep/loading`); `LogManager.load` runs them where it stands. A log is loaded under a context of its own, with
 caches of its own, because the caches of a broker belong to one thread; it joins the others when it is adopted.
 """
 
@@ -27,13 +27,12 @@ from strandline.storage.errors import LogStorageError, UnusableFile
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.recovery.recovery import load_steps
 from strandline.storage.recovery.rewriting import write_again
-from strandline.storage.segments.scan import ScannedSegment, ScanTask, scan_segments
+from strandline.storage.segments.scan import ScannedSegment, ScanTask
 
 if TYPE_CHECKING:
     import random
 
     from strandline.storage.log.log import Log
-    from strandline.storage.manager.log_manager import LogManager
 
 CHUNK_LOGS = 64
 """Taken at once: a thread is asked for so many, not for each."""
@@ -180,18 +179,3 @@ class LoadProgress:
     @property
     def percent(self) -> int:
         return 100 if not self.logs_total else 100 * self.logs_loaded // self.logs_total
-
-
-def load_inline(logs: LogManager) -> None:
-    """The whole start, one step after another. Blocking."""
-    for directory in logs.begin_load():
-        while chunk := directory.take():
-            disk = chunk[0].context.disk
-            try:
-                while groups := scan_groups(chunk):
-                    finish(chunk, [result for group in groups for result in scan_segments(disk, group)])
-            except OSError as error:
-                for loading in chunk:
-                    loading.give_up(error)
-            logs.adopt(chunk)
-    logs.end_load()

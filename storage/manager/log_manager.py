@@ -6,7 +6,7 @@ Blocking methods say so; the others may be called on the event loop. Files of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,8 +28,9 @@ from strandline.storage.errors import (
 )
 from strandline.storage.log.flush import flush_quietly
 from strandline.storage.log.log import Log
+from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.found_folders import FoundFolders, find_folders
-from strandline.storage.manager.loading import DirectoryLoading, LogLoading, load_inline
+from strandline.storage.manager.loading import DirectoryLoading, LogLoading, finish, scan_groups
 from strandline.storage.manager.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.losses import named_without_folder, note_losses, note_missing
@@ -37,6 +38,7 @@ from strandline.storage.manager.moved_logs import take_over_log_starts
 from strandline.storage.manager.partition_folders import PartitionFolders
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.recovery import load_log
+from strandline.storage.segments.scan import scan_segments
 
 if TYPE_CHECKING:
     import random
@@ -76,30 +78,30 @@ class LogManager:
             disk, wall_clock, report, open_files=SecondChanceCache(max_open_files), removals=self.removals
         )
         self.rebuilds = context.rebuilds
-        self.directories = self._directories = LogDirectories(disk, log_dirs, broker_id, cluster_id, report)
+        self.directories = LogDirectories(disk, log_dirs, broker_id, cluster_id, report)
         self._contexts = {
-            directory.path: replace(context, directory=directory.health) for directory in self._directories
+            directory.path: replace(context, directory=directory.health) for directory in self.directories
         }
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self._begun: dict[TopicPartition, LogDirectory] = {}  # where a log was to be created: parts of it may lie there
-        self._cuts = 0
+        self.checkpoints = Checkpoints(self.directories, self.logs, self._directory_of)
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def directory_id(self) -> str:
         """22 characters: what the broker registers itself with."""
-        return self._directories.directory_id
+        return self.directories.directory_id
 
     @property
     def may_have_lost_data(self) -> bool:
         """See `LogDirectories`."""
-        return self._directories.may_have_lost_data
+        return self.directories.may_have_lost_data
 
     @property
     def was_clean(self) -> bool:
         """Whether every directory was left in order."""
-        return all(directory.last_stop.was_clean for directory in self._directories)
+        return all(directory.last_stop.was_clean for directory in self.directories)
 
     def get(self, tp: TopicPartition) -> Log | None:
         return self.logs.get(tp)
@@ -112,17 +114,26 @@ class LogManager:
 
         LogDirLocked, InconsistentMetaProperties; LogDirUnusable, NoLogDirLeft where no directory can be used; OSError
         for want of descriptors: the broker cannot start."""
-        load_inline(self)
+        for directory in self.begin_load():
+            while chunk := directory.take():
+                try:
+                    while groups := scan_groups(chunk):
+                        finish(chunk, [found for group in groups for found in scan_segments(self._disk, group)])
+                except OSError as error:
+                    for loading in chunk:
+                        loading.give_up(error)
+                self.adopt(chunk)
+        self.end_load()
 
     def begin_load(self) -> list[DirectoryLoading]:
         """Open the directories and find the logs in them. Blocking. Raises as `load`."""
-        self._directories.open(lambda: encode_topic_id(self._random.randbytes(16)))
+        self.directories.open(lambda: encode_topic_id(self._random.randbytes(16)))
         found: dict[LogDirectory, FoundFolders] = {}
-        for directory in self._directories.online():
+        for directory in self.directories.online():
             try:
                 found[directory] = find_folders(self._disk, directory.path, self._report)
             except OSError as error:
-                self._directories.cannot_be_read(directory, error)
+                self.directories.cannot_be_read(directory, error)
                 continue
             for path in found[directory].doomed:  # an earlier life had begun to delete them
                 self.removals.add_folder(path, delay_ms=0)
@@ -138,7 +149,7 @@ class LogManager:
             )
             for each, folders in found.items()
         ]
-        self._directories.each_at_start(
+        self.directories.each_at_start(
             META_FAILED, partial(note_missing, self._directory_of, self.removals, self._report)
         )
         return loadings
@@ -151,7 +162,7 @@ class LogManager:
 
     def _loading(self, directory: LogDirectory, tp: TopicPartition) -> LogLoading:
         shared, config = self._contexts[directory.path], self._topic_config_for(tp.topic)
-        return LogLoading(tp, directory, shared, config, self._random, self._checkpoint_now)
+        return LogLoading(tp, directory, shared, config, self._random, self.checkpoints.write_now)
 
     def adopt(self, loaded: Iterable[LogLoading]) -> None:
         """Take over logs that were loaded, or could not be. Not blocking. OSError for want of descriptors."""
@@ -162,7 +173,7 @@ class LogManager:
                 if isinstance(loading.failure, LogStorageError):
                     self._refuse(tp, loading.failure, [directory])
                 else:
-                    self._directories.cannot_be_read(directory, loading.failure)
+                    self.directories.cannot_be_read(directory, loading.failure)
                 continue
             loading.join_others()
             self.logs[tp] = log
@@ -172,24 +183,24 @@ class LogManager:
     def end_load(self) -> None:
         """Every log was adopted: draw the consequences where one came back shorter than its checkpoints say, and where
         a directory could not be read to its end. Blocking. NoLogDirLeft."""
-        write, online = partial(self._write_log_checkpoints, recovery_points=False), self._directories.online()
+        write, online = partial(self.checkpoints.write, recovery_points=False), self.directories.online()
         for directory in take_over_log_starts(online, self.logs, self._directory_of, self.high_watermarks):
-            self._directories.each_at_start(CHECKPOINT_FAILED, write, directory.path)
-        self._directories.each_at_start(CHECKPOINT_FAILED, self._end_load)
+            self.directories.each_at_start(CHECKPOINT_FAILED, write, directory.path)
+        self.directories.each_at_start(CHECKPOINT_FAILED, self._end_load)
         for tp, log in list(self.logs.items()):
             if self._directory_of[tp].health.failure is not None:
                 log.close()
                 del self.logs[tp]
                 self.high_watermarks.pop(tp, None)
-        self._directories.loaded()
+        self.directories.loaded()
 
     def _end_load(self, directory: LogDirectory) -> None:
-        logs = self._logs_in(directory)
+        logs = self.checkpoints.logs_in(directory)
         note_losses(directory, logs, self._report)
         shorter = any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
         outdated = not directory.bounds_known or bool(named_without_folder(directory, self._directory_of))
         if outdated or shorter:  # what is appended next must not be vouched for by the old ones
-            self._write_log_checkpoints(directory)
+            self.checkpoints.write(directory)
         if outdated:
             directory.write_high_watermarks({(tp := log.topic_partition): self.high_watermarks[tp] for log in logs})
         directory.write_compacted_offsets(logs)
@@ -197,7 +208,7 @@ class LogManager:
 
     def mark_loss_handled(self) -> None:
         """See `LogDirectories`."""
-        self._directories.mark_loss_handled()
+        self.directories.mark_loss_handled()
 
     # --- create, delete ----------------------------------------------------------------------------------------------
 
@@ -214,13 +225,14 @@ class LogManager:
             raise self.refused[tp]
         check_topic_name(tp.topic)
         known = self._begun.get(tp) or self._directory_of.get(tp)
-        directory = known or self._directories.least_used(self._directory_of.values())
+        directory = known or self.directories.least_used(self._directory_of.values())
         if directory.health.failure is not None:
             raise LogOffline(str(tp), directory.health.failure)
         try:
             self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
-            self._forget_former_life(tp)
+            self.high_watermarks.pop(tp, None)
+            self.checkpoints.forget(tp)
             folder = self._folders.make(directory, tp, topic_id)
             self.removals.disown(self._disk, tp, directory.path)  # who waits no longer excuses that this one is gone
             log = load_log(
@@ -230,22 +242,13 @@ class LogManager:
                 config if config is not None else self._topic_config_for(tp.topic),
                 KnownState(),
                 random=self._random,
-                checkpoint_now=self._checkpoint_now,
+                checkpoint_now=self.checkpoints.write_now,
             )
         except OSError as error:
             raise self._folders.failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log
         self._directory_of[tp] = self._begun.pop(tp)
         return log
-
-    def _forget_former_life(self, tp: TopicPartition) -> None:
-        """Checkpoints may still name a deleted log of that name, and would vouch for records that this one lacks."""
-        self.high_watermarks.pop(tp, None)
-        self._cuts += 1  # one that is being written elsewhere may still hold it
-        for directory in self._directories.online():
-            if tp in {*directory.recovery_points, *directory.log_start_offsets, *directory.compacted_offsets}:
-                self._write_log_checkpoints(directory)
-            directory.forget(tp)
 
     def assign_topic_id(self, tp: TopicPartition, topic_id: TopicId) -> None:
         """Record the id of a log that has none yet. InconsistentTopicId where it has another; KeyError: no such log."""
@@ -296,83 +299,11 @@ class LogManager:
         """Unlink what `removals.due` gave. Blocking."""
         remove(self._disk, doomed, self._report)
 
-    # --- checkpoints, stop -------------------------------------------------------------------------------------------
-
-    def checkpoint_high_watermarks(
-        self,
-        marks: Mapping[TopicPartition, int],
-        only: str | None = None,
-        of: Mapping[TopicPartition, Log] | None = None,
-    ) -> None:
-        """For the logs that exist (of: that are still these). Blocking. A directory whose disk fails goes offline."""
-        write = partial(self._write_high_watermarks, marks, self.logs if of is None else of)
-        self._directories.each_online(CHECKPOINT_FAILED, write, only)
-
-    def _write_high_watermarks(
-        self, marks: Mapping[TopicPartition, int], of: Mapping[TopicPartition, Log], directory: LogDirectory
-    ) -> None:
-        cuts = -1
-        while cuts != self._cuts:  # a log of that name may be created anew while this is written
-            cuts = self._cuts
-            logs = [log for log in self._logs_in(directory) if of.get(log.topic_partition) is log]
-            directory.write_high_watermarks({tp: marks[tp] for log in logs if (tp := log.topic_partition) in marks})
-
-    def checkpoint_compacted(self, tp: TopicPartition) -> None:
-        """Write up to where it is compacted, and all logs beside it. Blocking. OSError: the directory is offline."""
-        directory = self._directory_of.get(tp)
-        if directory is not None and directory.health.failure is None:
-            self._write_log_checkpoints(directory, recovery_points=False, log_starts=False)
-
-    def checkpoint_recovery_points(self, only: str | None = None) -> None:
-        """Write the recovery points of all logs (only: of this directory). Blocking. A directory may fail meanwhile."""
-        write = partial(self._write_log_checkpoints, log_starts=False)
-        self._directories.each_online(CHECKPOINT_FAILED, write, only)
-
-    def checkpoint_log_starts(self, only: str | None = None) -> None:
-        """Write where all logs begin that do not begin with a segment. Blocking. A failed directory as above."""
-        write = partial(self._write_log_checkpoints, recovery_points=False)
-        self._directories.each_online(CHECKPOINT_FAILED, write, only)
-
-    def checkpoint_cuts(self, path: str, *, recovery_points: bool = True) -> None:
-        """Write what prepared cuts in this directory wait for (`cutting`); without recovery points, those at the head.
-        Blocking. OSError: it was not written; unless only descriptors are lacking, the directory is offline.
-
-        Nobody else may be writing these checkpoints of this directory: of two writers the later one may have looked at
-        the logs before they were prepared."""
-        for directory in self._directories.online():
-            if directory.path == path:
-                self._write_log_checkpoints(directory, recovery_points=recovery_points)
-
-    def _checkpoint_now(self, log: Log) -> None:
-        """A log is about to be cut that nobody prepared. A checkpoint that is being written elsewhere meanwhile is
-        outdated: its writer sees the count and writes again."""
-        self._cuts += 1
-        self._write_log_checkpoints(self._directory_of[log.topic_partition])
-
-    def _write_log_checkpoints(
-        self, directory: LogDirectory, *, recovery_points: bool = True, log_starts: bool = True
-    ) -> None:
-        cuts = -1
-        while cuts != self._cuts:
-            cuts = self._cuts
-            logs = self._logs_in(directory)
-            lowered = [log.cutting.lowered for log in logs]
-            if recovery_points:
-                directory.write_recovery_points(logs)
-            if log_starts:
-                directory.write_log_start_offsets(logs)
-            directory.write_compacted_offsets(logs)
-            if recovery_points and log_starts:
-                for log, count in zip(logs, lowered, strict=True):
-                    log.cutting.written = max(log.cutting.written, count)
-
-    def _logs_in(self, directory: LogDirectory) -> list[Log]:
-        owners = dict(self._directory_of)  # copies: a log may be created or deleted meanwhile
-        return [log for tp, log in dict(self.logs).items() if owners.get(tp) is directory]
+    # --- stop ---------------------------------------------------------------------------------------------------------
 
     def _write_last_words(self, directory: LogDirectory) -> None:
-        self._write_log_checkpoints(directory)
-        directory.write_segments(self._logs_in(directory))
+        self.checkpoints.write(directory)
+        directory.write_segments(self.checkpoints.logs_in(directory))
 
     def flush_all(self) -> None:
         """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is
@@ -388,11 +319,11 @@ class LogManager:
             if clean and not flush_quietly(log, final=True):
                 broken.add(self._directory_of[tp].path)
         if clean:
-            self._directories.each_online(CHECKPOINT_FAILED, self._write_last_words)
+            self.directories.each_online(CHECKPOINT_FAILED, self._write_last_words)
         for log in self.logs.values():  # while the directories are locked: nobody else writes to the files
             log.close()
-        self._directories.mark_suspects()
-        for directory in self._directories:
+        self.directories.mark_suspects()
+        for directory in self.directories:
             try:
                 directory.close(clean=clean and directory.path not in broken and directory.health.failure is None)
             except OSError as error:

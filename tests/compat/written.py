@@ -170,7 +170,7 @@ class Written:
         assert raise_log_start(log, bases[2] + 4, log.log_end_offset)
         take_off_head(log, check_retention(log, PosixDisk(), log.log_end_offset, None), log.log_end_offset)
         assert next(iter(log.segments)).base_offset == bases[2]
-        manager.checkpoint_recovery_points()
+        manager.checkpoints.write_recovery_points()
         return log
 
     def files(self, *suffixes: str) -> list[str]:

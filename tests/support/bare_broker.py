@@ -171,7 +171,7 @@ class BareBroker(Broker):
         """What remains of an orderly stop."""
         self.followers.stop_all()
         await self.replicas.resign_all()
-        self.log_manager.checkpoint_high_watermarks(self.replicas.high_watermarks())
+        self.log_manager.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
         self.log_manager.close(clean=not self.log_manager.directories.is_loss_open)
         await self.coordination.close()
 

@@ -74,20 +74,20 @@ class DamageSite(StorageSite):
         manager = self.start()
         manager.mark_loss_handled()
         log, other = manager.create(TP, TOPIC_ID), manager.create(OTHER, TOPIC_ID)
-        manager.checkpoint_high_watermarks({TP: 0, OTHER: 0})
+        manager.checkpoints.write_high_watermarks({TP: 0, OTHER: 0})
         fill(log, batches // 2, epoch=0, count=count)
         fill(log, batches - batches // 2, epoch=3, count=count)
         fill(other, OTHER_RECORDS)
         if flushed:
             manager.flush_all()
-            manager.checkpoint_recovery_points()
+            manager.checkpoints.write_recovery_points()
         return manager
 
     def stop(self, manager: LogManager, how: str) -> None:
         """`clean`: in order; `kill`: the process; `power`: the machine, after all was written out."""
         if how == "clean":
             marks = {tp: log.log_end_offset for tp, log in manager.logs.items()}
-            manager.checkpoint_high_watermarks(marks)
+            manager.checkpoints.write_high_watermarks(marks)
             manager.close(clean=True)
         elif how == "kill":
             self.disk.kill()

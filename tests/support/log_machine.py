@@ -155,7 +155,7 @@ class LogMachine(LogUnderCrashes):
     @rule(fraction=st.floats(0, 1))
     def commit(self, fraction: float) -> None:
         self.high_watermark += int((self.model.end - self.high_watermark) * fraction)
-        self._run(lambda: self.manager.checkpoint_high_watermarks({TP: self.high_watermark}))
+        self._run(lambda: self.manager.checkpoints.write_high_watermarks({TP: self.high_watermark}))
 
     @rule(fraction=st.floats(0, 1))
     def delete_records(self, fraction: float) -> None:
@@ -255,7 +255,7 @@ class LogMachine(LogUnderCrashes):
 
     @rule()
     def checkpoint(self) -> None:
-        self._run(self.manager.checkpoint_recovery_points)
+        self._run(self.manager.checkpoints.write_recovery_points)
 
     @precondition(lambda self: self.fault is None)
     @rule(clean=st.booleans())

@@ -175,7 +175,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoints.write_recovery_points()
 
     @rule(fraction=st.floats(0, 1))
     def truncate(self, fraction: float) -> None:

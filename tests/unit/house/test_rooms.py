@@ -77,8 +77,6 @@ IN_CIRCLES: set[str] = {
     "strandline.storage.segments.segment",
     "strandline.storage.segments.segment_list",
     "strandline.storage.segments.tail",
-    "strandline.storage.manager.loading",
-    "strandline.storage.manager.log_manager",
     "strandline.testkit.disk",
     "strandline.testkit.disk.lock",
     "strandline.testkit.zookeeper.client",

@@ -302,7 +302,7 @@ async def test_a_follower_tells_its_leader_what_is_on_its_disk(site: ReplicaSite
     assert told() == 7
     with pytest.raises(CheckpointFirst):
         partition.restart_at(3)
-    site.logs.checkpoint_cuts("/logs")
+    site.logs.checkpoints.write_cuts("/logs")
     assert told() == 3, "what is about to begin anew lower is told as it stands on the disk"
 
 
@@ -335,7 +335,7 @@ async def test_an_empty_follower_begins_with_the_batch_that_holds_the_leaders_lo
     with pytest.raises(CheckpointFirst):
         partition.append_fetched(records, 20)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (12, 12)
-    site.logs.checkpoint_cuts("/logs")
+    site.logs.checkpoints.write_cuts("/logs")
     partition.append_fetched(records, 20)
     partition.learn_log_start(12)
     log = partition.log

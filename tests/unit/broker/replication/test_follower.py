@@ -149,7 +149,7 @@ async def durable(site: ReplicaSite) -> Partition:
     """A follower of broker 2 whose three records are durable, as the checkpoint says."""
     partition = await following(site, (1, 1, 2))
     partition.log.flushed(partition.log.flush_plan()())
-    site.logs.checkpoint_recovery_points()
+    site.logs.checkpoints.write_recovery_points()
     assert recovery_point(site) == 3
     return partition
 
@@ -200,7 +200,7 @@ async def test_many_cuts_of_one_answer_wait_for_one_checkpoint(
         site.produce((tp, batch()), acks=1)
     for log in site.logs.logs.values():
         log.flushed(log.flush_plan()())
-    site.logs.checkpoint_recovery_points()
+    site.logs.checkpoints.write_recovery_points()
     await site.order(site.state(T0, leader=2, epoch=EPOCH), site.state(T1, leader=2, epoch=EPOCH))
     renamed: list[str] = []
     site.disk.on_operation = lambda operation, path: renamed.append(path) if operation == "rename" else None

@@ -184,7 +184,7 @@ async def test_where_the_logs_part_below_the_followers_start_it_begins_anew_wher
     if end_of_epoch < 3:
         with pytest.raises(CheckpointFirst):
             partition.truncate_to_divergence(EpochEndOffset(1, end_of_epoch), 1)
-        site.logs.checkpoint_cuts("/logs")
+        site.logs.checkpoints.write_cuts("/logs")
     assert partition.truncate_to_divergence(EpochEndOffset(1, end_of_epoch), 1) == ends_at
     log = partition.log
     assert (log.log_start_offset, partition.high_watermark, log.log_end_offset) == (ends_at, ends_at, ends_at)
@@ -205,9 +205,9 @@ async def test_what_another_leader_wanted_cut_leaves_no_trace(site: ReplicaSite,
     partition.learn_log_start(3)
     with pytest.raises(CheckpointFirst):
         partition.restart_at(1)
-    site.logs.checkpoint_cuts("/logs")
+    site.logs.checkpoints.write_cuts("/logs")
     await site.lead(epoch=6)
-    site.logs.checkpoint_log_starts()
+    site.logs.checkpoints.write_log_starts()
     assert read_offsets(site.disk, f"/logs/{LOG_START_OFFSETS}") == {T0: 3}
 
 

@@ -427,7 +427,7 @@ async def test_a_checkpoint_under_way_says_nothing_of_a_replica_that_was_created
 ) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(3)))
-    write = site.logs.checkpoint_high_watermarks
+    write = site.logs.checkpoints.write_high_watermarks
 
     def write_late(*args: object) -> None:
         log = site.logs.logs[T0]
@@ -435,7 +435,7 @@ async def test_a_checkpoint_under_way_says_nothing_of_a_replica_that_was_created
         site.logs.create(T0, b"z" * 16, log.config)
         write(*args)
 
-    monkeypatch.setattr(site.logs, "checkpoint_high_watermarks", write_late)
+    monkeypatch.setattr(site.logs.checkpoints, "write_high_watermarks", write_late)
     with trio.move_on_after(6):
         await site.replicas.run_high_watermark_checkpoints()
     assert read_offsets(site.disk, "/logs/replication-offset-checkpoint") == {}

@@ -26,8 +26,8 @@ async def leading(site: ReplicaSite) -> ReplicaSite:
     partition = site.partition()
     assert partition.high_watermark == 10
     partition.log.flushed(partition.log.flush_plan()())
-    site.logs.checkpoint_recovery_points()
-    site.logs.checkpoint_high_watermarks({T0: 10})
+    site.logs.checkpoints.write_recovery_points()
+    site.logs.checkpoints.write_high_watermarks({T0: 10})
     return site
 
 

@@ -85,7 +85,7 @@ async def test_a_directory_that_failed_in_a_checkpoint_is_given_up_too(
     site = two_disks
     await site.order(site.state(T0), site.state(T1))
     site.disk.fail("open", "/logs/replication-offset-checkpoint*", errno.EROFS)
-    site.logs.checkpoint_high_watermarks({})
+    site.logs.checkpoints.write_high_watermarks({})
     await watch(site)
     assert site.partition(T0).failed and not site.partition(T1).failed
 
@@ -166,7 +166,7 @@ async def with_segments_of_an_earlier_life(settings: dict[str, str]) -> ReplicaS
     for _ in range(10):
         earlier.produce((T0, batch(timestamp_ms=EPOCH_MS)), (T1, batch(timestamp_ms=EPOCH_MS)))
     earlier.logs.flush_all()  # nothing above a recovery point is compacted
-    earlier.logs.checkpoint_recovery_points()
+    earlier.logs.checkpoints.write_recovery_points()
     earlier.disk.kill()
     return await begin(earlier.disk)
 

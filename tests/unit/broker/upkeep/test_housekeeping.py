@@ -129,8 +129,8 @@ async def test_a_deletion_while_the_checkpoints_of_another_are_written_is_notice
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
     site.produce((T0, batch(3)), (T1, batch(2)), acks=1)
-    site.logs.checkpoint_recovery_points()
-    site.logs.checkpoint_high_watermarks(site.replicas.high_watermarks())
+    site.logs.checkpoints.write_recovery_points()
+    site.logs.checkpoints.write_high_watermarks(site.replicas.high_watermarks())
     blocking = site.environment.blocking.run
 
     async def slow(function: Callable[..., Any], *args: object) -> Any:

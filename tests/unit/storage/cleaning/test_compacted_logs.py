@@ -124,7 +124,7 @@ def test_a_restart_keeps_the_epochs_that_a_leader_noted_where_compaction_took_th
     noted = epochs(leader)
     assert noted == [(3, 0), (4, 6), (5, 27), (6, 31)]
     leader.flush_plan()() if stop == "kill" else manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     if stop.startswith("clean"):
         manager.close(clean=True)
     else:
@@ -280,7 +280,7 @@ def test_a_deleted_key_does_not_come_back_where_a_log_was_cut_below_what_was_com
         append(log, b"%d" % place, b"v")
     lent = Lent(log, log.log_end_offset)
     lent.cleaned(clean(log, site.disk).end_offset)
-    manager.checkpoint_compacted(TP)
+    manager.checkpoints.write_compacted(TP)
     compacted_below = log.segments.compacted_below
     log = cut(site, manager)
     assert log.log_end_offset < compacted_below
@@ -367,7 +367,7 @@ def test_a_snapshot_is_believed_though_compaction_took_what_it_tells_of(site: St
     for place in range(4):
         send([b"6-%d" % place], 6, place)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     snapshots = list(log.producers.snapshots.offsets)
     assert log.producers.snapshots.read(snapshots[-1])[0].last_offset == 7 + len(keys)
     for place in range(8):

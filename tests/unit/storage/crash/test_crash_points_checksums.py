@@ -57,7 +57,7 @@ def test_a_start_over_a_changed_checkpoint(broker: Any, name: str, old: bytes, n
         fill(log, count, epoch=epoch)
     raise_log_start(log, LOG_START, END)
     compacted_below = log.segments.compacted_below = [segment.base_offset for segment in log.segments][2]
-    manager.checkpoint_high_watermarks({TP: HIGH_WATERMARK})
+    manager.checkpoints.write_high_watermarks({TP: HIGH_WATERMARK})
     manager.close(clean=True)
     content = site.disk.read(f"/logs/{name}")
     assert old in content

@@ -26,7 +26,7 @@ def log(broker: Any) -> Log:
     for place in range(24):
         log.append_as_leader(produced(3, 1000 + 10 * place, codec="lz4" if place % 3 else "none"), place // 10)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoints.write_recovery_points()
     assert len(log.segments) >= 5
     return log
 
@@ -77,7 +77,7 @@ def test_a_second_cleaning_of_what_was_cleaned(broker: Any, log: Log) -> None:
     for place in range(12):
         log.append_as_leader(produced(3, 3000 + place), 4)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoints.write_recovery_points()
     broker.survives(lambda: clean(log, broker.site.disk))
 
 
@@ -91,7 +91,7 @@ def test_a_cleaning_whose_result_is_given_up(broker: Any, log: Log) -> None:
 
 def test_a_log_start_inside_of_what_is_cleaned(broker: Any, log: Log) -> None:
     raise_log_start(log, 13, 72)
-    broker.manager.checkpoint_log_starts()
+    broker.manager.checkpoints.write_log_starts()
 
     def also(manager: Any, point: Point, is_power_loss: bool) -> None:
         assert manager.logs[TP].log_start_offset == 13

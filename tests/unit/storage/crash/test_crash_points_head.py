@@ -26,7 +26,7 @@ def log(broker: Any) -> Any:
     log = broker.start().create(TP, TOPIC_ID)
     fill(log, 10, timestamp_ms=1000)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoints.write_recovery_points()
     fill(log, 10, epoch=1, timestamp_ms=9000)
     return log
 
@@ -43,7 +43,7 @@ def test_retention(broker: Any, log: Log, high_watermark: int) -> None:
     def operate() -> None:
         take_off_head(log, check_retention(log, broker.site.disk, high_watermark, NOW_MS), high_watermark)
         unlink(broker)
-        broker.manager.checkpoint_log_starts()
+        broker.manager.checkpoints.write_log_starts()
 
     def model(states: States) -> None:
         assert 0 < states[TP].start <= high_watermark and states[TP].end == 20
@@ -73,7 +73,7 @@ def test_records_that_are_deleted_by_an_offset(broker: Any, log: Log, offset: in
     def operate() -> None:
         raise_log_start(log, offset, 20)
         take_off_head(log, check_retention(log, broker.site.disk, 20, NOW_MS), 20)
-        broker.manager.checkpoint_log_starts()
+        broker.manager.checkpoints.write_log_starts()
         unlink(broker)
 
     def model(states: States) -> None:
@@ -87,6 +87,6 @@ def test_a_head_that_goes_while_the_tail_is_flushed(broker: Any, log: Log) -> No
         plan = log.flush_plan()
         take_off_head(log, check_retention(log, broker.site.disk, 20, NOW_MS), 20)
         log.flushed(plan())
-        broker.manager.checkpoint_recovery_points()
+        broker.manager.checkpoints.write_recovery_points()
 
     broker.survives(operate, between=part_of_the_head_is_gone)

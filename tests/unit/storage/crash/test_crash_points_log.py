@@ -32,7 +32,7 @@ def log(broker: Any) -> Any:
     log = broker.start().create(TP, TOPIC_ID)
     fill(log, 12)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoints.write_recovery_points()
     fill(log, 8, epoch=1, timestamp_ms=2000)
     return log
 
@@ -89,7 +89,7 @@ def test_a_flush(broker: Any, log: Any) -> None:
 def test_a_flush_whose_recovery_point_is_checkpointed(broker: Any, log: Any) -> None:
     def operate() -> None:
         log.flushed(log.flush_plan()())
-        broker.manager.checkpoint_recovery_points()
+        broker.manager.checkpoints.write_recovery_points()
 
     broker.survives(operate)
 
@@ -123,7 +123,7 @@ def test_a_tail_that_is_cut_and_replaced_by_the_leaders(broker: Any, log: Any, o
             log.append_as_leader(produced(2, 9000 + place), 5)
         broker.remember()
         log.flushed(log.flush_plan()())
-        broker.manager.checkpoint_recovery_points()
+        broker.manager.checkpoints.write_recovery_points()
 
     def between(before: LogState, after: LogState, found: LogState) -> bool:
         count = len(found.batches)
@@ -136,7 +136,7 @@ def test_a_tail_that_is_cut_and_replaced_by_the_leaders(broker: Any, log: Any, o
 def test_a_cut_that_is_prepared_and_checkpointed_before(broker: Any, log: Any, offset: int) -> None:
     def operate() -> None:
         may_truncate_to(log, offset)
-        broker.manager.checkpoint_cuts("/logs")
+        broker.manager.checkpoints.write_cuts("/logs")
         assert may_truncate_to(log, offset)
         log.truncate_to(offset)
         broker.remember()
@@ -153,7 +153,7 @@ def test_a_cut_that_is_prepared_and_checkpointed_before(broker: Any, log: Any, o
 def test_a_cut_that_is_prepared_and_given_up(broker: Any, log: Any) -> None:
     def operate() -> None:
         assert not may_truncate_to(log, 9)
-        broker.manager.checkpoint_cuts("/logs")
+        broker.manager.checkpoints.write_cuts("/logs")
         fill(log, 3, epoch=2)
 
     broker.survives(operate, between=part_of_what_is_appended)
@@ -165,11 +165,11 @@ def test_a_log_that_begins_anew_once_that_is_checkpointed(broker: Any, log: Any,
     broker.remember()
     whole = broker.history[-1][TP]  # the log start may come down before anything is cut
     raise_log_start(log, 7, 20)
-    broker.manager.checkpoint_log_starts()
+    broker.manager.checkpoints.write_log_starts()
 
     def operate() -> None:
         assert not may_start_at(log, offset)
-        broker.manager.checkpoint_cuts("/logs")
+        broker.manager.checkpoints.write_cuts("/logs")
         assert may_start_at(log, offset)
         log.truncate_fully_and_start_at(offset)
 

@@ -32,8 +32,8 @@ def logs(broker: Any) -> Any:
     first, second = manager.create(TP, TOPIC_ID), manager.create(OTHER, TOPIC_ID)
     fill(first, 8)
     first.flushed(first.flush_plan()())
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({TP: 3, OTHER: 1})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({TP: 3, OTHER: 1})
     fill(first, 4, epoch=1)
     fill(second, 6, epoch=4)
     return manager
@@ -50,7 +50,7 @@ def test_a_checkpoint_of_high_watermarks(broker: Any, logs: LogManager) -> None:
         assert on_disk in ({TP: 3, OTHER: 1}, {TP: 11, OTHER: 5}) and not (point.is_end and on_disk[TP] == 3)
         assert manager.high_watermarks == {tp: min(on_disk[tp], log.log_end_offset) for tp, log in manager.logs.items()}
 
-    broker.survives(lambda: logs.checkpoint_high_watermarks({TP: 11, OTHER: 5}), also=also)
+    broker.survives(lambda: logs.checkpoints.write_high_watermarks({TP: 11, OTHER: 5}), also=also)
 
 
 def test_a_checkpoint_of_recovery_points(broker: Any, logs: LogManager) -> None:
@@ -61,13 +61,13 @@ def test_a_checkpoint_of_recovery_points(broker: Any, logs: LogManager) -> None:
         points = {tp: log.recovery_point for tp, log in manager.logs.items()}
         assert points in ({TP: 8, OTHER: 0}, {TP: 12, OTHER: 6}) and not (point.is_end and points[TP] == 8)
 
-    broker.survives(logs.checkpoint_recovery_points, also=also)
+    broker.survives(logs.checkpoints.write_recovery_points, also=also)
 
 
 def test_a_checkpoint_of_log_starts(broker: Any, logs: LogManager) -> None:
     def operate() -> None:
         raise_log_start(logs.logs[TP], 2, 12)
-        logs.checkpoint_log_starts()
+        logs.checkpoints.write_log_starts()
 
     def also(manager: LogManager, point: Point, is_power_loss: bool) -> None:
         on_disk = read_offsets(manager._disk, f"/logs/{LOG_START_OFFSETS}").get(TP, 0)
@@ -106,8 +106,8 @@ def test_a_deletion_and_the_removal_of_its_files(broker: Any, logs: LogManager) 
     def operate() -> None:
         logs.delete(TP)
         remove(broker.site.disk, logs.removals.due(0))
-        logs.checkpoint_recovery_points()
-        logs.checkpoint_high_watermarks({OTHER: 2})
+        logs.checkpoints.write_recovery_points()
+        logs.checkpoints.write_high_watermarks({OTHER: 2})
         remove(broker.site.disk, logs.removals.due(10**9))
 
     def model(states: States) -> None:
@@ -123,7 +123,7 @@ def test_a_log_that_is_deleted_and_created_again_has_nothing_of_its_former_life(
         broker.remember()
         fill(log, 3, epoch=0, timestamp_ms=7000)
         log.flushed(log.flush_plan()())
-        logs.checkpoint_recovery_points()
+        logs.checkpoints.write_recovery_points()
 
     def also(manager: LogManager, point: Point, is_power_loss: bool) -> None:
         log = manager.logs.get(TP)

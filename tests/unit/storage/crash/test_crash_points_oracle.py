@@ -12,6 +12,7 @@ from strandline.storage.errors import StorageError
 from strandline.storage.log.flush import FlushPlan
 from strandline.storage.log.log import Log
 from strandline.storage.manager import checkpoint_files, log_directory
+from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.scan import IndexBuilder
 from strandline.storage.segments.segment_list import SegmentList
@@ -57,7 +58,7 @@ def a_flush_that_leaves_new_segments_nameless(patch: pytest.MonkeyPatch) -> None
 
 
 def a_cut_that_leaves_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogManager, "_checkpoint_now", lambda self, log: None)
+    patch.setattr(Checkpoints, "write_now", lambda self, log: None)
 
 
 def a_marker_that_stays(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def flushed_and_checkpointed(broker: Any, log: Log) -> None:
     def operate() -> None:
         fill(log, 6, epoch=1)
         log.flushed(log.flush_plan()())
-        broker.manager.checkpoint_recovery_points()
+        broker.manager.checkpoints.write_recovery_points()
 
     broker.survives(operate, between=lambda before, after, found: len(found.batches) > 12)
 
@@ -102,7 +103,7 @@ def high_watermark_checkpointed(broker: Any, log: Log) -> None:
     def also(manager: LogManager, point: Any, is_power_loss: bool) -> None:
         assert manager.high_watermarks[TP] in (3, 7)
 
-    broker.survives(lambda: broker.manager.checkpoint_high_watermarks({TP: 7}), also=also)
+    broker.survives(lambda: broker.manager.checkpoints.write_high_watermarks({TP: 7}), also=also)
 
 
 def cut_and_written_anew(broker: Any, log: Log) -> None:
@@ -159,8 +160,8 @@ def test_a_mistake_is_caught(
     log = broker.start().create(TP, TOPIC_ID)
     fill(log, 10, epoch=1)
     log.flushed(log.flush_plan()())
-    broker.manager.checkpoint_recovery_points()
-    broker.manager.checkpoint_high_watermarks({TP: 3})
+    broker.manager.checkpoints.write_recovery_points()
+    broker.manager.checkpoints.write_high_watermarks({TP: 3})
     fill(log, 3, epoch=1)
     mistake(monkeypatch)
     with pytest.raises((AssertionError, StorageError)):

@@ -43,7 +43,7 @@ def log(broker: Any) -> Log:
         send(log, 2, 2 * sequence, 2)
         if sequence == 4:
             log.flushed(log.flush_plan()())
-            broker.manager.checkpoint_recovery_points()
+            broker.manager.checkpoints.write_recovery_points()
     return log
 
 
@@ -71,7 +71,7 @@ def test_a_wave_over_rolls(broker: Any, log: Log) -> None:
 def test_a_flush_that_writes_snapshots(broker: Any, log: Log) -> None:
     def operate() -> None:
         log.flushed(log.flush_plan()())
-        broker.manager.checkpoint_recovery_points()
+        broker.manager.checkpoints.write_recovery_points()
 
     broker.survives(operate, also=repetitions_are_known)
 
@@ -102,7 +102,7 @@ def test_a_head_that_takes_a_producers_only_batch(broker: Any, log: Log) -> None
     def operate() -> None:
         raise_log_start(log, 8, log.log_end_offset)
         take_off_head(log, check_retention(log, broker.site.disk, 15, None), 15)
-        broker.manager.checkpoint_log_starts()
+        broker.manager.checkpoints.write_log_starts()
         broker.manager.removals.due(0)
         remove(broker.site.disk, broker.manager.removals.due(10**9))
 

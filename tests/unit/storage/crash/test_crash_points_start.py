@@ -119,7 +119,7 @@ def prepare(site: StorageSite, manager: LogManager, damage: Damage, *, in_order:
     log = manager.create(TP, TOPIC_ID)
     fill(log, 12, epoch=2)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     fill(log, 12, epoch=3)
     manager.close(clean=in_order)
     site.disk.sync_everything()
@@ -197,9 +197,9 @@ def test_a_start_on_a_full_disk(broker: Any, damage: Damage | None, past: str, t
         else:
             assert states_of(manager) == repaired
             assert manager.may_have_lost_data == is_lossy
-            manager.checkpoint_recovery_points()
-            manager.checkpoint_log_starts()
-            manager.checkpoint_high_watermarks({tp: state.end for tp, state in repaired.items()})
+            manager.checkpoints.write_recovery_points()
+            manager.checkpoints.write_log_starts()
+            manager.checkpoints.write_high_watermarks({tp: state.end for tp, state in repaired.items()})
             is_handled = bool(number % 2)
             if is_handled:
                 manager.mark_loss_handled()

@@ -96,8 +96,8 @@ class Model:
                     self.attempt(tp, step)
                 except LogStorageError:
                     self.errors += 1
-            self.manager.checkpoint_recovery_points()
-            self.manager.checkpoint_high_watermarks(self.ends)
+            self.manager.checkpoints.write_recovery_points()
+            self.manager.checkpoints.write_high_watermarks(self.ends)
             if step == 2:
                 try:
                     self.manager.create(LATE, TOPIC_ID)
@@ -115,7 +115,7 @@ class Model:
             self.note(log)
             log.flushed(log.flush_plan()())
             assert log.recovery_point == log.log_end_offset
-        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoints.write_recovery_points()
 
     def check(self, manager: LogManager, ends: dict[TopicPartition, int]) -> None:
         """At least everything below `ends`, and nothing that was never acknowledged."""

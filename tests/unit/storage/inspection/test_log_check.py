@@ -110,7 +110,7 @@ def test_damage_that_a_start_would_not_see_is_told_unless_it_is_quick() -> None:
 def test_a_cut_below_what_was_committed_is_a_loss() -> None:
     site = DamageSite()
     manager = site.build(flushed=False)
-    manager.checkpoint_high_watermarks({TP: 80})
+    manager.checkpoints.write_high_watermarks({TP: 80})
     site.stop(manager, "kill")
     flip(1, 200)(site)
     assert "lose" in {found.severity for found in checked(site) if found.event == "log-truncated"}

@@ -64,7 +64,7 @@ class CopiedGaps(RuleBasedStateMachine):
     def flush(self, checkpoints: bool) -> None:
         self.log.flushed(self.log.flush_plan()())
         if checkpoints:
-            self.manager.checkpoint_recovery_points()
+            self.manager.checkpoints.write_recovery_points()
 
     @rule(fraction=st.sampled_from([0.5, 1]))
     def commit(self, fraction: float) -> None:
@@ -72,7 +72,7 @@ class CopiedGaps(RuleBasedStateMachine):
         ends = [read_header(batch).next_offset for batch in state_of(self.log).batches]
         if ends:
             self.high_watermark = max(self.high_watermark, ends[int((len(ends) - 1) * fraction)])
-            self.manager.checkpoint_high_watermarks({TP: self.high_watermark})
+            self.manager.checkpoints.write_high_watermarks({TP: self.high_watermark})
 
     @rule(clean=st.booleans())
     def stop_and_start(self, clean: bool) -> None:

@@ -46,7 +46,7 @@ def durable(site: StorageSite) -> Durable:
     each = Durable(site, manager, manager.create(TP, TOPIC_ID))
     fill(each.log, DURABLE)
     each.flush()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     fill(each.log, 20, epoch=1)
     return each
 
@@ -60,7 +60,7 @@ def test_a_cut_below_it_waits_for_a_checkpoint_and_then_for_no_disk(durable: Dur
     log = durable.log
     assert not may_truncate_to(log, 16) and not may_truncate_to(log, 16)
     assert log.log_end_offset == 60 and durable.checkpointed(RECOVERY_POINTS) == DURABLE
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     assert durable.checkpointed(RECOVERY_POINTS) == 16 and may_truncate_to(log, 16)
     assert durable.syncs(lambda: log.truncate_to(16)) == []
     assert offsets(log) == list(range(16))
@@ -73,12 +73,12 @@ def test_a_cut_that_nobody_prepared_writes_the_checkpoint_itself(durable: Durabl
 
 def test_a_flush_after_the_checkpoint_makes_another_one_necessary(durable: Durable) -> None:
     assert not may_truncate_to(durable.log, 16)
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     durable.flush()
-    durable.manager.checkpoint_recovery_points()
+    durable.manager.checkpoints.write_recovery_points()
     assert not may_truncate_to(durable.log, 16)
     assert durable.checkpointed(RECOVERY_POINTS) == 60
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     assert may_truncate_to(durable.log, 16) and durable.checkpointed(RECOVERY_POINTS) == 16
 
 
@@ -91,26 +91,26 @@ def test_what_is_prepared_while_a_checkpoint_is_written_waits_for_the_next(durab
             lower.append(may_truncate_to(durable.log, 16))
 
     durable.site.disk.on_operation = look
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     durable.site.disk.on_operation = None
     assert lower == [False] and not may_truncate_to(durable.log, 16)
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     assert may_truncate_to(durable.log, 16) and durable.checkpointed(RECOVERY_POINTS) == 16
 
 
 def test_checkpoints_of_something_else_do_not_count(durable: Durable) -> None:
     assert not may_truncate_to(durable.log, 16)
-    durable.manager.checkpoint_log_starts()
-    durable.manager.checkpoint_compacted(TP)
+    durable.manager.checkpoints.write_log_starts()
+    durable.manager.checkpoints.write_compacted(TP)
     assert not may_truncate_to(durable.log, 16)
 
 
 def test_a_cut_into_what_was_compacted_waits_too(durable: Durable) -> None:
     log = durable.log
     log.segments.compacted_below = 50
-    durable.manager.checkpoint_compacted(TP)
+    durable.manager.checkpoints.write_compacted(TP)
     assert not may_truncate_to(log, 45)
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     sealed_below = log.segments.holding(45).base_offset
     assert durable.checkpointed(COMPACTED_OFFSETS) == sealed_below and may_truncate_to(log, 45)
     assert durable.checkpointed(RECOVERY_POINTS) == DURABLE
@@ -122,7 +122,7 @@ def test_without_the_checkpoint_nothing_may_be_cut(durable: Durable, number: int
     assert not may_truncate_to(log, 16)
     fault = durable.site.disk.fail("open", "*recovery-point*", number)
     with pytest.raises(OSError):
-        durable.manager.checkpoint_cuts("/logs")
+        durable.manager.checkpoints.write_cuts("/logs")
     fault.cancel()
     if number == errno.EMFILE:
         assert not may_truncate_to(log, 16)
@@ -135,9 +135,9 @@ def test_without_the_checkpoint_nothing_may_be_cut(durable: Durable, number: int
 def test_a_cut_below_the_log_start_is_prepared_as_a_new_beginning(durable: Durable) -> None:
     log = durable.log
     raise_log_start(log, 25, 60)
-    durable.manager.checkpoint_log_starts()
+    durable.manager.checkpoints.write_log_starts()
     assert not may_truncate_to(log, 3)
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     assert durable.checkpointed(LOG_START_OFFSETS) <= 3 and may_truncate_to(log, 3)
     assert durable.syncs(lambda: log.truncate_to(3)) == []
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
@@ -147,10 +147,10 @@ def test_a_cut_below_the_log_start_is_prepared_as_a_new_beginning(durable: Durab
 def test_a_log_begins_anew_without_waiting_for_a_disk_once_that_is_prepared(durable: Durable, offset: int) -> None:
     log = durable.log
     raise_log_start(log, 25, 60)
-    durable.manager.checkpoint_log_starts()
+    durable.manager.checkpoints.write_log_starts()
     assert durable.checkpointed(LOG_START_OFFSETS) == 25
     assert not may_start_at(log, offset)
-    durable.manager.checkpoint_cuts("/logs")
+    durable.manager.checkpoints.write_cuts("/logs")
     assert durable.checkpointed(LOG_START_OFFSETS) <= offset and may_start_at(log, offset)
     assert (log.log_start_offset, log.log_end_offset) == (25, 60)
     assert durable.syncs(lambda: log.truncate_fully_and_start_at(offset)) == []
@@ -160,12 +160,12 @@ def test_a_log_begins_anew_without_waiting_for_a_disk_once_that_is_prepared(dura
 def test_a_log_start_that_did_not_come_down_after_all_is_checkpointed_again(durable: Durable) -> None:
     log = durable.log
     raise_log_start(log, 25, 60)
-    durable.manager.checkpoint_log_starts()
+    durable.manager.checkpoints.write_log_starts()
     assert not may_start_at(log, 3)
-    durable.manager.checkpoint_cuts("/logs")
-    durable.manager.checkpoint_log_starts()
+    durable.manager.checkpoints.write_cuts("/logs")
+    durable.manager.checkpoints.write_log_starts()
     assert durable.checkpointed(LOG_START_OFFSETS) == 3 and log.log_start_offset == 25
     log.cutting.end()
-    durable.manager.checkpoint_log_starts()
+    durable.manager.checkpoints.write_log_starts()
     assert durable.checkpointed(LOG_START_OFFSETS) == 25
     assert not may_start_at(log, 3), "what the disk says now is above"

@@ -32,8 +32,8 @@ def checkpointed(site: StorageSite, manager: LogManager) -> LogManager:
     """The checkpoints vouch for all of it: they have to be written first."""
     log = manager.logs[TP]
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({TP: log.log_end_offset})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({TP: log.log_end_offset})
     return manager
 
 

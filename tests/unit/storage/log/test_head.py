@@ -274,7 +274,7 @@ def prepared(**config: int) -> tuple[StorageSite, LogManager, Log]:
     log = manager.create(TP, TOPIC_ID)
     fill(log, 45)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     site.disk.sync_everything()
     return site, manager, log
 
@@ -291,7 +291,7 @@ def of_everything(site: StorageSite, manager: LogManager, log: Log) -> None:
 
 def by_order(site: StorageSite, manager: LogManager, log: Log) -> None:
     raise_log_start(log, 33, 45)
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     by_size(site, manager, log)
 
 

@@ -198,7 +198,7 @@ class HeadMachine(RuleBasedStateMachine):
         choose = (lambda options: data.draw(st.integers(0, options - 1))) if power else None
 
         def act() -> None:
-            self.manager.checkpoint_log_starts()
+            self.manager.checkpoints.write_log_starts()
             self.promised_start = self.start_offset
 
         self.hurt(act, stop_before, choose)
@@ -206,7 +206,7 @@ class HeadMachine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.log.flushed(self.log.flush_plan()())
-        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoints.write_recovery_points()
 
     @rule(stop_before=st.none() | st.integers(0, 12), waited_ms=st.sampled_from([0, 60_000]))
     def unlink(self, stop_before: int | None, waited_ms: int) -> None:

@@ -122,12 +122,12 @@ def test_a_log_that_was_emptied_keeps_its_last_epoch_start_after_start(
     manager = site.build(batches=batches, flushed=True)
     log = manager.logs[TP]
     end = log.log_end_offset
-    manager.checkpoint_high_watermarks({TP: end})
+    manager.checkpoints.write_high_watermarks({TP: end})
     raise_log_start(log, end, end)
     if are_segments_gone:
         take_off_head(log, check_retention(log, site.disk, end, None), end)
         assert log.size_bytes == 0
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     for stop in (how, how, "clean", "kill"):
         assert log_epochs(log) == [(3, end)] and log.log_start_offset == log.log_end_offset == end
         site.stop(manager, stop)

@@ -135,7 +135,7 @@ def test_epochs_written_after_a_cut_below_the_recovery_point_survive_a_kill(site
     fill(log, 30, epoch=1)
     fill(log, 30, epoch=2)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     log.truncate_to(cut)
     fill(log, 60, epoch=7)
     expected = epochs(log)

@@ -75,7 +75,7 @@ def test_a_damaged_batch_is_its_logs_failure_and_not_its_directorys(site: Storag
     assert first.failure is not None and third.failure is None and manager.directories.offline_paths == []
 
 
-@pytest.mark.parametrize("operation", ["checkpoint_recovery_points", "checkpoint_log_starts", "high watermarks"])
+@pytest.mark.parametrize("operation", ["write_recovery_points", "write_log_starts", "high watermarks"])
 def test_a_checkpoint_that_cannot_be_written_fails_its_directory_and_the_others_get_theirs(
     site: StorageSite, operation: str
 ) -> None:
@@ -87,12 +87,12 @@ def test_a_checkpoint_that_cannot_be_written_fails_its_directory_and_the_others_
     first.log_start_offset = second.log_start_offset = 3
     fault = site.disk.fail("rename", "/logs/*-checkpoint.*", errno.EIO)
     if operation == "high watermarks":
-        manager.checkpoint_high_watermarks({TP: 7, SECOND: 8})
+        manager.checkpoints.write_high_watermarks({TP: 7, SECOND: 8})
     else:
-        getattr(manager, operation)()
+        getattr(manager.checkpoints, operation)()
     assert manager.directories.offline_paths == ["/logs"] and first.failure is not None and second.failure is None
     assert fault.hits == 1
-    manager.checkpoint_high_watermarks({TP: 7, SECOND: 8})
+    manager.checkpoints.write_high_watermarks({TP: 7, SECOND: 8})
     assert fault.hits == 1, "a failed directory is let alone"
     assert site.disk.read("/more/replication-offset-checkpoint").endswith(b"t 1 8\n")
 
@@ -174,7 +174,7 @@ def test_a_directory_that_cannot_be_read_is_offline_and_the_others_serve(
     assert set(manager.logs) == set(manager.high_watermarks) == {SECOND}
     assert [fields["path"] for fields in site.reports.of("log-dir-offline")] == ["/logs"]
     fill(manager.logs[SECOND], 5)
-    manager.checkpoint_high_watermarks({SECOND: 5})
+    manager.checkpoints.write_high_watermarks({SECOND: 5})
     manager.close(clean=True)
     fault.cancel()
     manager = site.start()
@@ -244,7 +244,7 @@ def failed_sync(site: StorageSite) -> tuple[LogManager, bytes]:
     manager, log, _ = serving(site)
     fill(log, 20)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     fill(log, 40)
     site.disk.fail("fsync", f"{FOLDER}/*.log", errno.EIO, times=1)
     with pytest.raises(LogStorageError):

@@ -33,7 +33,7 @@ def test_logs_are_found_again_with_their_ids_and_high_watermarks(site: StorageSi
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 10)
     fill(manager.create(OTHER, NO_TOPIC_ID), 5)
-    manager.checkpoint_high_watermarks({TP: 7, OTHER: 99, TopicPartition("gone", 0): 1})
+    manager.checkpoints.write_high_watermarks({TP: 7, OTHER: 99, TopicPartition("gone", 0): 1})
     manager.close(clean=True)
     manager = site.start()
     assert manager.logs[TP].topic_id == TOPIC_ID and manager.logs[OTHER].topic_id is None
@@ -379,10 +379,10 @@ def test_a_checkpoint_that_found_no_room_still_counts_as_it_stands_on_the_disk(s
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 50)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.delete(TP)
     fault = site.disk.fail("open", "/logs/*-checkpoint*", errno.ENOSPC)
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     with pytest.raises(LogStorageError):
         manager.create(TP, TOPIC_ID)
     fault.cancel()
@@ -411,8 +411,8 @@ def test_a_deletion_before_checkpoints_are_written_and_a_kill_lose_nothing(site:
     manager, tp = site.start(), TopicPartition(topic, 0)
     manager.mark_loss_handled()
     manager.create(tp, TOPIC_ID)
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks(dict.fromkeys(manager.logs, 0))
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks(dict.fromkeys(manager.logs, 0))
     manager.delete(tp)
     site.disk.kill()
     manager = site.start()
@@ -451,11 +451,11 @@ def test_a_folder_that_waits_excuses_no_later_log_of_its_name(site: StorageSite,
     manager = site.start()
     manager.directories.mark_loss_handled()
     fill(manager.create(TP, TOPIC_ID), 10)
-    manager.checkpoint_high_watermarks({TP: 10})
+    manager.checkpoints.write_high_watermarks({TP: 10})
     manager.delete(TP)
     if ends != "deleted":
         fill(manager.create(TP, b"z" * 16), 5)
-        manager.checkpoint_high_watermarks({TP: 5})
+        manager.checkpoints.write_high_watermarks({TP: 5})
     if is_lost:
         for name in site.disk.listdir(FOLDER):
             site.disk.unlink(f"{FOLDER}/{name}")
@@ -473,8 +473,8 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(site: Storage
     log = manager.create(TP, TOPIC_ID)
     fill(log, 50)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({TP: 50})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({TP: 50})
     manager.delete(TP)
     fill(manager.create(TP, b"z" * 16), 60)
     site.disk.kill()
@@ -502,7 +502,7 @@ def test_a_mark_taken_of_a_log_is_not_written_for_a_new_one_of_its_name(site: St
         site.disk.on_operation = watch
     else:
         create_anew()
-    manager.checkpoint_high_watermarks({TP: 50, OTHER: 5}, None, of)
+    manager.checkpoints.write_high_watermarks({TP: 50, OTHER: 5}, None, of)
     assert site.disk.on_operation is None
     site.disk.kill()
     assert site.start().high_watermarks == {TP: 0, OTHER: 5}
@@ -519,7 +519,7 @@ def test_a_partition_in_two_directories_is_refused_with_its_checkpoints_and_all_
     for tp in (TP, OTHER):
         fill(manager.create(tp, TOPIC_ID), 5)
     manager.flush_all()
-    manager.checkpoint_high_watermarks({TP: 4, OTHER: 5})
+    manager.checkpoints.write_high_watermarks({TP: 4, OTHER: 5})
     manager.close(clean=True)
     there = "/b" if site.disk.exists("/a/t-0") else "/a"
     site.disk.makedirs(f"{there}/t-0")
@@ -535,8 +535,8 @@ def test_a_partition_in_two_directories_is_refused_with_its_checkpoints_and_all_
         assert not manager.directories.offline_paths and not manager.may_have_lost_data
         with pytest.raises(DuplicateLog):
             manager.create(TP, TOPIC_ID)
-        manager.checkpoint_high_watermarks({OTHER: 5})
-        manager.checkpoint_recovery_points()
+        manager.checkpoints.write_high_watermarks({OTHER: 5})
+        manager.checkpoints.write_recovery_points()
         manager.close(clean=True) if clean else site.disk.kill()
         assert files_below(site, "/a/t-0", "/b/t-0") == before
     site.disk.rename(f"{there}/t-0", f"{there}/outdated")
@@ -565,7 +565,7 @@ def test_a_log_start_is_remembered_where_it_is_not_a_segments_beginning(site: St
     log = manager.create(TP, TOPIC_ID)
     fill(log, 50)
     log.log_start_offset = 13
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     site.disk.kill()
     manager = site.start()
     assert manager.logs[TP].log_start_offset == 13 and manager.high_watermarks[TP] == 13

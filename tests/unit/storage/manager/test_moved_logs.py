@@ -42,7 +42,7 @@ def test_of_a_log_that_its_own_directory_knows_another_directorys_line_hides_not
     site = moved(2)
     manager = site.start()
     fill(manager.logs[TP], 6)
-    manager.checkpoint_high_watermarks({TP: 12})
+    manager.checkpoints.write_high_watermarks({TP: 12})
     manager.close(clean=clean)
     site.disk.kill()
     write_line(site, "/logs", 9)

@@ -40,13 +40,13 @@ def site() -> StorageSite:
     for tp in (TP, OTHER):
         fill(manager.create(tp, TOPIC_ID), 60)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     site.disk.kill()
     return site
 
 
 def stop(manager: LogManager) -> None:
-    manager.checkpoint_high_watermarks({tp: log.log_end_offset for tp, log in manager.logs.items()})
+    manager.checkpoints.write_high_watermarks({tp: log.log_end_offset for tp, log in manager.logs.items()})
     manager.close(clean=True)
 
 
@@ -146,7 +146,7 @@ def test_a_log_that_lies_in_two_directories_keeps_its_checkpoints_in_both(site: 
     for directory in site.dirs:
         write_atomically(site.disk, f"{directory}/{LOG_START_OFFSETS}", expected)
     manager = site.start()
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     assert [site.disk.read(f"{directory}/{LOG_START_OFFSETS}") for directory in site.dirs] == [expected] * 2
 
 
@@ -165,7 +165,7 @@ def nothing(site: StorageSite) -> None:
 
 
 def after_a_checkpoint(site: StorageSite) -> None:
-    site.start().checkpoint_high_watermarks({TP: 60, OTHER: 60})
+    site.start().checkpoints.write_high_watermarks({TP: 60, OTHER: 60})
     site.disk.kill()
 
 

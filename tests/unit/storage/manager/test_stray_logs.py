@@ -33,8 +33,8 @@ def with_records(site: StorageSite) -> LogManager:
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 10)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({TP: 10})
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks({TP: 10})
     return manager
 
 

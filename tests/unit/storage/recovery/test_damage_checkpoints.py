@@ -44,8 +44,8 @@ def forget_checksums(site: StorageSite) -> None:
 def started_at_45(site: DamageSite) -> LogManager:
     manager = site.build(batches=60, flushed=True)
     raise_log_start(manager.logs[TP], 45, 120)
-    manager.checkpoint_high_watermarks({TP: 120})
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_high_watermarks({TP: 120})
+    manager.checkpoints.write_log_starts()
     return manager
 
 
@@ -88,7 +88,7 @@ def test_a_log_that_was_just_cut_below_its_start_begins_anew_and_counts_as_a_los
     site = DamageSite()
     manager = site.build(batches=60)
     raise_log_start(manager.logs[TP], 45, 120)
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     site.stop(manager, "kill")
     data = bytearray(site.disk.read(site.path(1)))
     data[-1] ^= 1
@@ -132,10 +132,10 @@ def test_a_last_batch_behind_a_gap_stays_where_a_checkpoint_knows_its_end(site: 
     manager, log = follower(site, compacted(StorageSite()))
     assert offsets(log) == [0, 1, 2, 3, 4, 24]
     if vouched == "high watermark":
-        manager.checkpoint_high_watermarks({TP: 25})
+        manager.checkpoints.write_high_watermarks({TP: 25})
     else:
         manager.flush_all()
-        manager.checkpoint_recovery_points()
+        manager.checkpoints.write_recovery_points()
     log = site.reload()
     assert offsets(log) == [0, 1, 2, 3, 4, 24] and log.log_end_offset == 25
     assert site.reports.names() == [] and file_names(site.disk, ".damaged") == []
@@ -150,7 +150,7 @@ def test_a_last_batch_behind_a_gap_that_nothing_vouches_for_is_kept_aside_and_fe
     data = compacted(StorageSite())
     manager, _ = follower(site, data)
     if high_watermark:
-        manager.checkpoint_high_watermarks({TP: high_watermark})
+        manager.checkpoints.write_high_watermarks({TP: high_watermark})
     site.disk.kill()
     assert findings(site)["log-truncated"] == "lose"
     manager = site.start()
@@ -166,7 +166,7 @@ def test_an_offset_of_a_last_batch_that_was_damaged_is_not_believed_for_the_end_
     manager, log = follower(site, compacted(StorageSite()))
     log.truncate_to(5)
     fill(log, 1)
-    manager.checkpoint_high_watermarks({TP: 6})
+    manager.checkpoints.write_high_watermarks({TP: 6})
     data = bytearray(raw(log))
     last = len(data) - len(raw(log, start=5))
     site.disk.kill()
@@ -221,7 +221,7 @@ def test_right_epochs_are_believed_wherever_they_lie(
     raise_log_start(log, log_start, 60)
     expected = epochs(log)
     manager.flush_all()
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     manager.close(clean=True)
     if not has_checksums:
         forget_checksums(site)
@@ -251,7 +251,7 @@ def test_a_compacted_offset_behind_the_sealed_segments_is_not_believed_and_no_de
     log.append_as_leader(keyed(b"gone", None), 0)
     compacted_below, end_offset = log.segments.compacted_below, log.log_end_offset
     assert compacted_below > 0
-    manager.checkpoint_high_watermarks({TP: end_offset})
+    manager.checkpoints.write_high_watermarks({TP: end_offset})
     manager.close(clean=True)
     forget_checksums(site)
     rewrite(site, COMPACTED_OFFSETS, b"t 0 %d" % compacted_below, b"t 0 %d" % end_offset)

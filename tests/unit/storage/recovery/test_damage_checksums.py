@@ -52,7 +52,7 @@ def stopped() -> tuple[DamageSite, int]:
         fill(log, 3, epoch=epoch * 7)
     raise_log_start(log, LOG_START, END)
     compacted_below = log.segments.compacted_below = [segment.base_offset for segment in log.segments][-2]
-    manager.checkpoint_high_watermarks({TP: HIGH_WATERMARK, OTHER: OTHER_RECORDS})
+    manager.checkpoints.write_high_watermarks({TP: HIGH_WATERMARK, OTHER: OTHER_RECORDS})
     manager.close(clean=True)
     assert LOG_START < compacted_below < HIGH_WATERMARK < END == log.log_end_offset
     return site, compacted_below
@@ -366,9 +366,9 @@ def test_while_a_marker_stands_no_checkpoint_is_another_than_it_says() -> None:
         log = manager.logs[TP]
         fill(log, 5, epoch=log.last_epoch + 1)
         raise_log_start(log, log.log_start_offset + 2, log.log_end_offset)
-        manager.checkpoint_high_watermarks({TP: log.log_end_offset - 1})
+        manager.checkpoints.write_high_watermarks({TP: log.log_end_offset - 1})
         log.truncate_to(log.log_end_offset - 1)
-        manager.checkpoint_log_starts()
+        manager.checkpoints.write_log_starts()
         manager.close(clean=True)
     assert looked > 10
 

@@ -73,7 +73,7 @@ def refused(site: DamageSite) -> DamagedLog:
     with pytest.raises(DamagedLog) as info:
         manager.create(TP, TOPIC_ID)
     assert "\n" not in str(info.value) and site.folder in str(info.value)
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert read_offsets(site.disk, f"{site.root}/{RECOVERY_POINTS}").get(TP) == point
     manager.close(clean=True)
     return info.value
@@ -130,7 +130,7 @@ def test_what_was_kept_aside_stays_when_as_much_is_lost_again() -> None:
     manager = site.build()
     kept: dict[str, bytes] = {}
     for epoch in (4, 5, 6):
-        manager.checkpoint_high_watermarks({TP: manager.logs[TP].log_end_offset})
+        manager.checkpoints.write_high_watermarks({TP: manager.logs[TP].log_end_offset})
         site.stop(manager, "power")
         torn = bytearray(site.disk.read(site.path(1)))
         torn[-1] ^= 1

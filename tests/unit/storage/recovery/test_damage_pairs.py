@@ -95,7 +95,7 @@ def built(how: str) -> tuple[DamageSite, int]:
     site = DamageSite()
     manager = site.build(flushed=True)
     end = manager.logs[TP].log_end_offset
-    manager.checkpoint_high_watermarks({tp: log.log_end_offset for tp, log in manager.logs.items()})
+    manager.checkpoints.write_high_watermarks({tp: log.log_end_offset for tp, log in manager.logs.items()})
     site.stop(manager, how)
     return site, end
 
@@ -186,8 +186,8 @@ def test_a_kill_with_whole_checkpoints_and_a_torn_end_above_them_is_an_ordinary_
         site = DamageSite()
         manager = site.build()
         if checkpointed:
-            manager.checkpoint_high_watermarks({TP: 4, OTHER: 7})
-            manager.checkpoint_recovery_points()
+            manager.checkpoints.write_high_watermarks({TP: 4, OTHER: 7})
+            manager.checkpoints.write_recovery_points()
         site.stop(manager, "kill")
         if tail == "a sealed segment torn":
             site.disk.unlink(site.path(-1))

@@ -26,7 +26,7 @@ def stopped_in_order(site: StorageSite) -> None:
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 60)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=True)
 
 
@@ -95,7 +95,7 @@ def test_a_log_that_is_refused_keeps_them_and_loads_when_the_operator_took_back_
     log = manager.create(TP, TOPIC_ID)
     fill(log, 60)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     expected = raw(log)
     manager.close(clean=True)
     stop(site)
@@ -142,7 +142,7 @@ def test_a_topic_id_that_the_power_failure_tore_stays_where_the_log_is_refused(s
     log = manager.create(TP, TOPIC_ID)
     fill(log, 60)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     site.disk.sync_everything()
     site.disk.crash()
     site.disk.unlink(f"{FOLDER}/{file_names(site.disk, '.log')[3]}")

@@ -123,7 +123,7 @@ def test_a_fault_in_a_sealed_segment_drops_the_younger_ones_loudly_and_is_a_loss
     manager = site.start()
     manager.mark_loss_handled()
     log = manager.create(TP, bytes(16))
-    manager.checkpoint_recovery_points()  # it is known as ours, and nothing of it as durable
+    manager.checkpoints.write_recovery_points()  # it is known as ours, and nothing of it as durable
     fill(log, 60)
     bases = [segment.base_offset for segment in log.segments]
     path = f"{FOLDER}/{bases[1]:020d}.log"
@@ -146,7 +146,7 @@ def test_of_what_lies_below_the_recovery_point_only_the_ends_are_read(site: Stor
     log = manager.create(TP, bytes(16))
     fill(log, 300)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     fill(log, 10)
     site.disk.kill()
     reads: Counter[str] = Counter()
@@ -189,7 +189,7 @@ def test_a_damaged_index_gives_the_same_answers_as_before(
     expected = records(log)
     times = {ms: offset_for_timestamp(log, ms, 240) for ms in range(990, 1250, 9)}
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=clean)
     for name in file_names(site.disk, suffix):
         damaged = DAMAGE[damage](site.disk.read(f"{FOLDER}/{name}"), 8 if suffix == ".index" else 12)
@@ -217,7 +217,7 @@ def test_a_log_start_that_was_not_written_down_before_a_kill_has_no_epochs_rebui
         fill(log, 15, epoch=epoch)
     if flushes_to:
         manager.flush_all()
-        manager.checkpoint_recovery_points()
+        manager.checkpoints.write_recovery_points()
     raise_log_start(log, log_start_offset, log.log_end_offset)
     log.epochs.version += 1
     log.flush_plan()()
@@ -273,7 +273,7 @@ def test_a_wrong_epoch_file_gives_the_same_answers_as_before(
         fill(log, 20, epoch=epoch)
     expected = epochs(log)
     manager.flush_all()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=clean)
     path = f"{FOLDER}/leader-epoch-checkpoint"
     if content is None:

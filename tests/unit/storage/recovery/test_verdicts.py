@@ -227,7 +227,7 @@ def test_a_folder_that_stands_in_no_checkpoint_keeps_beside_it_what_it_loses() -
     site = kafkas_site({0: [kafkas_batch(0)]}, is_clean=True, recovery_point=1, high_watermark=1)
     manager = site.start()
     manager.mark_loss_handled()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.close(clean=True)
     site.disk.makedirs("/logs/moved-0")
     content = kafkas_batch(0) + kafkas_batch(1)[:-1] + b"?"

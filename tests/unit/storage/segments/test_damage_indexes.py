@@ -60,7 +60,7 @@ def stopped(times: str) -> tuple[StorageSite, dict[tuple[str, int], object]]:
     for place in range(BATCHES):
         log.append_as_leader(produced(2, TIMES[times](place)), 0)
     told = answers(log)
-    manager.checkpoint_high_watermarks({TP: log.log_end_offset})
+    manager.checkpoints.write_high_watermarks({TP: log.log_end_offset})
     manager.close(clean=True)
     return site, told
 
@@ -131,7 +131,7 @@ def test_an_index_that_is_sparse_by_configuration_is_not_built_anew() -> None:
     fill(log, 90, size=60_000)
     before = raw(log, max_bytes=100_000)
     indexes = {name: site.disk.read(f"{FOLDER}/{name}") for name in site.disk.listdir(FOLDER) if "index" in name}
-    manager.checkpoint_high_watermarks({TP: log.log_end_offset})
+    manager.checkpoints.write_high_watermarks({TP: log.log_end_offset})
     manager.close(clean=True)
     site.config = default
     manager = site.start()

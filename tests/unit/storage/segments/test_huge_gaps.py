@@ -82,7 +82,7 @@ def test_it_joins_below_the_recovery_point_too(site: StorageSite) -> None:
     log = manager.create(TP, bytes(16))
     follow(log, *PLACES)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert offsets(site.reload()) == PLACES
 
 
@@ -112,7 +112,7 @@ def test_a_lost_segment_is_no_gap_although_it_is_large(site: StorageSite) -> Non
     log = manager.create(TP, bytes(16))
     follow(log, *PLACES)
     log.flushed(log.flush_plan()())
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     site.disk.unlink(f"{FOLDER}/{3:020d}.log")
     site.disk.kill()
     assert TP not in site.start().logs

@@ -33,7 +33,7 @@ class Served:
         manager = site.start()
         manager.mark_loss_handled()
         fill(manager.create(TP, TOPIC_ID), 50)
-        manager.checkpoint_high_watermarks({TP: 50})
+        manager.checkpoints.write_high_watermarks({TP: 50})
         manager.close(clean=True)
         names = [name for name in site.disk.listdir(FOLDER) if name.endswith(".index")]
         self.path = f"{FOLDER}/{names[number]}"
@@ -224,7 +224,7 @@ def test_a_cut_waits_for_the_index_before_it_changes_anything_and_then_builds_no
             before = each.reports.names()
             served(log, lambda log=log, offset=offset: may_truncate_to(log, offset))
             waited += each.reports.names() != before
-            manager.checkpoint_cuts("/logs")
+            manager.checkpoints.write_cuts("/logs")
             before = each.reports.names()
             log.truncate_to(offset)
             assert log.log_end_offset == offset and each.reports.names() == before, f"bit {bit}, cut at {offset}"

@@ -148,7 +148,7 @@ def test_checkpoints_of_a_log_with_a_remote_tier_stay_as_they_are(ends_in_order:
     site.config = replace(site.config, is_tiered=True)
     manager = site.start()
     assert isinstance(manager.refused.get(TP), TieredLog)
-    manager.checkpoint_log_starts()
+    manager.checkpoints.write_log_starts()
     manager.close(clean=ends_in_order)
     assert everything(site) | {"log start": site.disk.read("/logs/log-start-offset-checkpoint")} == before
 
