@@ -42,8 +42,7 @@ from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
 from strandline.controller.controller import Controller
 from strandline.controller.orders.sender import connector
-from strandline.protocol.api import ApiKey
-from strandline.protocol.messages import REQUESTS
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.topic import topic_config
@@ -240,8 +239,8 @@ class Broker:
     def _build_channel(self, queries: QueryHandler) -> RequestChannel:
         """Which handler serves which API."""
         config = self.config
-        channel = RequestChannel(
-            inline={
+        return RequestChannel(
+            handlers={
                 ApiKey.PRODUCE: self.replicas.produce.handle,
                 ApiKey.FETCH: self.replicas.fetch.handle,
                 ApiKey.API_VERSIONS: queries.api_versions,
@@ -249,15 +248,10 @@ class Broker:
                 ApiKey.DELETE_RECORDS: self.replicas.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
-            },
-            queued={
                 ApiKey.CREATE_TOPICS: self.control.create_topics,
                 ApiKey.DELETE_TOPICS: self.control.delete_topics,
                 ApiKey.ELECT_LEADERS: self.control.elect_leaders,
-                # Not among the controller's orders: it waits for them, and its own broker must be able to obey.
                 ApiKey.CONTROLLED_SHUTDOWN: self.control.controlled_shutdown,
-            },
-            control={
                 ApiKey.LEADER_AND_ISR: self.control.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.control.stop_replica,
                 ApiKey.UPDATE_METADATA: self.control.update_metadata,
@@ -268,8 +262,6 @@ class Broker:
             num_handlers=config.num_io_threads,
             log=self._log,
         )
-        assert channel.routes.keys() == REQUESTS.keys()
-        return channel
 
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)
@@ -319,7 +311,7 @@ class Broker:
             rack=self.config.broker_rack,
             lock_id=self.registration.lock_id,
             lossy_start=self.log_manager.may_have_lost_data,
-            apis={int(key): cls.VERSIONS for key, cls in REQUESTS.items()},
+            apis={int(key): api.native for key, api in APIS.items()},
         )
 
     # --- 6: leaving --------------------------------------------------------------------------------------------

@@ -22,16 +22,16 @@ from strandline.client.errors import (
     WrongBroker,
     error_for,
 )
+from strandline.protocol.api import API_OF, APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
-from strandline.protocol.messages import REQUESTS, ApiVersionsRequest, ApiVersionsResponse, Message, Request
+from strandline.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Message, Request
 from strandline.protocol.native.frame import (
     MAX_FRAME_BYTES,
     PREFIX_AND_HEADER_BYTES,
     FrameHeader,
     decode_body,
-    decode_header,
     encode_head,
-    frame_bytes,
+    read_header,
 )
 from strandline.protocol.types import NO_BROKER
 from strandline.runtime.disk import Buffer
@@ -40,7 +40,6 @@ from strandline.runtime.network import Address, CannotConnect, Network, Transpor
 SOFTWARE_NAME = "strandline-python"
 
 _FIRST_BUFFER_BYTES = 64 * 1024
-_LENGTH_PREFIX_BYTES = 4
 
 R = TypeVar("R", bound=Message)
 
@@ -70,16 +69,12 @@ class FrameReader:
 
     def next_frame(self) -> Frame | None:
         """A whole frame out of what was received, None until one is there. RemoteProtocolError on nonsense."""
-        total = frame_bytes(self._view, self._start, self.buffered_bytes, self._max_frame_bytes)
-        if total is None or total > self.buffered_bytes:
-            self._make_room(total or 0)
+        header = read_header(self._view, self._start, self.buffered_bytes, self._max_frame_bytes)
+        if header is None or header.size_bytes > self.buffered_bytes:
+            self._make_room(0 if header is None else header.size_bytes)
             return None
-        start, end = self._start, self._start + total
-        header = decode_header(self._view, start + _LENGTH_PREFIX_BYTES)
-        body_start = start + PREFIX_AND_HEADER_BYTES
+        body_start, end = self._start + PREFIX_AND_HEADER_BYTES, self._start + header.size_bytes
         body_end = body_start + header.body_bytes
-        if body_end > end:
-            raise RemoteProtocolError(f"a body of {header.body_bytes} bytes in a frame of {total} bytes")
         self._start = end
         return Frame(header, self._view[body_start:body_end], self._view[body_end:end])
 
@@ -116,23 +111,23 @@ def choose_versions(answer: ApiVersionsResponse) -> dict[int, int]:
     """API key → the highest version that both sides speak; keys without one are left out."""
     chosen: dict[int, int] = {}
     for offered in answer.api_keys:
-        request = REQUESTS.get(offered.api_key)
-        if request is None:
+        api = APIS.get(offered.api_key)
+        if api is None:
             continue
-        lowest, highest = request.VERSIONS
+        lowest, highest = api.native
         version = min(highest, offered.max_version)
         if version >= max(lowest, offered.min_version):
             chosen[offered.api_key] = version
     return chosen
 
 
-def check_header(header: FrameHeader, request: type[Request], version: int, correlation_id: int) -> None:
+def check_header(header: FrameHeader, api: Api, version: int, correlation_id: int) -> None:
     """RemoteProtocolError unless this answers that request."""
     if header.correlation_id != correlation_id:
         raise RemoteProtocolError(f"correlation id {header.correlation_id} instead of {correlation_id}")
-    if header.api_key != request.API_KEY or header.version != version:
+    if header.api_key != api.key or header.version != version:
         raise RemoteProtocolError(
-            f"API key {header.api_key} version {header.version} instead of {request.API_KEY} version {version}"
+            f"API key {header.api_key} version {header.version} instead of {api.key} version {version}"
         )
 
 
@@ -155,7 +150,7 @@ class Connection:
         self.timeout_ms = timeout_ms
         self.broker_id = NO_BROKER
         self.cluster_id = ""
-        self.versions: dict[int, int] = {ApiVersionsRequest.API_KEY: ApiVersionsRequest.VERSIONS[1]}
+        self.versions: dict[int, int] = {ApiKey.API_VERSIONS: APIS[ApiKey.API_VERSIONS].native[1]}
         self.closed = False
         self.reader = FrameReader(transport, max_frame_bytes)
         self._next_correlation_id = 0
@@ -215,13 +210,13 @@ class Connection:
         self.closed = True
         self.transport.close()
 
-    def version_of(self, request: type[Request]) -> int:
+    def version_of(self, api: Api) -> int:
         """The agreed version. UnsupportedApiVersion if there is none."""
         try:
-            return self.versions[request.API_KEY]
+            return self.versions[api.key]
         except KeyError:
             raise UnsupportedApiVersion(
-                f"{self.name} serves no version of {request.__name__} that this client speaks; use a client and "
+                f"{self.name} serves no version of {api.request.__name__} that this client speaks; use a client and "
                 f"brokers of the same release"
             ) from None
 
@@ -242,26 +237,26 @@ class Connection:
     async def exchange(self, message: Request, attachments: Sequence[Buffer] = ()) -> tuple[Message, memoryview]:
         """`roundtrip` without a limit of its own, which costs as much as the rest of it: for whoever watches many
         connections by one timer and closes what is late."""
-        request = type(message)
-        version = self.version_of(request)
+        api = API_OF[type(message)]
+        version = self.version_of(api)
         if self.closed:
             raise ConnectionLost(f"the connection to {self.name} is closed")
         assert not self._busy, "a Connection carries one request at a time"
         self._busy = True
         answered = False
         try:
-            correlation_id = await self._send(message, version, attachments)
-            answer = await self._receive(request, version, correlation_id)
+            correlation_id = await self._send(api, version, message, attachments)
+            answer = await self._receive(api, version, correlation_id)
             answered = True
             return answer
         except TransportClosed as error:
             raise ConnectionLost(
-                f"{self.name} ended the connection during {request.__name__}: {error}; it may have stopped"
+                f"{self.name} ended the connection during {api.request.__name__}: {error}; it may have stopped"
             ) from error
         except RemoteProtocolError as error:
             raise BrokerMisbehaved(
-                f"{self.name} broke the protocol in answer to {request.__name__}: {error}; is it a strandline broker's "
-                f"port?"
+                f"{self.name} broke the protocol in answer to {api.request.__name__}: {error}; is it a strandline "
+                f"broker's port?"
             ) from error
         finally:
             self._busy = False
@@ -270,7 +265,7 @@ class Connection:
 
     async def call(self, message: Request, answer: type[R], *, timeout_ms: float | None = None) -> R:
         """`roundtrip` for requests whose answer has no attachments; `answer` is the class that comes back."""
-        assert message.RESPONSE is answer
+        assert API_OF[type(message)].response is answer
         response, _ = await self.roundtrip(message, timeout_ms=timeout_ms)
         return cast(R, response)
 
@@ -289,12 +284,12 @@ class Connection:
         self.cluster_id = answer.cluster_id
         self.versions = choose_versions(answer)
 
-    async def _send(self, message: Request, version: int, attachments: Sequence[Buffer]) -> int:
+    async def _send(self, api: Api, version: int, message: Request, attachments: Sequence[Buffer]) -> int:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         views = [memoryview(part).cast("B") for part in attachments] if attachments else []
         attachment_bytes = sum(view.nbytes for view in views)
-        head = encode_head(message.API_KEY, version, correlation_id, message, attachment_bytes)
+        head = encode_head(api.key, version, correlation_id, message, attachment_bytes)
         pending = [memoryview(head), *views]
         while pending:
             try:
@@ -305,7 +300,7 @@ class Connection:
             pending = unsent(pending, sent)
         return correlation_id
 
-    async def _receive(self, request: type[Request], version: int, correlation_id: int) -> tuple[Message, memoryview]:
+    async def _receive(self, api: Api, version: int, correlation_id: int) -> tuple[Message, memoryview]:
         self.reader.make_room()
         while True:
             # Waiting first: right after the request nothing can be there, and others get their turn in any case.
@@ -317,10 +312,10 @@ class Connection:
                 continue
             if (frame := self.reader.next_frame()) is not None:
                 break
-        check_header(frame.header, request, version, correlation_id)
+        check_header(frame.header, api, version, correlation_id)
         if self.reader.buffered_bytes:
             raise RemoteProtocolError(f"{self.reader.buffered_bytes} bytes more than the answer")
-        return decode_body(request.RESPONSE, frame.body), frame.attachments
+        return decode_body(api.response, frame.body), frame.attachments
 
 
 def unsent(pending: Sequence[memoryview], sent: int) -> list[memoryview]:

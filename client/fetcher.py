@@ -34,7 +34,7 @@ from strandline.protocol.messages import (
     FetchTopic,
     Message,
 )
-from strandline.protocol.native.frame import split_attachments
+from strandline.protocol.native.frame import cut_records
 from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
 
 PATIENCE_S = 0.02
@@ -245,7 +245,7 @@ class Fetcher:
             return
         parts = [(topic.topic, part) for topic in answer.responses for part in topic.partitions]
         try:
-            pieces = split_attachments((part.records_size for _, part in parts), attachments)
+            pieces = cut_records(answer, attachments)
             for (topic, part), records in zip(parts, pieces, strict=True):
                 question = asked.pop(TopicPartition(topic, part.partition_index), None)
                 if question is None:

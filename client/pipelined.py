@@ -16,6 +16,7 @@ import trio
 
 from strandline.client.connection import Connection, check_header, unsent
 from strandline.client.errors import BrokerMisbehaved, ClientError, ConnectionLost, RequestTimedOut
+from strandline.protocol.api import API_OF, Api
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import Message, Request
 from strandline.protocol.native.frame import decode_body, encode_head
@@ -33,7 +34,7 @@ OnAnswer = Callable[[Message | Exception, memoryview], None]
 
 @dataclass(slots=True)
 class _InFlight:
-    request: type[Request]
+    api: Api
     version: int
     correlation_id: int
     deadline: float
@@ -82,16 +83,17 @@ class PipelinedConnection:
 
         Errors raised here (nothing was sent): UnsupportedApiVersion, ConnectionLost. Later ones go to `on_answer`.
         """
-        version = self._connection.version_of(type(message))
+        api = API_OF[type(message)]
+        version = self._connection.version_of(api)
         if self.closed:
             raise ConnectionLost(f"the connection to {self.name} is closed")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         sizes = sum(memoryview(part).nbytes for part in attachments)
-        head = encode_head(message.API_KEY, version, correlation_id, message, sizes)
+        head = encode_head(api.key, version, correlation_id, message, sizes)
         if on_answer is not None:
             deadline = trio.current_time() + timeout_ms / 1000
-            self._in_flight.append(_InFlight(type(message), version, correlation_id, deadline, timeout_ms, on_answer))
+            self._in_flight.append(_InFlight(api, version, correlation_id, deadline, timeout_ms, on_answer))
             if len(self._in_flight) == 1:
                 self._timer.deadline = deadline
         self._unsent.append(memoryview(head))
@@ -137,8 +139,8 @@ class PipelinedConnection:
                     if not self._in_flight:
                         raise RemoteProtocolError("an answer that nothing asked for")
                     oldest = self._in_flight[0]
-                    check_header(frame.header, oldest.request, oldest.version, oldest.correlation_id)
-                    answer = decode_body(oldest.request.RESPONSE, frame.body)
+                    check_header(frame.header, oldest.api, oldest.version, oldest.correlation_id)
+                    answer = decode_body(oldest.api.response, frame.body)
                     del self._in_flight[0]
                     oldest.on_answer(answer, frame.attachments)
                 bursts += 1
@@ -159,7 +161,7 @@ class PipelinedConnection:
         oldest = self._in_flight[0] if self._in_flight else None
         if oldest is not None and oldest.deadline <= trio.current_time() and self._timer.cancelled_caught:
             raise RequestTimedOut(
-                f"{self.name} did not answer {oldest.request.__name__} within {oldest.timeout_ms:g} ms "
+                f"{self.name} did not answer {oldest.api.request.__name__} within {oldest.timeout_ms:g} ms "
                 f"(request_timeout_ms)"
             )
 

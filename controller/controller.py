@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import structlog
 import trio
@@ -17,22 +18,25 @@ from strandline.controller.term.controller_election import Won, try_to_be_electe
 from strandline.controller.term.term import Term
 from strandline.controller.topics.elect_leaders import elect_leaders
 from strandline.controller.topics.requests import TermOver
+from strandline.protocol.api import error_response
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    Message,
+    Request,
 )
 from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError, SessionState, WatchEvent
+
+R = TypeVar("R", bound=Message)
 
 FIRST_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 5.0
@@ -183,10 +187,7 @@ class Controller:
                 return await self.term.requests.create_topics(request)
         except TermOver:
             pass
-        text = ErrorCode.NOT_CONTROLLER.explanation
-        return CreateTopicsResponse(
-            [CreatableTopicResult(topic.name, ErrorCode.NOT_CONTROLLER, text) for topic in request.topics]
-        )
+        return _not_controller(request, CreateTopicsResponse)
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Served by the acting controller; NOT_CONTROLLER for every topic from any other."""
@@ -195,10 +196,7 @@ class Controller:
                 return await self.term.requests.delete_topics(request)
         except TermOver:
             pass
-        text = ErrorCode.NOT_CONTROLLER.explanation
-        return DeleteTopicsResponse(
-            [DeletableTopicResult(name, ErrorCode.NOT_CONTROLLER, text) for name in request.topic_names]
-        )
+        return _not_controller(request, DeleteTopicsResponse)
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """Served by the acting controller; NOT_CONTROLLER from any other."""
@@ -207,7 +205,7 @@ class Controller:
                 return await elect_leaders(self.term, request)
         except TermOver:
             pass
-        return ElectLeadersResponse([], ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.explanation)
+        return _not_controller(request, ElectLeadersResponse)
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         """Served by the acting controller; NOT_CONTROLLER from any other."""
@@ -216,4 +214,9 @@ class Controller:
                 return await self.term.requests.controlled_shutdown(request)
         except TermOver:
             pass
-        return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER, [])
+        return _not_controller(request, ControlledShutdownResponse)
+
+
+def _not_controller(request: Request, _: type[R]) -> R:
+    text = ErrorCode.NOT_CONTROLLER.explanation
+    return cast(R, error_response(request, ErrorCode.NOT_CONTROLLER, text))

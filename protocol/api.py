@@ -1,4 +1,5 @@
-"""Which requests exist: API keys (Kafka's numbers) and the versions that this build speaks.
+"""Which requests exist: one row per API with all that there is to know of it. Adding an API is a message class, a row
+here and a handler (`broker/server.py`).
 
 Source of the numbers: Kafka's protocol guide ("Api Keys"). LeaderAndIsr, StopReplica, UpdateMetadata and
 ControlledShutdown are spoken between brokers only and exist in the native dialect only.
@@ -7,6 +8,16 @@ ControlledShutdown are spoken between brokers only and exist in the native diale
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+
+from strandline.protocol import failures as failed
+from strandline.protocol import messages as m
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.failures import Failure
+from strandline.protocol.messages.base import Message, Request
+
+MAX_NAMED = 10_000
+"""Topics, or partitions, in one request of a client or follower: more than one broker should lead."""
 
 
 class ApiKey(enum.IntEnum):
@@ -28,7 +39,115 @@ class ApiKey(enum.IntEnum):
     ELECT_LEADERS = 43
 
 
-INTER_BROKER_ONLY = frozenset(
-    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
+class Scheduling(enum.Enum):
+    """How a request reaches its handler (`broker/network/request_channel.py`)."""
+
+    INLINE = "called within its burst; what it leaves to do, a handler task does"
+    QUEUED = "by one of the handler tasks"
+    CONTROL = "by the task that only controllers' orders have"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row. `failure` makes the answer to a request that failed as a whole. `native`: the lowest and the highest
+    version that is spoken in the native dialect."""
+
+    key: ApiKey
+    request: type[Request]
+    response: type[Message]
+    failure: Failure
+    scheduling: Scheduling = Scheduling.INLINE
+    inter_broker_only: bool = False
+    """Served on the inter-broker listener only (safety.md §5)."""
+    native: tuple[int, int] = (0, 0)
+
+
+_ORDER = (Scheduling.CONTROL, True)
+
+_ROWS = (
+    Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce),
+    Api(ApiKey.FETCH, m.FetchRequest, m.FetchResponse, failed.fetch),
+    Api(
+        ApiKey.LIST_OFFSETS,
+        m.ListOffsetsRequest,
+        m.ListOffsetsResponse,
+        failed.per_partition(
+            m.ListOffsetsResponse,
+            m.ListOffsetsTopicResponse,
+            m.ListOffsetsPartitionResponse,
+            "name",
+            "partition_index",
+        ),
+    ),
+    Api(ApiKey.METADATA, m.MetadataRequest, m.MetadataResponse, failed.metadata),
+    Api(
+        ApiKey.LEADER_AND_ISR,
+        m.LeaderAndIsrRequest,
+        m.LeaderAndIsrResponse,
+        failed.of_the_whole(m.LeaderAndIsrResponse, []),
+        *_ORDER,
+    ),
+    Api(
+        ApiKey.STOP_REPLICA,
+        m.StopReplicaRequest,
+        m.StopReplicaResponse,
+        failed.of_the_whole(m.StopReplicaResponse, []),
+        *_ORDER,
+    ),
+    Api(
+        ApiKey.UPDATE_METADATA,
+        m.UpdateMetadataRequest,
+        m.UpdateMetadataResponse,
+        failed.of_the_whole(m.UpdateMetadataResponse),
+        *_ORDER,
+    ),
+    Api(
+        ApiKey.CONTROLLED_SHUTDOWN,
+        m.ControlledShutdownRequest,
+        m.ControlledShutdownResponse,
+        failed.of_the_whole(m.ControlledShutdownResponse, []),
+        Scheduling.QUEUED,  # not an order: it waits for orders, and its own broker must be able to obey
+        inter_broker_only=True,
+    ),
+    Api(
+        ApiKey.API_VERSIONS,
+        m.ApiVersionsRequest,
+        m.ApiVersionsResponse,
+        failed.of_the_whole(m.ApiVersionsResponse, []),
+    ),
+    Api(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest, m.CreateTopicsResponse, failed.create_topics, Scheduling.QUEUED),
+    Api(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest, m.DeleteTopicsResponse, failed.delete_topics, Scheduling.QUEUED),
+    Api(
+        ApiKey.DELETE_RECORDS,
+        m.DeleteRecordsRequest,
+        m.DeleteRecordsResponse,
+        failed.per_partition(
+            m.DeleteRecordsResponse,
+            m.DeleteRecordsTopicResult,
+            m.DeleteRecordsPartitionResult,
+            "name",
+            "partition_index",
+        ),
+    ),
+    Api(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        m.OffsetForLeaderEpochRequest,
+        m.OffsetForLeaderEpochResponse,
+        failed.per_partition(
+            m.OffsetForLeaderEpochResponse,
+            m.OffsetForLeaderTopicResponse,
+            m.OffsetForLeaderPartitionResponse,
+            "topic",
+            "partition",
+        ),
+    ),
+    Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, Scheduling.QUEUED),
 )
-"""Served on the inter-broker listener only (safety.md §5)."""
+
+APIS: dict[int, Api] = {row.key: row for row in _ROWS}
+API_OF: dict[type[Request], Api] = {row.request: row for row in _ROWS}
+
+
+def error_response(request: Request, code: ErrorCode, text: str | None = None) -> Message:
+    """The response that fails `request` with `code`. `text`: one line for classes that carry an error message."""
+    return API_OF[type(request)].failure(request, int(code), text)

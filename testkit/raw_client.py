@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import trio
 
+from strandline.protocol.api import API_OF, APIS
 from strandline.protocol.messages import (
-    REQUESTS,
     Message,
     PartitionProduceData,
     ProduceRequest,
@@ -21,12 +21,10 @@ from strandline.protocol.messages import (
 from strandline.protocol.native.frame import (
     MAX_FRAME_BYTES,
     PREFIX_AND_HEADER_BYTES,
-    PREFIX_BYTES,
     FrameHeader,
     decode_body,
-    decode_header,
     encode_head,
-    frame_bytes,
+    read_header,
 )
 from strandline.runtime.network import Transport, TransportClosed
 
@@ -45,7 +43,7 @@ def request_frame(
     message: Request, *, correlation_id: int = 1, version: int = 0, attachments: bytes = b"", api_key: int | None = None
 ) -> bytes:
     """The bytes of one request."""
-    key = message.API_KEY if api_key is None else api_key
+    key = API_OF[type(message)].key if api_key is None else api_key
     return encode_head(key, version, correlation_id, message, len(attachments)) + attachments
 
 
@@ -103,11 +101,11 @@ class RawClient:
     async def response(self) -> Response | None:
         """The next response; None when the connection ended or broke before a whole one came."""
         while True:
-            size = frame_bytes(self._received, 0, len(self._received), 2 * MAX_FRAME_BYTES)
-            if size is not None and len(self._received) >= size:
-                frame = bytes(self._received[:size])
-                del self._received[:size]
-                return _decode(frame)
+            header = read_header(self._received, 0, len(self._received), 2 * MAX_FRAME_BYTES)
+            if header is not None and len(self._received) >= header.size_bytes:
+                frame = bytes(self._received[: header.size_bytes])
+                del self._received[: header.size_bytes]
+                return _decode(header, frame)
             if not await self._receive():
                 return None
 
@@ -144,9 +142,7 @@ class RawClient:
         self.transport.close()
 
 
-def _decode(frame: bytes) -> Response:
-    header = decode_header(frame, PREFIX_BYTES)
+def _decode(header: FrameHeader, frame: bytes) -> Response:
     body_end = PREFIX_AND_HEADER_BYTES + header.body_bytes
-    response_class = REQUESTS[header.api_key].RESPONSE
-    message = decode_body(response_class, memoryview(frame)[PREFIX_AND_HEADER_BYTES:body_end])
+    message = decode_body(APIS[header.api_key].response, memoryview(frame)[PREFIX_AND_HEADER_BYTES:body_end])
     return Response(header, message, frame[body_end:])

@@ -17,8 +17,8 @@ import trio
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.handlers.creations import AutomaticCreations
 from strandline.broker.membership.registration import Registration
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.network.request_channel import RequestInHand
 from strandline.broker.replication.replica_manager import ReplicaManager
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.client.connection import Connection
@@ -99,8 +99,8 @@ class ControlHandlers:
         """−1 names no life: neither a request nor a broker between two sessions may have it."""
         return broker_epoch < 0 or broker_epoch != self._registration.broker_epoch
 
-    async def leader_and_isr(self, request: RequestInHand) -> Message:
-        message = cast(LeaderAndIsrRequest, request.message)
+    async def leader_and_isr(self, request: RequestInHand[LeaderAndIsrRequest]) -> Message:
+        message = request.message
         if self._is_stale(message.broker_epoch):
             return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
@@ -116,8 +116,8 @@ class ControlHandlers:
             message, lambda name: self.topic_configs.get((name, topic_ids[name]))
         )
 
-    async def stop_replica(self, request: RequestInHand) -> Message:
-        message = cast(StopReplicaRequest, request.message)
+    async def stop_replica(self, request: RequestInHand[StopReplicaRequest]) -> Message:
+        message = request.message
         if self._is_stale(message.broker_epoch):
             return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
         errors: list[PartitionError] = []
@@ -135,8 +135,8 @@ class ControlHandlers:
                     self.topic_configs.forget((state.topic_name, state.topic_id))
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
-    async def update_metadata(self, request: RequestInHand) -> Message:
-        message = cast(UpdateMetadataRequest, request.message)
+    async def update_metadata(self, request: RequestInHand[UpdateMetadataRequest]) -> Message:
+        message = request.message
         if self._is_stale(message.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
         if not self._replicas.update_metadata(message):
@@ -145,16 +145,16 @@ class ControlHandlers:
 
     # --- what is the controller's ------------------------------------------------------------------------------
 
-    async def controlled_shutdown(self, request: RequestInHand) -> Message:
-        return await self._controller.controlled_shutdown(cast(ControlledShutdownRequest, request.message))
+    async def controlled_shutdown(self, request: RequestInHand[ControlledShutdownRequest]) -> Message:
+        return await self._controller.controlled_shutdown(request.message)
 
-    async def create_topics(self, request: RequestInHand) -> Message:
+    async def create_topics(self, request: RequestInHand[CreateTopicsRequest]) -> Message:
         return await self._controller.create_topics(request.message)
 
-    async def delete_topics(self, request: RequestInHand) -> Message:
+    async def delete_topics(self, request: RequestInHand[DeleteTopicsRequest]) -> Message:
         return await self._controller.delete_topics(request.message)
 
-    async def elect_leaders(self, request: RequestInHand) -> Message:
+    async def elect_leaders(self, request: RequestInHand[ElectLeadersRequest]) -> Message:
         return await self._controller.elect_leaders(request.message)
 
     async def ask_controller(self, message: CreateTopicsRequest | ControlledShutdownRequest) -> Message:

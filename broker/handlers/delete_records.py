@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from strandline.broker.network.connection import ConnectionContext
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
@@ -48,7 +49,7 @@ class DeleteOperation:
 
     __slots__ = ("_outcomes", "_pending", "_request", "deadline")
 
-    def __init__(self, request: RequestInHand, deadline: float) -> None:
+    def __init__(self, request: RequestInHand[DeleteRecordsRequest], deadline: float) -> None:
         """`deadline`: monotonic seconds."""
         self.deadline = deadline
         self._request = request
@@ -56,9 +57,9 @@ class DeleteOperation:
         self._outcomes: list[DeleteRecordsPartitionResult | None] = [None] * self._pending
 
     @property
-    def context(self) -> ConnectionContext:
+    def context(self) -> RequestContext:
         """Who asked."""
-        return self._request.connection.context
+        return self._request.context
 
     def complete(self, position: int, outcome: DeleteRecordsPartitionResult) -> None:
         """The partition at `position` (counted over all topics) is done."""
@@ -97,7 +98,7 @@ class DeleteRecordsHandler:
         self._log = log
         self._waited_for: dict[Partition, None] = {}
 
-    def handle(self, request: RequestInHand) -> Remainder | None:
+    def handle(self, request: RequestInHand[DeleteRecordsRequest]) -> Remainder | None:
         replicas, message = self._replicas, request.message
         replicas.flush_appends()  # an earlier produce of the same burst is deleted, too
         limit_ms = min(max(message.timeout_ms, 0), replicas.config.connections_max_idle_ms)

@@ -13,12 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.broker.network.regions import is_cold
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.stalled_followers import is_suspicious, look
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
+    EpochEndOffset,
     FetchPartition,
     FetchPartitionData,
+    FetchRequest,
     FetchResponse,
     FetchTopicResponse,
 )
@@ -41,10 +43,11 @@ class _Read(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a fetch would be answered with now. `must_send`: an error or a divergence stands in it."""
+    """What a fetch would be answered with now. `regions`: of each partition, in order; None where there is nothing to
+    read. `must_send`: an error or a divergence stands in it."""
 
     response: FetchResponse
-    regions: list[FileRegion]
+    regions: list[FileRegion | None]
     size_bytes: int
     must_send: bool
 
@@ -57,7 +60,7 @@ class PendingFetch:
     def __init__(
         self,
         handler: FetchHandler,
-        request: RequestInHand,
+        request: RequestInHand[FetchRequest],
         reads: list[_Read],
         partitions: list[Partition],
         deadline: float,
@@ -101,11 +104,11 @@ class FetchHandler:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
-    def handle(self, request: RequestInHand) -> None:
+    def handle(self, request: RequestInHand[FetchRequest]) -> None:
         message = request.message
         replicas = self._replicas
         is_follower = message.replica_id >= 0
-        if is_follower and not request.connection.context.is_inter_broker:
+        if is_follower and not request.context.is_inter_broker:
             request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
         reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
@@ -169,14 +172,14 @@ class FetchHandler:
             return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
 
-    def read(self, request: RequestInHand, reads: list[_Read]) -> _Answer:
+    def read(self, request: RequestInHand[FetchRequest], reads: list[_Read]) -> _Answer:
         """Read every partition within the limits of the request; changes nothing. One whose index has to be built anew
         first has nothing yet (`index_rebuilds`)."""
         message = request.message
         remaining_bytes = message.max_bytes
         if message.replica_id < 0:
             remaining_bytes = min(remaining_bytes, self._replicas.config.fetch_max_bytes)
-        regions: list[FileRegion] = []
+        regions: list[FileRegion | None] = []
         size_bytes = 0
         must_send = False
         topics: list[FetchTopicResponse] = []
@@ -187,10 +190,10 @@ class FetchHandler:
                 current_topic = read.topic
                 data_of_topic = []
                 topics.append(FetchTopicResponse(current_topic, data_of_topic))
-            data, region = self._read_partition(read, message.replica_id, remaining_bytes, not regions)
+            data, region = self._read_partition(read, message.replica_id, remaining_bytes, not size_bytes)
             data_of_topic.append(data)
+            regions.append(region)
             if region is not None:
-                regions.append(region)
                 size_bytes += region.length
                 remaining_bytes -= region.length
             elif data.error_code or data.diverging_epoch is not None:
@@ -218,9 +221,7 @@ class FetchHandler:
         high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (9)
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
-            return FetchPartitionData(
-                index, 0, high_watermark, -1, log.log_start_offset, high_watermark, diverging
-            ), None
+            return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
         limit = log.log_end_offset if is_follower else high_watermark
         region: FileRegion | None = None
         code: int = 0
@@ -243,38 +244,52 @@ class FetchHandler:
         elif not is_follower and high_watermark < leadership.leading_since_offset:
             # Its predecessor may have shown more: this leader's HW would seem to go back (8).
             code = ErrorCode.OFFSET_NOT_AVAILABLE
-        size = -1 if region is None else region.length
-        return FetchPartitionData(index, code, high_watermark, size, log.log_start_offset, high_watermark), region
+        return _data(index, code, high_watermark, log.log_start_offset), region
 
-    def send(self, request: RequestInHand, answer: _Answer) -> None:
+    def send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
-        if any(is_cold(region) for region in answer.regions):
+        if any(region is not None and is_cold(region) for region in answer.regions):
             self._replicas.submit(lambda: self._warm_and_send(request, answer))
             return
-        request.respond(answer.response, answer.regions, answer.size_bytes)
+        request.respond(answer.response, answer.regions if answer.size_bytes else ())
 
-    async def _warm_and_send(self, request: RequestInHand, answer: _Answer) -> None:
+    async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
         for region in answer.regions:
-            if is_cold(region):
+            if region is not None and is_cold(region):
                 try:
                     await self._replicas.warm(region)
                 except OSError as error:
                     self._cold_read_failed(request, answer, region, error)
                     return
-        request.respond(answer.response, answer.regions, answer.size_bytes)
+        request.respond(answer.response, answer.regions if answer.size_bytes else ())
         self._replicas.flush_responses()
 
-    def _cold_read_failed(self, request: RequestInHand, answer: _Answer, failed: FileRegion, error: OSError) -> None:
+    def _cold_read_failed(
+        self, request: RequestInHand[FetchRequest], answer: _Answer, failed: FileRegion, error: OSError
+    ) -> None:
         """The disk failed under one replica (24), which ends; so does the connection, whose later answers would wait
         for this one for ever. The client asks again and gets the typed error."""
         regions = iter(answer.regions)
         for topic in answer.response.responses:
             for data in topic.partitions:
-                if data.records_size >= 0 and next(regions) is failed:
+                if next(regions) is failed:
                     partition = self._replicas.partitions.get((topic.topic, data.partition_index))
                     if partition is not None:
                         self._replicas.partition_failed(partition, partition.log.fail("reading failed", error))
         request.connection.close(f"a fetch cannot be answered: {error}")
+
+
+def _data(
+    index: int, code: int, high_watermark: int, log_start_offset: int, diverging: EpochEndOffset | None = None
+) -> FetchPartitionData:
+    return FetchPartitionData(
+        index,
+        code,
+        high_watermark,
+        log_start_offset=log_start_offset,
+        last_stable_offset=high_watermark,
+        diverging_epoch=diverging,
+    )
 
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from strandline.broker.handlers.conversion import RuledBatches
-from strandline.broker.network.request_channel import Remainder, RequestInHand
+from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.purgatory import ProduceOperation, Waiter
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceResponse
-from strandline.protocol.native.frame import split_attachments
+from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest
 from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
 from strandline.protocol.records.batch import TIMESTAMP_TYPE_BIT
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
@@ -51,27 +50,24 @@ class ProduceHandler:
         self._replicas = replicas
         self._wave: dict[Partition, list[tuple[ProduceOperation, int, list[ProducedBatch]]]] = {}
 
-    def handle(self, request: RequestInHand) -> Remainder | None:
+    def handle(self, request: RequestInHand[ProduceRequest]) -> Remainder | None:
         """Check every partition of the request; what may be appended joins the wave of this burst.
 
-        The attachments stay valid until the end of the burst, which is when they are written. Returns what is left to
+        The records stay valid until the end of the burst, which is when they are written. Returns what is left to
         do for partitions that need a worker.
         """
-        message = request.message
-        topics = message.topic_data
+        message, records = request.message, request.records
         deadline = self._replicas.burst_now() + message.timeout_ms / 1000
-        sizes = [data.records_size for topic in topics for data in topic.partition_data]
-        views = split_attachments(sizes, request.attachments)
-        operation = ProduceOperation(request, len(sizes), deadline)
-        if not sizes:
+        operation = ProduceOperation(request, len(records), deadline)
+        if not records:
             operation.respond()
             return None
         converting: dict[Partition, list[RuledBatches]] = {}
         position = 0
-        for topic in topics:
+        for topic in message.topic_data:
             for data in topic.partition_data:
                 outcome = self._admit(
-                    operation, position, topic.name, topic.topic_id, data.index, views[position], message.acks
+                    operation, position, topic.name, topic.topic_id, data.index, records[position], message.acks
                 )
                 if outcome is not None:
                     if isinstance(outcome, PartitionProduceResponse):
@@ -137,10 +133,8 @@ class ProduceHandler:
     async def _convert_and_append(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
         """In a handler task: have a worker convert, then append what this broker still leads."""
         replicas, request = self._replicas, operation.request
-        sizes = [data.records_size for topic in request.message.topic_data for data in topic.partition_data]
-        views = split_attachments(sizes, request.attachments)
         for part in parts:
-            part.move_to(views[part.position])
+            part.move_to(request.records[part.position])
         async with replicas.converter.converted(parts, replicas.wall_ms):
             await self._append_converted(operation, parts)
 

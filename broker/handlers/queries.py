@@ -13,25 +13,28 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
 from strandline.broker.upkeep.index_rebuilds import WAIT_S as REBUILD_WAIT_S
-from strandline.protocol.api import INTER_BROKER_ONLY
+from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    REQUESTS,
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
     MetadataBroker,
     MetadataPartition,
+    MetadataRequest,
     MetadataResponse,
     MetadataTopic,
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderPartitionResponse,
@@ -77,13 +80,11 @@ class QueryHandler:
 
     # --- ApiVersions -------------------------------------------------------------------------------------------
 
-    def api_versions(self, request: RequestInHand) -> None:
-        context = request.connection.context
-        context.client_id = request.message.client_id
+    def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
         keys = [
-            ApiVersion(key, *cls.VERSIONS)
-            for key, cls in sorted(REQUESTS.items())
-            if context.is_inter_broker or key not in INTER_BROKER_ONLY
+            ApiVersion(key, *request.dialect.versions(api))
+            for key, api in sorted(APIS.items())
+            if request.context.is_inter_broker or not api.inter_broker_only
         ]
         request.respond(
             ApiVersionsResponse(
@@ -97,7 +98,7 @@ class QueryHandler:
 
     # --- Metadata ----------------------------------------------------------------------------------------------
 
-    def metadata(self, request: RequestInHand) -> Remainder | None:
+    def metadata(self, request: RequestInHand[MetadataRequest]) -> Remainder | None:
         """Brokers at the address that the asking listener advertises; topics as asked, or all."""
         asked, known = request.message.topics, self._metadata.topics
         names = sorted(known) if asked is None else list(dict.fromkeys(asked))
@@ -108,7 +109,7 @@ class QueryHandler:
         request.respond(answer)
         return None
 
-    async def _metadata_in_steps(self, request: RequestInHand, names: list[str]) -> None:
+    async def _metadata_in_steps(self, request: RequestInHand[MetadataRequest], names: list[str]) -> None:
         """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
         among the brokers of the answer."""
         answer, alive = self._brokers(request), self._metadata.brokers
@@ -124,9 +125,9 @@ class QueryHandler:
                 await trio.lowlevel.checkpoint()
         request.respond(answer)
 
-    def _brokers(self, request: RequestInHand) -> MetadataResponse:
+    def _brokers(self, request: RequestInHand[MetadataRequest]) -> MetadataResponse:
         """The answer without its topics."""
-        listener = request.connection.context.listener_name
+        listener = request.context.listener_name
         brokers = [
             MetadataBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
             for broker in self._metadata.brokers.values()
@@ -141,7 +142,7 @@ class QueryHandler:
             unfinished_deletions=self._metadata.unfinished_deletions if request.message.topics is None else [],
         )
 
-    def _topic(self, name: str, request: RequestInHand, alive: Container[int]) -> MetadataTopic:
+    def _topic(self, name: str, request: RequestInHand[MetadataRequest], alive: Container[int]) -> MetadataTopic:
         known = self._metadata.topics.get(name)
         if known is not None:
             partitions = [_partition(state, alive) for _, state in sorted(known.partitions.items())]
@@ -155,13 +156,13 @@ class QueryHandler:
         if self._metadata.version == 0:  # nothing is known yet: the topic may well exist
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         if request.message.allow_auto_topic_creation and self._replicas.config.auto_create_topics_enable:
-            self._create_topic(name, str(request.connection.context.peer))
+            self._create_topic(name, str(request.context.peer))
             return MetadataTopic(ErrorCode.LEADER_NOT_AVAILABLE, name, [])
         return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, [])
 
     # --- ListOffsets -------------------------------------------------------------------------------------------
 
-    def list_offsets(self, request: RequestInHand) -> Remainder | None:
+    def list_offsets(self, request: RequestInHand[ListOffsetsRequest]) -> Remainder | None:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
         topics = request.message.topics
         if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
@@ -178,7 +179,7 @@ class QueryHandler:
         )
         return None
 
-    async def _list_offsets_in_steps(self, request: RequestInHand) -> None:
+    async def _list_offsets_in_steps(self, request: RequestInHand[ListOffsetsRequest]) -> None:
         """Those by timestamp one at a time."""
         looked_at = 0
         deadline = trio.current_time() + REBUILD_WAIT_S
@@ -270,10 +271,10 @@ class QueryHandler:
 
     # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------------
 
-    def offset_for_leader_epoch(self, request: RequestInHand) -> Remainder | None:
+    def offset_for_leader_epoch(self, request: RequestInHand[OffsetForLeaderEpochRequest]) -> Remainder | None:
         """Where an epoch ends: from the leader for clients; for the controller (`ANY_REPLICA`) from whatever log lies
         here, which it asks for when every in-sync replica may have lost data (22)."""
-        of_any_replica = request.message.replica_id == ANY_REPLICA and request.connection.context.is_inter_broker
+        of_any_replica = request.message.replica_id == ANY_REPLICA and request.context.is_inter_broker
         epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
         if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:
             return InSteps(partial(self._epoch_ends_in_steps, request, epoch_end))
@@ -286,7 +287,7 @@ class QueryHandler:
 
     async def _epoch_ends_in_steps(
         self,
-        request: RequestInHand,
+        request: RequestInHand[OffsetForLeaderEpochRequest],
         epoch_end: Callable[[str, OffsetForLeaderPartition], OffsetForLeaderPartitionResponse],
     ) -> None:
         topics = [OffsetForLeaderTopicResponse(topic.topic, []) for topic in request.message.topics]

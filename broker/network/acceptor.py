@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.broker.network.connection import ConnectionContext
+from strandline.broker.network.context import RequestContext
 from strandline.broker.network.limits import ConnectionQuota
 from strandline.broker.network.processor import Processor
 from strandline.runtime.logging import Logger, RateLimited
@@ -98,7 +98,7 @@ class Acceptor:
                 ("refused", peer.host), "refusing a connection", peer=str(peer), listener=self.config.name, why=refusal
             )
             return
-        context = ConnectionContext(self.config.name, self.config.is_inter_broker, peer)
+        context = RequestContext(self.config.name, self.config.is_inter_broker, peer)
         processor = self._processors[self._next % len(self._processors)]
         self._next += 1
         processor.adopt(transport, context, _once(lambda: self._quota.give_back(peer.host)))

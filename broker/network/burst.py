@@ -1,12 +1,11 @@
 """One burst of a connection: whole frames become requests, and a peer's mistakes become error responses.
 
 ```
-bytes ─> length ─> dialect ─> header ─> API known? whole frame? room? ─> version ─> listener ─> body ─> RequestInHand
-          └ closed: framing lost, other dialect, unknown API                └ error responses ──┴─ then closed
+bytes ─> dialect ─> header ─> API known? whole frame? room? ─> version ─> listener ─> body ─> RequestInHand
+          └ closed: framing lost, other dialect, unknown API      └ error responses ──┴─ then closed
 ```
 Rules:
-* Every length is checked before memory is taken or more is awaited: the prefix against the limit (`frame_bytes`), the
-  header as soon as its 21 bytes are there, the body against its frame.
+* What the bytes mean its dialect knows (`dialects`), which checks every length before memory is taken or more awaited.
 * A peer's faults end only its own connection: framing lost, unknown API, unknown dialect → closed; a body that cannot
   be read → INVALID_REQUEST in its turn, then closed. An unsupported version → UNSUPPORTED_VERSION (ApiVersions goes to
   its handler, which answers whatever the version); an API between brokers on a client listener →
@@ -18,27 +17,23 @@ Rules:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from strandline.broker.network.connection import Connection, ResponseSlot
-from strandline.broker.network.error_responses import error_response, unreadable_response
+from strandline.broker.network.dialects import PREFIX_BYTES, Dialect, Header
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_bounds import BROAD_BODY_BYTES, decode_broad
-from strandline.broker.network.request_channel import Kind, RequestChannel, RequestInHand, Route, Unfinished
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import RequestChannel, Unfinished
+from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, ProduceRequest, Request
-from strandline.protocol.native.frame import (
-    PREFIX_AND_HEADER_BYTES,
-    PREFIX_BYTES,
-    FrameHeader,
-    decode_body,
-    decode_header,
-    encode_head,
-    frame_bytes,
-)
-from strandline.protocol.records import READER_SLACK_BYTES
+from strandline.protocol.native.frame import FIRST_BYTE
 from strandline.runtime.logging import RateLimited
+
+DIALECTS: dict[int, Dialect] = {FIRST_BYTE: NATIVE}
+"""By the first byte behind a connection's first length. Kafka's will be 0x00, the high byte of an API key."""
 
 MAX_OTHERS_IN_BURST = 16
 """Requests other than Produce in one burst: a Metadata request of 20 bytes can have an answer of a megabyte, and the
@@ -46,9 +41,6 @@ pending bytes of a connection are looked at once per burst."""
 
 BODY_BYTES_OF_ONE = 2048
 """So many bytes of a body count as one more of these, Produce included: some hundred partitions."""
-
-NATIVE_FIRST_BYTE = 0x94
-"""First byte of a native frame's payload. Other dialects are told by theirs (Kafka: 0x00, high byte of its API key)."""
 
 
 class Next(enum.Enum):
@@ -69,7 +61,7 @@ class Leaving:
     requests behind it, the queued request that ended the burst; then the peer's fault, if one came behind them."""
 
     unfinished: Unfinished | None
-    queued: RequestInHand | None
+    queued: RequestInHand[Request] | None
     fault: str | None = None
     is_begun: bool = False
     """The remainder is in line or being done: it answers its request itself."""
@@ -79,15 +71,15 @@ class Leaving:
         """Of the requests that wait for the remainder, and its own."""
         if self.unfinished is None:
             return 0
-        return self.unfinished.request.size_bytes + sum(request.size_bytes for request in self.unfinished.behind)
+        return sum(r.header.size_bytes for r in (self.unfinished.request, *self.unfinished.behind))
 
     def own_bytes(self) -> None:
         """Take all of it out of the buffer that it was received into."""
         if self.unfinished is not None:
             for request in (self.unfinished.request, *self.unfinished.behind):
-                request.attachments = _owned(request.attachments)
+                request.own_records()
         if self.queued is not None:
-            self.queued.attachments = _owned(self.queued.attachments)
+            self.queued.own_records()
 
     def drop(self) -> None:
         """The connection ends before the turn of what is left: that is never answered, and nobody waits for it."""
@@ -115,47 +107,41 @@ class BurstReader:
         """Take the whole frames of `view[:have]` and have them handled. Returns (bytes used, what is next).
 
         is_shared: the buffer serves other connections next, so what leaves the burst is copied out of it."""
+        apis, max_frame_bytes = self._channel.apis, self._limits.max_frame_bytes
         room = min(connection.room, self._limits.burst_max_requests)
-        requests: list[RequestInHand] = []
+        requests: list[RequestInHand[Request]] = []
         others = position = 0
         next_ = Next.READ
         fault: RemoteProtocolError | None = None
-        queued: RequestInHand | None = None
+        queued: RequestInHand[Request] | None = None
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
         try:
+            dialect = connection.dialect or _pick_dialect(connection, buffer, have)
             while next_ is Next.READ:
                 available = have - position
-                size = frame_bytes(buffer, position, available, self._limits.max_frame_bytes)
-                if size is None:
+                header = dialect.read_header(buffer, position, available, max_frame_bytes)
+                if header is None:
                     break
-                if not connection.dialect_known and available > PREFIX_BYTES:
-                    _pick_dialect(connection, buffer[position + PREFIX_BYTES])
-                if available < PREFIX_AND_HEADER_BYTES:
-                    break
-                header = decode_header(buffer, position + PREFIX_BYTES)
-                body_start = position + PREFIX_AND_HEADER_BYTES
-                body_end, end = body_start + header.body_bytes, position + size
-                route = self._channel.routes.get(header.api_key)
-                if route is None:
+                api = apis.get(header.api_key)
+                if api is None:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
-                if body_end > end:
-                    raise RemoteProtocolError(f"body of {header.body_bytes} bytes in a frame of {size}")
+                size = header.size_bytes
                 if available < size:
-                    connection.expected_bytes = size
+                    connection.expected_bytes, connection.expected_api = size, api
                     if size > len(view):
                         next_ = Next.LARGE
                     break
                 if room <= len(requests):
                     next_ = Next.YIELD if connection.room else Next.ROOM
                     break
-                position = end
-                request = self._take(connection, route, header, view[body_start:body_end], view[body_end:end])
+                request = self._take(connection, dialect, api, header, view[position : position + size])
+                position += size
                 others += (header.api_key != ApiKey.PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if request is None:
                     if connection.finish_reason is not None:
                         next_ = Next.DRAIN
-                elif route.kind is Kind.INLINE:
+                elif api.scheduling is Scheduling.INLINE:
                     requests.append(request)
                 else:
                     queued = request
@@ -180,67 +166,43 @@ class BurstReader:
         return position, Next.END if connection.closed else next_
 
     def _take(
-        self, connection: Connection, route: Route, header: FrameHeader, body: memoryview, attachments: memoryview
-    ) -> RequestInHand | None:
+        self, connection: Connection, dialect: Dialect, api: Api, header: Header, frame: memoryview
+    ) -> RequestInHand[Request] | None:
         """The request of one frame, or None when it is answered with an error already."""
-        api_key, version, correlation_id, body_bytes = header
-        if not route.lowest_version <= version <= route.highest_version:
-            return self._take_other_version(connection, route, header, body, attachments)
-        if route.inter_broker_only and not connection.context.is_inter_broker:
-            text = f"{ApiKey(api_key).name} is served on the inter-broker listener only"
-            self._refuse(connection, route, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+        lowest, highest = dialect.versions(api)
+        if not lowest <= header.version <= highest:
+            return self._take_other_version(connection, dialect, api, header, frame)
+        if api.inter_broker_only and not connection.context.is_inter_broker:
+            text = f"{api.key.name} is served on the inter-broker listener only"
+            _refuse(connection, dialect, api, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             return None
         try:
-            message = _decode(route, body)
+            context, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
-            self._refuse(connection, route, header, None, ErrorCode.INVALID_REQUEST, str(error))
+            _refuse(connection, dialect, api, header, None, ErrorCode.INVALID_REQUEST, str(error))
             self._log_fault(connection, str(error))
             connection.finish(str(error))
             return None
-        if api_key == 0 and isinstance(message, ProduceRequest) and message.acks == 0:
+        connection.context = context
+        if isinstance(message, ProduceRequest) and message.acks == 0:
             slot = ResponseSlot(b"")
         else:
             slot = connection.new_slot()
-        size = PREFIX_AND_HEADER_BYTES + body_bytes + len(attachments)
-        return RequestInHand(api_key, version, message, attachments, connection, slot, correlation_id, size)
+        return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
     def _take_other_version(
-        self, connection: Connection, route: Route, header: FrameHeader, body: memoryview, attachments: memoryview
-    ) -> RequestInHand | None:
-        message: Request | None
-        try:
-            message = _decode(route, body)
-        except RemoteProtocolError:
-            message = None
-        if header.api_key == ApiKey.API_VERSIONS:
-            slot = connection.new_slot()
-            message = message or ApiVersionsRequest()
-            return RequestInHand(
-                header.api_key, header.version, message, attachments, connection, slot, header.correlation_id, 0
-            )
-        text = (
-            f"{ApiKey(header.api_key).name} version {header.version} is not served; "
-            f"use {route.lowest_version} to {route.highest_version}"
-        )
-        self._refuse(connection, route, header, message, ErrorCode.UNSUPPORTED_VERSION, text)
+        self, connection: Connection, dialect: Dialect, api: Api, header: Header, frame: memoryview
+    ) -> RequestInHand[Request] | None:
+        message: Request | None = None
+        with suppress(RemoteProtocolError):
+            connection.context, message, _ = dialect.decode(connection.context, api, header, frame)
+        if api.key is ApiKey.API_VERSIONS:
+            message, slot = message or ApiVersionsRequest(), connection.new_slot()
+            return RequestInHand(api, message, (), connection.context, header, dialect, connection, slot)
+        lowest, highest = dialect.versions(api)
+        text = f"{api.key.name} version {header.version} is not served; use {lowest} to {highest}"
+        _refuse(connection, dialect, api, header, message, ErrorCode.UNSUPPORTED_VERSION, text)
         return None
-
-    def _refuse(
-        self,
-        connection: Connection,
-        route: Route,
-        header: FrameHeader,
-        message: Request | None,
-        code: ErrorCode,
-        text: str,
-    ) -> None:
-        """Answer with an error, in the request's place."""
-        if message is None:
-            response = unreadable_response(route.request_class, code, text)
-        else:
-            response = error_response(message, code, text)
-        head = encode_head(header.api_key, header.version, header.correlation_id, response)
-        connection.fill(connection.new_slot(), head, (), 0)
 
     def break_off(self, connection: Connection, reason: str) -> None:
         """The peer broke the protocol in a way that leaves nothing to answer."""
@@ -259,23 +221,27 @@ class BurstReader:
         )
 
 
-def _decode(route: Route, body: memoryview) -> Request:
-    if len(body) <= BROAD_BODY_BYTES:
-        return decode_body(route.request_class, body)
-    return decode_broad(route.request_class, body, is_bounded=not route.inter_broker_only)
+def _refuse(
+    connection: Connection,
+    dialect: Dialect,
+    api: Api,
+    header: Header,
+    message: Request | None,
+    code: ErrorCode,
+    text: str,
+) -> None:
+    """Answer with an error, in the request's place."""
+    answer = dialect.encode(api, header, api.failure(message, code, text), ())
+    connection.fill(connection.new_slot(), *answer)
 
 
-def _owned(attachments: memoryview) -> memoryview:
-    """A copy, with the slack behind it that record checks may read."""
-    size = len(attachments)
-    copy = memoryview(bytearray(size + READER_SLACK_BYTES))[:size]
-    copy[:] = attachments
-    return copy
-
-
-def _pick_dialect(connection: Connection, first_byte: int) -> None:
+def _pick_dialect(connection: Connection, buffer: bytearray, have: int) -> Dialect:
     """Decided once, by the first byte of a connection's first frame."""
-    if first_byte != NATIVE_FIRST_BYTE:
-        raise RemoteProtocolError(f"the first frame begins with 0x{first_byte:02x}: not a dialect that is spoken here")
-    connection.context.dialect = "native"
-    connection.dialect_known = True
+    if have <= PREFIX_BYTES:
+        return NATIVE  # for its limits of a length
+    dialect = DIALECTS.get(buffer[PREFIX_BYTES])
+    if dialect is None:
+        raise RemoteProtocolError(f"the first frame begins with 0x{buffer[PREFIX_BYTES]:02x}: no dialect spoken here")
+    connection.context = replace(connection.context, dialect=dialect.name)
+    connection.dialect = dialect
+    return dialect

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
-from strandline.broker.network.regions import Segment, StaleRegion, Warm, cold_ahead, read_here, read_whole
+from strandline.broker.network.regions import Piece, StaleRegion, Warm, cold_ahead, read_here, read_whole
+from strandline.protocol.api import Api
 from strandline.runtime.disk import Buffer, FileRegion
-from strandline.runtime.network import Address, Transport, TransportClosed
+from strandline.runtime.network import Transport, TransportClosed
 
 SENDFILE_MIN_BYTES = 64 * 1024
 """From here on sendfile beats reading and joining (3-5 times cheaper, performance.md)."""
@@ -39,18 +41,6 @@ SEND_TURN_BYTES = 8 * 1024 * 1024
 """After so much in one go the rest is the writer's, which lets other tasks run."""
 
 
-@dataclass(slots=True)
-class ConnectionContext:
-    """What handlers know of the other side: for ACLs, quotas, and the address to advertise."""
-
-    listener_name: str
-    is_inter_broker: bool
-    peer: Address
-    principal: str = "ANONYMOUS"
-    client_id: str = ""
-    dialect: str = "native"
-
-
 class ResponseSlot:
     """The place of one request in its connection's response order.
 
@@ -61,7 +51,7 @@ class ResponseSlot:
 
     def __init__(self, head: bytes | None = None) -> None:
         self.head = head
-        self.attachments: Sequence[Segment] = ()
+        self.attachments: Sequence[Piece] = ()
 
 
 def _ignore(path: str, error: OSError) -> None:
@@ -89,7 +79,8 @@ class Connection:
         "_writer_lot",
         "closed",
         "context",
-        "dialect_known",
+        "dialect",
+        "expected_api",
         "expected_bytes",
         "finish_reason",
         "frame_started_at",
@@ -102,7 +93,7 @@ class Connection:
     def __init__(
         self,
         transport: Transport,
-        context: ConnectionContext,
+        context: RequestContext,
         limits: ConnectionLimits,
         dirty: list[Connection],
         read_failed: Callable[[str, OSError], None] = _ignore,
@@ -110,6 +101,7 @@ class Connection:
     ) -> None:
         """read_failed: told the path of a file that could not be read while it was sent."""
         self.context = context
+        """Of the requests to come."""
         self._read_failed = read_failed
         self._warm = warm
         self.closed = False
@@ -121,17 +113,20 @@ class Connection:
         self.pending_bytes = 0
         """Of responses that are encoded and not sent."""
         # The reader's state (broker/network/processor.py).
-        self.dialect_known = False
+        self.dialect: Dialect | None = None
+        """Not known before the first frame begins."""
         self.kept: bytes | bytearray = b""
         """Received and not handled yet: the start of an unfinished frame, or what must wait its turn."""
         self.expected_bytes = 0
         """Size of the unfinished frame in `kept` with its prefix; 0: not known."""
+        self.expected_api: Api | None = None
+        """Of that frame."""
         self.frame_started_at: float | None = None
         """Since when the rest of a begun frame is awaited."""
         self._transport = transport
         self._limits = limits
         self._slots: deque[ResponseSlot] = deque()
-        self._out: deque[Segment] = deque()
+        self._out: deque[Piece] = deque()
         self._region_sent = 0
         self._dirty_list = dirty
         self._dirty = False
@@ -153,7 +148,7 @@ class Connection:
         self._slots.append(slot)
         return slot
 
-    def fill(self, slot: ResponseSlot, head: bytes, attachments: Sequence[Segment], attachment_bytes: int) -> None:
+    def fill(self, slot: ResponseSlot, head: bytes, attachments: Sequence[Piece], attachment_bytes: int) -> None:
         """Store an answer; `flush` sends it when its turn has come."""
         slot.attachments = attachments
         slot.head = head
@@ -235,9 +230,9 @@ class Connection:
         except OSError as error:  # the disk's: of the region that stands first
             self._disk_failed(out[0], error)
 
-    def _disk_failed(self, segment: Segment, error: OSError) -> None:
-        if isinstance(segment, FileRegion):
-            self._read_failed(segment.file.path, error)
+    def _disk_failed(self, piece: Piece, error: OSError) -> None:
+        if isinstance(piece, FileRegion):
+            self._read_failed(piece.file.path, error)
         self.close(f"a response cannot be finished: {error}")
 
     def _send_run(self) -> int:
@@ -248,14 +243,12 @@ class Connection:
         size = 0
         more = False
         while out and size < RUN_BYTES:
-            segment = out[0]
-            if isinstance(segment, FileRegion):
-                if segment.length >= SENDFILE_MIN_BYTES:
+            piece = out[0]
+            if isinstance(piece, FileRegion):
+                if piece.length >= SENDFILE_MIN_BYTES:
                     more = True
                     break
-                piece: Buffer = read_whole(segment)
-            else:
-                piece = segment
+                piece = read_whole(piece)
             out.popleft()
             run.append(piece)
             size += len(piece)

@@ -20,10 +20,12 @@ from collections.abc import Callable
 import trio
 
 from strandline.broker.network.burst import BurstReader, Next
-from strandline.broker.network.connection import Connection, ConnectionContext
+from strandline.broker.network.connection import Connection
+from strandline.broker.network.context import RequestContext
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel, RequestInHand
-from strandline.protocol.native.frame import PREFIX_BYTES, decode_header
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel
+from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Transport, TransportClosed
@@ -47,7 +49,7 @@ class Processor:
         self._channel = channel
         self._limits = limits
         self._log = RateLimited(log)
-        # The slack lets record checks read a little past their batch without copying it (protocol/record_validation).
+        # The slack lets record checks read a little past their batch without copying it (protocol/records/validation).
         self._buffer = bytearray(limits.receive_buffer_bytes + READER_SLACK_BYTES)
         self._view = memoryview(self._buffer)[: limits.receive_buffer_bytes]
         self._bursts = BurstReader(channel, limits, self._log)
@@ -64,7 +66,7 @@ class Processor:
             task_status.started()
             await trio.sleep_forever()
 
-    def adopt(self, transport: Transport, context: ConnectionContext, on_closed: Callable[[], None]) -> None:
+    def adopt(self, transport: Transport, context: RequestContext, on_closed: Callable[[], None]) -> None:
         """Serve this connection from now on; `on_closed` is called exactly once, however it ends."""
         if self._nursery is None or self._stopping:
             transport.close()
@@ -146,7 +148,7 @@ class Processor:
         drained = False
         for _ in range(BURSTS_PER_TURN):
             used = 0
-            if have >= PREFIX_BYTES:
+            if have:
                 used, next_ = self._bursts.take(connection, self._buffer, view, have, is_shared=True)
                 if used:
                     have -= used
@@ -190,7 +192,7 @@ class Processor:
                 leaving.unfinished = self._channel.handle_burst(behind)
             if leaving.queued is not None and connection.finish_reason is None and not connection.closed:
                 request = leaving.queued
-                charge = reserved_bytes or await self._reserve(connection, request, request.size_bytes)
+                charge = reserved_bytes or await self._reserve(connection, request, request.header.size_bytes)
                 leaving.queued = None
                 connection.muted = True
                 await self._channel.enqueue(request, charge)
@@ -201,18 +203,19 @@ class Processor:
         if leaving.fault is not None:
             self._bursts.break_off(connection, leaving.fault)
 
-    async def _reserve(self, connection: Connection, request: RequestInHand, size_bytes: int) -> int:
+    async def _reserve(self, connection: Connection, request: RequestInHand[Request], size_bytes: int) -> int:
         """Charge what waits with this request; returns how much that is."""
         charge = size_bytes + len(connection.kept)
         if charge < UNCHARGED_REQUEST_BYTES:
             return 0  # and it does not wait in the line of the large ones
-        await self._channel.budget_of(request.api_key).reserve(charge)
+        await self._channel.budget_of(request.api).reserve(charge)
         return charge
 
     async def _receive_large(self, connection: Connection) -> Next:
         """Receive the frame that `connection.kept` begins into memory of its own, and handle it."""
-        size = connection.expected_bytes
-        budget = self._channel.budget_of(decode_header(connection.kept, PREFIX_BYTES).api_key)
+        size, api = connection.expected_bytes, connection.expected_api
+        assert api is not None
+        budget = self._channel.budget_of(api)
         await budget.reserve(size)
         charged = size
         try:

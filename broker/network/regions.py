@@ -15,7 +15,8 @@ from strandline.runtime.disk import Buffer, FileRegion
 COLD_DISTANCE_BYTES = 32 * 2**20
 """Reads closer than this to the end of their file are taken as resident; others are probed."""
 
-Segment = Buffer | FileRegion
+Piece = Buffer | FileRegion
+"""Of what is sent."""
 Warm = Callable[[FileRegion], Awaitable[None]]
 """Brings a region into the page cache, off the event loop. OSError from the disk."""
 
@@ -31,18 +32,18 @@ def is_cold(region: FileRegion) -> bool:
     return not region.file.is_resident(region.position, region.length)
 
 
-def cold_ahead(segments: Iterable[Segment], sent_bytes: int, turn_bytes: int) -> list[FileRegion]:
-    """What of the next `turn_bytes` is cold. `sent_bytes`: of the first segment, if that is a region."""
+def cold_ahead(pieces: Iterable[Piece], sent_bytes: int, turn_bytes: int) -> list[FileRegion]:
+    """What of the next `turn_bytes` is cold. `sent_bytes`: of the first piece, if that is a region."""
     cold = []
-    for segment in segments:
+    for piece in pieces:
         if turn_bytes <= 0:
             break
-        if not isinstance(segment, FileRegion):
-            turn_bytes -= len(segment)
+        if not isinstance(piece, FileRegion):
+            turn_bytes -= len(piece)
             continue
-        part = FileRegion(segment.file, segment.position + sent_bytes, min(segment.length - sent_bytes, turn_bytes))
+        part = FileRegion(piece.file, piece.position + sent_bytes, min(piece.length - sent_bytes, turn_bytes))
         with suppress(OSError):  # sending it will fail as well
-            if not segment.is_stale and is_cold(part):
+            if not piece.is_stale and is_cold(part):
                 cold.append(part)
         turn_bytes -= part.length
         sent_bytes = 0

@@ -5,7 +5,7 @@ its partitions assigned by hand, or its settings, whichever are more).
 |---|---|
 | up to `BROAD_BODY_BYTES` | read as it is: it cannot name more than a few thousand partitions |
 | above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST; so are many more |
-| | lists than that takes, before they are made (`frame.MARKERS_PER_ELEMENT`) |
+| | lists than that takes, before they are made (`dialects/native.py`, `MARKERS_PER_ELEMENT`) |
 | several | bodies count towards the burst's budget (`burst.MAX_OTHERS_IN_BURST`): after 32 KiB others run |
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
@@ -23,13 +23,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
-from strandline.protocol import messages as m
+import msgspec
+
+from strandline.protocol.api import MAX_NAMED
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.native.frame import MAX_NAMED, Buffer, decode_body
-
-R = TypeVar("R", bound=m.Request)
+from strandline.protocol.messages import Request
 
 BROAD_BODY_BYTES = MAX_NAMED
 """A name takes a byte at least, a partition three."""
@@ -41,23 +40,23 @@ PARTITIONS_PER_STEP = 200
 """Partitions between two checkpoints, where a handler can be left in between: of questions, and of role changes, so
 that a request over 10 K partitions does not hold the loop."""
 
+LIMITS = f"a request is at most {MAX_CLIENT_BODY_BYTES} bytes that name {MAX_NAMED} topics or partitions: send several"
 
-def decode_broad(request_class: type[R], body: Buffer, *, is_bounded: bool) -> R:
-    """`decode_body` of a large body. is_bounded: the limits for what clients send hold. RemoteProtocolError."""
-    limits = (
-        f"a request is at most {MAX_CLIENT_BODY_BYTES} bytes that name {MAX_NAMED} topics or partitions: send several"
-    )
-    if is_bounded and len(body) > MAX_CLIENT_BODY_BYTES:
-        raise RemoteProtocolError(f"body of {len(body)} bytes: {limits}")
-    with _collector_paused():
-        try:
-            return decode_body(request_class, body, max_elements=MAX_NAMED if is_bounded else None)
-        except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"{error} ({limits})" if is_bounded else str(error)) from error
+
+def check_named(message: Request) -> None:
+    """RemoteProtocolError where a message names too much: what its lists name is the longest list or map in each
+    element (a topic's partitions, or its settings if these are more), or the elements where there are none."""
+    named = 0
+    for field in msgspec.structs.astuple(message):
+        for element in field if isinstance(field, list) else ():
+            parts = msgspec.structs.astuple(element) if isinstance(element, msgspec.Struct) else ()
+            named += max((len(part) for part in parts if isinstance(part, (list, dict))), default=1) or 1
+    if named > MAX_NAMED:
+        raise RemoteProtocolError(f"a {type(message).__name__} that names {named} topics and partitions")
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Cyclic garbage is not looked for meanwhile: a message has none, and while its lists grow the collector would go
     through them again and again (measured: 550 ms instead of 77 for 300,000 partitions)."""
     was_enabled = gc.isenabled()

@@ -12,28 +12,25 @@ Rules:
 * `end_of_burst()` follows the last inline handler of a burst, then the responses that are ready leave, one send per
   connection. Only then a queued request that came behind them is enqueued: arrival order holds across kinds.
 * A bug in a handler is one error response (UNKNOWN_SERVER_ERROR) and one log line; a `BrokerError` is answered with its
-  code; a RemoteProtocolError (attachments that do not match the body) with INVALID_REQUEST, and the connection ends.
+  code.
 * Nothing here waits for the purgatory.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import trio
 
-from strandline.broker.network.connection import Connection, ResponseSlot
-from strandline.broker.network.error_responses import error_response
+from strandline.broker.network.connection import Connection
 from strandline.broker.network.limits import ByteBudget
-from strandline.broker.network.regions import Segment, Warm, read_here
-from strandline.protocol.api import INTER_BROKER_ONLY, ApiKey
-from strandline.protocol.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
-from strandline.protocol.messages import REQUESTS, Message, ProduceRequest, Request
-from strandline.protocol.native.frame import encode_head
+from strandline.broker.network.regions import Warm, read_here
+from strandline.broker.network.request import InSteps, Remainder, RequestInHand
+from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
+from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import ProduceRequest, Request
 from strandline.runtime.logging import Logger, RateLimited
 
 MAX_QUEUED_CONTROL_REQUESTS = 64
@@ -47,100 +44,27 @@ UNCHARGED_REQUEST_BYTES = 64 * 1024
 """Queued requests below this are bounded by their count alone: an admin request never waits behind bulk bytes."""
 
 
-@dataclass(slots=True)
-class RequestInHand:
-    """One request between its connection and its answer.
+Handler = Callable[[RequestInHand[Any]], Any]
+"""Of an inline API it answers by itself and returns None, or a Remainder; of others it returns an awaitable response.
+Any: each is registered for one API, and knows its message."""
 
-    `attachments` (writable) is valid until `end_of_burst` of its burst for inline handlers; queued handlers own theirs.
-    """
-
-    api_key: int
-    api_version: int
-    # Any: each handler is registered for one API and knows its class.
-    message: Any
-    attachments: memoryview
-    connection: Connection
-    slot: ResponseSlot
-    correlation_id: int
-    size_bytes: int
-
-    def respond(self, message: Message, attachments: Sequence[Segment] = (), attachment_bytes: int = 0) -> None:
-        """Encode the answer and put it into its place; `RequestChannel.flush_responses` sends it. `attachment_bytes`:
-        the sum of the lengths of `attachments`. Only the first answer counts; after a close nothing happens. Never
-        raises: an answer that cannot be encoded becomes UNKNOWN_SERVER_ERROR."""
-        connection, slot = self.connection, self.slot
-        if connection.closed or slot.head is not None:
-            return
-        try:
-            head = encode_head(self.api_key, self.api_version, self.correlation_id, message, attachment_bytes)
-        except LocalProtocolError as error:
-            self._respond_unencodable(error)
-            return
-        connection.fill(slot, head, attachments, attachment_bytes)
-
-    def no_response(self) -> None:
-        """This request has no answer (acks=0): later responses do not wait for one."""
-        if self.slot.head is None and not self.connection.closed:
-            self.connection.fill(self.slot, b"", (), 0)
-
-    def _respond_unencodable(self, error: LocalProtocolError) -> None:
-        message = error_response(self.message, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        try:
-            head = encode_head(self.api_key, self.api_version, self.correlation_id, message)
-        except LocalProtocolError:
-            self.connection.close(f"no answer to api key {self.api_key} can be encoded: {error}")
-            return
-        self.connection.fill(self.slot, head, (), 0)
-
-
-Remainder = Callable[[], Awaitable[None]]
-"""What an inline handler leaves for a handler task to await (a worker's answer); answers by `respond`."""
-
-
-@dataclass(frozen=True, slots=True)
-class InSteps:
-    """A remainder that waits for nobody: it only lets others run between its steps."""
-
-    work: Remainder
-
-    def __call__(self) -> Awaitable[None]:
-        return self.work()
-
-
-InlineHandler = Callable[[RequestInHand], Remainder | None]
-QueuedHandler = Callable[[RequestInHand], Awaitable[Message]]
-
-
-class Kind(enum.Enum):
-    """How requests of an API reach their handler."""
-
-    INLINE = "inline"
-    QUEUED = "queued"
-    CONTROL = "control"
-
-
-class Route(NamedTuple):
-    """What is known of an API before its body is read."""
-
-    request_class: type[Request]
-    kind: Kind
-    inter_broker_only: bool
-    lowest_version: int
-    highest_version: int
+Gate = Callable[[Api, Handler], Handler]
+"""Puts something before the handler of an API, once, when the table of handlers is built: the handler itself where
+there is nothing to do for it. What the gate's handler raises is answered as a handler's error."""
 
 
 class Unfinished(NamedTuple):
     """An inline request that left its burst, what is left to do for it, and those behind it that wait for that."""
 
-    request: RequestInHand
+    request: RequestInHand[Request]
     remainder: Remainder
-    behind: list[RequestInHand]
+    behind: list[RequestInHand[Request]]
 
 
 class _Queued(NamedTuple):
     """A request in line, with the bytes that it holds of a budget until it is handled."""
 
-    request: RequestInHand
+    request: RequestInHand[Request]
     budget: ByteBudget
     charged_bytes: int
     remainder: Remainder | None
@@ -172,7 +96,8 @@ class _Queue:
 
 
 class RequestChannel:
-    """See the module. `inline`, `queued` and `control` map API keys to handlers; what is in none is an unknown API.
+    """See the module. What has no handler is an unknown API. `gates` stand before the handlers, the first one
+    outermost: the place for authorising, for time stamps and for throttling.
 
     max_queued_requests: `queued.max.requests`. max_queued_bytes: requests above 64 KiB that wait for a handler, and
     frames above the receive buffer, together. num_handlers: `num.io.threads`.
@@ -181,17 +106,19 @@ class RequestChannel:
     def __init__(
         self,
         *,
-        inline: Mapping[int, InlineHandler],
-        queued: Mapping[int, QueuedHandler],
-        control: Mapping[int, QueuedHandler],
+        handlers: Mapping[ApiKey, Handler],
+        gates: Sequence[Gate] = (),
         end_of_burst: Callable[[], None],
         max_queued_requests: int,
         max_queued_bytes: int,
         num_handlers: int,
         log: Logger,
     ) -> None:
-        self._inline = dict(inline)
-        self._handlers = {**queued, **control}
+        self.apis: dict[int, Api] = {key: APIS[key] for key in handlers}
+        """What is served."""
+        self._handlers = dict(handlers)
+        for gate in reversed(gates):
+            self._handlers = {key: gate(APIS[key], handler) for key, handler in self._handlers.items()}
         self._end_of_burst = end_of_burst
         self._num_handlers = num_handlers
         self._log = RateLimited(log)
@@ -206,29 +133,21 @@ class RequestChannel:
         """For file regions that would make the loop wait; bound by the server."""
         self.dirty: list[Connection] = []
         """Connections with new answers since the last flush; each appends itself once."""
-        self.routes: dict[int, Route] = {}
-        for kind, handlers in ((Kind.INLINE, inline), (Kind.QUEUED, queued), (Kind.CONTROL, control)):
-            for api_key in handlers:
-                assert api_key not in self.routes, f"api key {api_key} has two handlers"
-                request_class = REQUESTS[api_key]
-                self.routes[int(api_key)] = Route(
-                    request_class, kind, api_key in INTER_BROKER_ONLY, *request_class.VERSIONS
-                )
 
     # --- for processors ------------------------------------------------------------------------------------------
 
-    def handle_burst(self, requests: Sequence[RequestInHand]) -> Unfinished | None:
+    def handle_burst(self, requests: Sequence[RequestInHand[Request]]) -> Unfinished | None:
         """Call the inline handlers of one connection's burst in order, end the burst, send what is ready.
 
         Returns the request that ended it early, if one did: it and those behind it own their bytes from then on, its
         remainder is to be enqueued, and the rest handled as a burst when that is done."""
         unfinished: Unfinished | None = None
         if requests:
-            inline = self._inline
+            handlers = self._handlers
             in_order = iter(requests)
             for request in in_order:
                 try:
-                    remainder = inline[request.api_key](request)
+                    remainder = handlers[request.api.key](request)
                 except Exception as error:
                     self._answer_failure(request, error)
                 else:
@@ -243,11 +162,13 @@ class RequestChannel:
         self.flush_responses()
         return unfinished
 
-    async def enqueue(self, request: RequestInHand, charged_bytes: int, remainder: Remainder | None = None) -> None:
+    async def enqueue(
+        self, request: RequestInHand[Request], charged_bytes: int, remainder: Remainder | None = None
+    ) -> None:
         """Put a queued or control request in line, or an inline request's remainder; waits while its queue is full. Its
-        connection is muted by now. `charged_bytes` of `budget_of(api_key)` were reserved for it: they are released
+        connection is muted by now. `charged_bytes` of `budget_of(api)` were reserved for it: they are released
         here, however it ends."""
-        budget = self.budget_of(request.api_key)
+        budget = self.budget_of(request.api)
         queue = self._control if budget is self._control_bytes else self._data
         if isinstance(remainder, InSteps):
             queue = self._steps
@@ -259,10 +180,9 @@ class RequestChannel:
             raise
         queue.put(_Queued(request, budget, charged_bytes, remainder))
 
-    def budget_of(self, api_key: int) -> ByteBudget:
+    def budget_of(self, api: Api) -> ByteBudget:
         """Where bytes of this API's requests are charged; controllers' requests never wait for data."""
-        route = self.routes.get(api_key)
-        return self._control_bytes if route is not None and route.kind is Kind.CONTROL else self._data_bytes
+        return self._control_bytes if api.scheduling is Scheduling.CONTROL else self._data_bytes
 
     # --- for handlers --------------------------------------------------------------------------------------------
 
@@ -308,7 +228,7 @@ class RequestChannel:
             if queued.remainder is not None:  # also after a close: what came whole is carried out
                 await queued.remainder()
             elif not request.connection.closed:
-                request.respond(await self._handlers[request.api_key](request))
+                request.respond(await self._handlers[request.api.key](request))
         except Exception as error:
             self._answer_failure(request, error)
         finally:
@@ -325,7 +245,7 @@ class RequestChannel:
 
     # --- failures ------------------------------------------------------------------------------------------------
 
-    def _answer_failure(self, request: RequestInHand, error: Exception) -> None:
+    def _answer_failure(self, request: RequestInHand[Request], error: Exception) -> None:
         connection, message = request.connection, request.message
         if isinstance(error, BrokerError):
             code, text = error.code, str(error.args[0])
@@ -338,17 +258,16 @@ class RequestChannel:
         if isinstance(message, ProduceRequest) and message.acks == 0:
             connection.close(f"a produce request with acks=0 failed: {code.name}")
             return
-        request.respond(error_response(message, code, text))
+        request.refuse(code, text)
 
-    def _log_bug(self, request: RequestInHand, error: Exception) -> None:
-        api = ApiKey(request.api_key).name
+    def _log_bug(self, request: RequestInHand[Request], error: Exception) -> None:
         self._log.error(
-            ("handler failed", request.api_key),
+            ("handler failed", request.api.key),
             "a request handler failed",
-            api=api,
-            correlation_id=request.correlation_id,
-            peer=str(request.connection.context.peer),
-            client_id=request.connection.context.client_id,
+            api=request.api.key.name,
+            correlation_id=request.header.correlation_id,
+            peer=str(request.context.peer),
+            client_id=request.context.client_id,
             error=repr(error),
             exc_info=error,
         )

@@ -24,9 +24,10 @@ from strandline.broker.replication.cuts import CutCheckpoints
 from strandline.broker.replication.follower_fetch import build_fetch
 from strandline.client.connection import Connection
 from strandline.client.errors import CannotReachBroker, ClientError
+from strandline.protocol.api import MAX_NAMED
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
-from strandline.protocol.native.frame import MAX_NAMED, split_attachments
+from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
@@ -305,8 +306,7 @@ class Fetcher:
         attachments: memoryview,
         asked: Asked,
     ) -> None:
-        sizes = [data.records_size for topic in response.responses for data in topic.partitions]
-        views = iter(split_attachments(sizes, attachments))
+        views = iter(cut_records(response, attachments))
         for topic in response.responses:
             for data in topic.partitions:
                 records = next(views)

@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
 
 class ProduceOperation:
@@ -25,7 +25,7 @@ class ProduceOperation:
 
     __slots__ = ("deadline", "outcomes", "pending", "request")
 
-    def __init__(self, request: RequestInHand, partitions: int, deadline: float) -> None:
+    def __init__(self, request: RequestInHand[ProduceRequest], partitions: int, deadline: float) -> None:
         """`partitions`: how many the request names; `deadline`: monotonic seconds."""
         self.request = request
         self.deadline = deadline

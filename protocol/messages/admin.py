@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
@@ -31,9 +28,6 @@ class ApiVersionsResponse(Message, frozen=True, array_like=True, gc=False):
 
 class ApiVersionsRequest(Request, frozen=True, array_like=True, gc=False):
     """The first request of every connection; answered whatever its version."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.API_VERSIONS
-    RESPONSE: ClassVar[type[Message]] = ApiVersionsResponse
 
     client_software_name: str = ""
     client_software_version: str = ""
@@ -103,9 +97,6 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """`topics` None: all topics; an empty list: brokers only."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.METADATA
-    RESPONSE: ClassVar[type[Message]] = MetadataResponse
-
     topics: list[str] | None = None
     allow_auto_topic_creation: bool = False
 
@@ -142,9 +133,6 @@ class CreateTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller (others answer NOT_CONTROLLER); answers once every partition has a leader that the
     brokers know, or after `timeout_ms` with REQUEST_TIMED_OUT (creation goes on)."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.CREATE_TOPICS
-    RESPONSE: ClassVar[type[Message]] = CreateTopicsResponse
-
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 30_000
     validate_only: bool = False
@@ -167,9 +155,6 @@ class DeleteTopicsResponse(Message, frozen=True, array_like=True, gc=False):
 
 class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.DELETE_TOPICS
-    RESPONSE: ClassVar[type[Message]] = DeleteTopicsResponse
 
     topic_names: list[str]
     timeout_ms: Int32 = 30_000
@@ -214,9 +199,6 @@ class DeleteRecordsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the leaders; answers once every live replica begins there or after `timeout_ms` with
     REQUEST_TIMED_OUT (deletion goes on). OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION for a topic
     that is only compacted."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.DELETE_RECORDS
-    RESPONSE: ClassVar[type[Message]] = DeleteRecordsResponse
 
     topics: list[DeleteRecordsTopic]
     timeout_ms: Int32 = 30_000

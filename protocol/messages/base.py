@@ -1,4 +1,4 @@
-"""What all messages share: an immutable, array-like struct; requests know their API key and their response.
+"""What all messages share: an immutable, array-like struct.
 
 A message is a msgpack array of its fields in order (`array_like`): unknown trailing fields are ignored, missing ones
 take their defaults, so a field may be added at the end without a new version unless safety rests on it.
@@ -8,11 +8,7 @@ they appear; the attachments follow the body in the same frame.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
-
-from strandline.protocol.api import ApiKey
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -20,8 +16,4 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Request(Message, frozen=True, array_like=True, gc=False):
-    """Base of requests. `RESPONSE` is the class of the answer, `VERSIONS` the (lowest, highest) version served."""
-
-    API_KEY: ClassVar[ApiKey]
-    RESPONSE: ClassVar[type[Message]]
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    """Base of requests; `protocol/api.py` has a row for each."""

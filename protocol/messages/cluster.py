@@ -6,9 +6,6 @@ the receiver's registration that the controller has in mind (another one: STALE_
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.admin import RefusedReplica, UnfinishedDeletion
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.reasons import Reason
@@ -71,9 +68,6 @@ class LeaderAndIsrResponse(Message, frozen=True, array_like=True, gc=False):
 class LeaderAndIsrRequest(Request, frozen=True, array_like=True, gc=False):
     """Who leads, who follows; idempotent, and the highest (controller epoch, leader epoch) wins in any order."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.LEADER_AND_ISR
-    RESPONSE: ClassVar[type[Message]] = LeaderAndIsrResponse
-
     controller_id: Int32
     controller_epoch: Int32
     broker_epoch: Int64
@@ -101,9 +95,6 @@ class StopReplicaResponse(Message, frozen=True, array_like=True, gc=False):
 
 class StopReplicaRequest(Request, frozen=True, array_like=True, gc=False):
     """Stop following; with `delete_partition` also remove the log."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.STOP_REPLICA
-    RESPONSE: ClassVar[type[Message]] = StopReplicaResponse
 
     controller_id: Int32
     controller_epoch: Int32
@@ -155,9 +146,6 @@ class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
     `topic_states` is a change set."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.UPDATE_METADATA
-    RESPONSE: ClassVar[type[Message]] = UpdateMetadataResponse
-
     controller_id: Int32
     controller_epoch: Int32
     broker_epoch: Int64
@@ -181,9 +169,6 @@ class ControlledShutdownResponse(Message, frozen=True, array_like=True, gc=False
 
 class ControlledShutdownRequest(Request, frozen=True, array_like=True, gc=False):
     """A broker asks the controller to move leadership away before it stops."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.CONTROLLED_SHUTDOWN
-    RESPONSE: ClassVar[type[Message]] = ControlledShutdownResponse
 
     broker_id: Int32
     broker_epoch: Int64 = NO_EPOCH

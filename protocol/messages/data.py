@@ -5,9 +5,6 @@ Field names are those of Kafka's message schema (ProduceRequest.json …) in sna
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, Int8, Int16, Int32, Int64, TopicId
 
@@ -65,9 +62,6 @@ class ProduceResponse(Message, frozen=True, array_like=True, gc=False):
 class ProduceRequest(Request, frozen=True, array_like=True, gc=False):
     """Append batches. `acks`: 0 no answer, 1 when the leader has it, −1 when it is below the high watermark."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.PRODUCE
-    RESPONSE: ClassVar[type[Message]] = ProduceResponse
-
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
@@ -108,7 +102,8 @@ class EpochEndOffset(Message, frozen=True, array_like=True, gc=False):
 
 
 class FetchPartitionData(Message, frozen=True, array_like=True, gc=False):
-    """One partition of a FetchResponse; `records_size` bytes of whole batches are attached (−1: none).
+    """One partition of a FetchResponse; `records_size` bytes of whole batches are attached (−1: none), which the
+    dialect fills in.
 
     diverging_epoch: set when the fetcher's log is not a prefix of the leader's: truncate, then fetch again.
     last_stable_offset equals high_watermark until there are transactions.
@@ -148,9 +143,6 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     The answer waits up to max_wait_ms for min_bytes; it holds at most max_bytes, but the first batch of the first
     non-empty partition is always sent whole (KIP-74).
     """
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.FETCH
-    RESPONSE: ClassVar[type[Message]] = FetchResponse
 
     max_wait_ms: Int32
     min_bytes: Int32
@@ -206,9 +198,6 @@ class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
 class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
     """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure."""
 
-    API_KEY: ClassVar[ApiKey] = ApiKey.LIST_OFFSETS
-    RESPONSE: ClassVar[type[Message]] = ListOffsetsResponse
-
     topics: list[ListOffsetsTopic]
     replica_id: Int32 = NO_BROKER
     isolation_level: Int8 = READ_UNCOMMITTED
@@ -249,9 +238,6 @@ class OffsetForLeaderEpochResponse(Message, frozen=True, array_like=True, gc=Fal
 
 class OffsetForLeaderEpochRequest(Request, frozen=True, array_like=True, gc=False):
     """Where did this epoch end in your log? Serves clients that resume after a leader change (KIP-320)."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.OFFSET_FOR_LEADER_EPOCH
-    RESPONSE: ClassVar[type[Message]] = OffsetForLeaderEpochResponse
 
     topics: list[OffsetForLeaderTopic]
     replica_id: Int32 = NO_BROKER

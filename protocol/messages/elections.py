@@ -6,9 +6,6 @@ says what each replica has: who accepts a loss should know which.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from strandline.protocol.api import ApiKey
 from strandline.protocol.messages.base import Message, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int16, Int32, Int64
 
@@ -57,9 +54,6 @@ class ElectLeadersResponse(Message, frozen=True, array_like=True, gc=False):
 class ElectLeadersRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller. `election_type` 1 (the only one served): lead by the longest log of those who live, the
     loss of what the others have is accepted. ELECTION_NOT_NEEDED where somebody leads."""
-
-    API_KEY: ClassVar[ApiKey] = ApiKey.ELECT_LEADERS
-    RESPONSE: ClassVar[type[Message]] = ElectLeadersResponse
 
     election_type: Int8
     topic_partitions: list[ElectLeadersTopic]

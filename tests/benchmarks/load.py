@@ -26,7 +26,7 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceData,
 )
-from strandline.protocol.native.frame import PREFIX_AND_HEADER_BYTES, decode_body, decode_header, encode_head
+from strandline.protocol.native.frame import PREFIX_AND_HEADER_BYTES, decode_body, encode_head, read_header
 from strandline.protocol.records import BatchBuilder
 from strandline.runtime.network import Address
 
@@ -240,7 +240,7 @@ class RawConsumer:
             have += count
             if have >= 4:
                 total = 4 + int.from_bytes(view[:4], "big")
-        header = decode_header(view, 4)
+        header = read_header(view, 0, len(view))
         body_end = PREFIX_AND_HEADER_BYTES + header.body_bytes
         response = decode_body(FetchResponse, view[PREFIX_AND_HEADER_BYTES:body_end])
         position = body_end

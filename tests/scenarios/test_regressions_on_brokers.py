@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.client import TrioProducer
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import Message

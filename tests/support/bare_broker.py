@@ -16,7 +16,7 @@ from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker

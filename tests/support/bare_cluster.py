@@ -22,7 +22,7 @@ from typing import Any, cast
 import msgspec
 import trio
 
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.partition import Partition
 from strandline.client.errors import ClientError
 from strandline.controller.orders.sender import BrokerUnreachable

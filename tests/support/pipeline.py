@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,8 @@ import trio.testing
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
-from strandline.broker.network.request_channel import InlineHandler, QueuedHandler, RequestChannel
+from strandline.broker.network.request_channel import Gate, Handler, RequestChannel
+from strandline.protocol.api import ApiKey
 from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork, MemoryNode
 from strandline.testkit.raw_client import RawClient
@@ -39,10 +40,9 @@ class Pipeline:
 
 @asynccontextmanager
 async def open_pipeline(
+    handlers: Mapping[ApiKey, Handler],
     *,
-    inline: Mapping[int, InlineHandler] | None = None,
-    queued: Mapping[int, QueuedHandler] | None = None,
-    control: Mapping[int, QueuedHandler] | None = None,
+    gates: Sequence[Gate] = (),
     end_of_burst: Callable[[], None] = lambda: None,
     limits: ConnectionLimits | None = None,
     quota: ConnectionQuota | None = None,
@@ -57,9 +57,8 @@ async def open_pipeline(
     network = network or MemoryNetwork()
     quota = quota or ConnectionQuota(1000, 1000)
     channel = RequestChannel(
-        inline=inline or {},
-        queued=queued or {},
-        control=control or {},
+        handlers=handlers,
+        gates=gates,
         end_of_burst=end_of_burst,
         max_queued_requests=max_queued_requests,
         max_queued_bytes=max_queued_bytes,

@@ -14,9 +14,10 @@ import structlog
 from structlog.testing import LogCapture
 
 from strandline.broker.metadata_cache import MetadataCache
-from strandline.broker.network.connection import ConnectionContext
-from strandline.broker.network.regions import Segment
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.dialects import Regions
+from strandline.broker.network.dialects.native import NATIVE, name_sizes
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.replication.partition import Partition
@@ -29,6 +30,7 @@ from strandline.protocol.messages import (
     FetchPartition,
     FetchPartitionData,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -49,6 +51,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config.broker import BrokerConfig
@@ -87,7 +90,7 @@ class FakeConnection:
     """What handlers see of a connection."""
 
     def __init__(self, *, is_inter_broker: bool = False, listener: str = "PLAINTEXT") -> None:
-        self.context = ConnectionContext(listener, is_inter_broker, Address("client", 40_000))
+        self.context = RequestContext(listener, is_inter_broker, Address("client", 40_000))
         self.closed = False
         self.why_closed = ""
 
@@ -100,17 +103,22 @@ class Hand:
 
     def __init__(self, message: Message, attachments: bytes = b"", connection: FakeConnection | None = None) -> None:
         self.message = message
-        self.attachments = memoryview(bytearray(attachments))
+        self.records = (
+            cut_records(message, memoryview(bytearray(attachments))) if isinstance(message, ProduceRequest) else ()
+        )
         self.connection = connection or FakeConnection()
+        self.context = self.connection.context
+        self.dialect = NATIVE
         self.answers: list[Any] = []
         self.sent: list[bytes] = []
         self.silent = 0
 
-    def respond(self, message: Message, attachments: Sequence[Segment] = (), attachment_bytes: int = 0) -> None:
+    def respond(self, message: Message, regions: Regions = ()) -> None:
         if self.connection.closed:
             return
-        data = [_bytes_of(segment) for segment in attachments]
-        assert sum(map(len, data)) == attachment_bytes, "the sum of the attachments is what the frame promises"
+        data = [_bytes_of(region) for region in regions if region is not None]
+        if isinstance(message, FetchResponse) and regions:
+            assert sum(map(len, data)) == name_sizes(message, regions), "what the frame promises"
         self.answers.append(message)
         self.sent.extend(data)
 
@@ -148,11 +156,11 @@ def in_hand(hand: Hand) -> RequestInHand:
     return cast(RequestInHand, hand)
 
 
-def _bytes_of(segment: Segment) -> bytes:
-    if isinstance(segment, FileRegion):
-        assert not segment.is_stale
-        return segment.file.pread(segment.length, segment.position)
-    return bytes(segment)
+def _bytes_of(region: FileRegion | memoryview | bytes) -> bytes:
+    if isinstance(region, FileRegion):
+        assert not region.is_stale
+        return region.file.pread(region.length, region.position)
+    return bytes(region)
 
 
 class ReplicaSite:

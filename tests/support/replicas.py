@@ -24,8 +24,10 @@ import structlog
 import trio
 
 from strandline.broker.metadata_cache import MetadataCache
-from strandline.broker.network.connection import Connection, ConnectionContext
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.connection import Connection
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.dialects.native import name_sizes
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Fetcher, Followers
 from strandline.broker.replication.isr_updates import IsrOutcome, IsrUpdates
 from strandline.broker.replication.leadership import IsrProposal
@@ -72,23 +74,24 @@ class _Line:
 
     closed = False
 
-    def __init__(self) -> None:
-        self.context = ConnectionContext("PLAINTEXT", True, Address("memory", 1))
-
 
 class Call:
     """A request in hand whose answer is kept. `response`: None until it is answered."""
 
     def __init__(self, message: Message, attachments: bytearray | None = None) -> None:
         self.message = message
-        self.attachments = memoryview(attachments or bytearray())
+        self.records = (memoryview(attachments),) if attachments is not None else ()
         self.connection = cast(Connection, _Line())
+        self.context = RequestContext("PLAINTEXT", True, Address("memory", 1))
         self.response: Message | None = None
         self.regions: Sequence[FileRegion] = ()
 
-    def respond(self, message: Message, attachments: Sequence[FileRegion] = (), attachment_bytes: int = 0) -> None:
+    def respond(self, message: Message, regions: Sequence[FileRegion | None] = ()) -> None:
         assert self.response is None, "a request is answered once"
-        self.response, self.regions = message, attachments
+        self.response = message
+        self.regions = [region for region in regions if region is not None]
+        if isinstance(message, FetchResponse) and regions:
+            name_sizes(message, regions)
 
     @property
     def error_code(self) -> int | None:

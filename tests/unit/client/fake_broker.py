@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 import trio
 
 from strandline.client.connection import FrameReader
-from strandline.protocol.api import ApiKey
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    REQUESTS,
     ApiVersion,
     ApiVersionsResponse,
     CreatableTopicResult,
@@ -56,7 +55,7 @@ from strandline.protocol.messages import (
     Request,
     TopicProduceResponse,
 )
-from strandline.protocol.native.frame import FrameHeader, decode_body, encode_head, split_attachments
+from strandline.protocol.native.frame import FrameHeader, cut_records, decode_body, encode_head
 from strandline.protocol.records import Record, assign_offset, build_batch, decode_batch, scan
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -229,7 +228,7 @@ class FakeBroker:
             transport.close()
 
     async def _handle(self, transport: Transport, header: FrameHeader, body: bytes, attachments: bytes) -> None:
-        request = decode_body(REQUESTS[header.api_key], body)
+        request = decode_body(APIS[header.api_key].request, body)
         self.requests.append(request)
         queue = self.faults[header.api_key]
         fault = queue.popleft() if queue else Fault(apply=True)
@@ -263,7 +262,7 @@ class FakeBroker:
             case DeleteRecordsRequest():
                 return self._delete_records(request, fault), []
         low, high = self.version_range
-        keys = [ApiVersion(key, low, high) for key in REQUESTS]
+        keys = [ApiVersion(key, low, high) for key in APIS]
         return ApiVersionsResponse(0, keys, 0, self.answers_as, self.cluster.cluster_id), []
 
     def _not_leader(self, partition: TopicPartition, epoch: int = -1) -> ErrorCode:
@@ -278,7 +277,7 @@ class FakeBroker:
 
     def _produce(self, request: ProduceRequest, attachments: bytes, fault: Fault) -> ProduceResponse:
         parts = [(topic.name, part) for topic in request.topic_data for part in topic.partition_data]
-        pieces = split_attachments([part.records_size for _, part in parts], memoryview(attachments))
+        pieces = cut_records(request, memoryview(attachments))
         answers: dict[str, list[PartitionProduceResponse]] = {}
         for (name, part), records in zip(parts, pieces, strict=True):
             partition = TopicPartition(name, part.index)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
+from fake_broker import FakeCluster, Fault
 
-from strandline.broker.network import burst
 from strandline.broker.network import request_bounds as limits_of_brokers
-from strandline.broker.network.error_responses import unreadable_response
+from strandline.broker.network.dialects import native
 from strandline.client import TrioAdmin, TrioConsumer
 from strandline.client import request_bounds as breadth
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.metadata import Metadata
 from strandline.client.settings import ClientSettings
+from strandline.protocol.api import APIS, MAX_NAMED, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
-    REQUESTS,
     DeleteRecordsRequest,
     FetchRequest,
     ListOffsetsRequest,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
-from strandline.protocol.native.frame import MAX_NAMED, FrameHeader, encode_head
+from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
 from support.scenario import MemoryCluster
 
@@ -51,7 +50,7 @@ def crowded() -> FakeCluster:
 
 def refusal(header: FrameHeader) -> bytes:
     """As a broker answers what it could not read."""
-    answer = unreadable_response(REQUESTS[header.api_key], ErrorCode.INVALID_REQUEST, "names too many")
+    answer = APIS[header.api_key].failure(None, ErrorCode.INVALID_REQUEST, "names too many")
     return bytes(encode_head(header.api_key, header.version, header.correlation_id, answer))
 
 
@@ -182,7 +181,7 @@ async def test_refused_metadata_are_an_error_and_no_cluster_without_brokers(auto
         known = Metadata(ClientSettings(bootstrap_servers=cluster.bootstrap), cluster.environment())
         nursery.start_soon(known.run)
         await known.topic("t", timeout_ms=5000, setting="x")
-        cluster.brokers[0].stale_view = unreadable_response(MetadataRequest, ErrorCode.INVALID_REQUEST)  # type: ignore[assignment]
+        cluster.brokers[0].stale_view = APIS[ApiKey.METADATA].failure(None, ErrorCode.INVALID_REQUEST, None)  # type: ignore[assignment]
         with pytest.raises(ClientError, match="INVALID_REQUEST"):
             await known.topic("other", timeout_ms=2000, setting="x")
         assert known.view.brokers and "" not in known.view.topics
@@ -220,7 +219,7 @@ async def test_producer_and_consumer_work_with_more_partitions_than_a_broker_tak
             await admin.create_topic("t", assignments={index: [1] for index in range(30)})
         partitions = [TopicPartition("t", index) for index in range(30)]
         monkeypatch.setattr(limits_of_brokers, "MAX_NAMED", 20)
-        monkeypatch.setattr(burst, "BROAD_BODY_BYTES", 20)
+        monkeypatch.setattr(native, "BROAD_BODY_BYTES", 20)
         async with cluster.producer(linger_ms=50, delivery_timeout_ms=20_000) as producer:
             futures = [await producer.send("t", b"v", partition=item.partition) for item in partitions]
             await producer.flush()

@@ -176,7 +176,8 @@ async def test_a_large_announced_length_allocates_only_what_is_received(autojump
         await cluster.start(nursery)
         connection = await opened(cluster, timeout_ms=1000)
         promise = struct.pack(">i", 90_000_000)
-        cluster.brokers[0].faults[ApiKey.METADATA].append(Fault(raw=lambda _: promise + bytes(100)))
+        begun = Fault(raw=lambda header: promise + answer_to(header)[4:])
+        cluster.brokers[0].faults[ApiKey.METADATA].append(begun)
         with pytest.raises(RequestTimedOut):
             await connection.roundtrip(MetadataRequest())
         assert len(connection.reader._view) < 1_000_000

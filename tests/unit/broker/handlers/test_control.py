@@ -14,14 +14,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from strandline.broker.handlers.control import REMOVALS_PER_STEP, ControlHandlers
 from strandline.broker.handlers.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
 from strandline.broker.membership.registration import Registration
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.network.request_channel import RequestInHand
 from strandline.broker.replication.role_changes import LOGS_PER_STEP
 from strandline.client.errors import CannotReachBroker
-from strandline.protocol.api import ApiKey
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
-    REQUESTS,
     ApiVersion,
     ApiVersionsResponse,
     ControlledShutdownRequest,
@@ -345,13 +344,13 @@ async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Bro
     elsewhere = Plane()
 
     def api_versions(request: RequestInHand) -> None:
-        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *cls.VERSIONS) for key, cls in REQUESTS.items()]))
+        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *api.native) for key, api in APIS.items()]))
 
     async def shutdown(request: RequestInHand) -> ControlledShutdownResponse:
         return await elsewhere.controlled_shutdown(request.message)
 
-    inline, queued = {ApiKey.API_VERSIONS: api_versions}, {ApiKey.CONTROLLED_SHUTDOWN: shutdown}
-    async with open_pipeline(inline=inline, queued=queued, network=broker.site.network):
+    handlers = {ApiKey.API_VERSIONS: api_versions, ApiKey.CONTROLLED_SHUTDOWN: shutdown}
+    async with open_pipeline(handlers, network=broker.site.network):
         with pytest.raises(CannotReachBroker):
             await broker.control.ask_controller(ControlledShutdownRequest(1, MY_EPOCH))
         await broker.update()

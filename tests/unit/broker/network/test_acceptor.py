@@ -12,7 +12,8 @@ import trio.testing
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
-from strandline.broker.network.request_channel import InlineHandler, RequestChannel, RequestInHand
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler, RequestChannel
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address, CannotListen
@@ -25,7 +26,7 @@ def answer(request: RequestInHand) -> None:
     request.respond(MetadataResponse([], []))
 
 
-INLINE: dict[int, InlineHandler] = {ApiKey.METADATA: answer}
+HANDLERS: dict[ApiKey, Handler] = {ApiKey.METADATA: answer}
 
 
 async def is_served(client: RawClient) -> bool:
@@ -33,7 +34,7 @@ async def is_served(client: RawClient) -> bool:
 
 
 async def test_connections_over_the_limit_are_refused_until_one_ends() -> None:
-    async with open_pipeline(inline=INLINE, quota=ConnectionQuota(3, 100)) as pipeline:
+    async with open_pipeline(HANDLERS, quota=ConnectionQuota(3, 100)) as pipeline:
         clients = [await pipeline.connect(f"host-{number}") for number in range(3)]
         for client in clients:
             assert await is_served(client)
@@ -45,7 +46,7 @@ async def test_connections_over_the_limit_are_refused_until_one_ends() -> None:
 
 
 async def test_one_host_cannot_take_every_connection() -> None:
-    async with open_pipeline(inline=INLINE, quota=ConnectionQuota(100, 2), is_inter_broker=False) as pipeline:
+    async with open_pipeline(HANDLERS, quota=ConnectionQuota(100, 2), is_inter_broker=False) as pipeline:
         for _ in range(2):
             assert await is_served(await pipeline.connect("greedy"))
         assert await (await pipeline.connect("greedy")).is_closed_by_peer()
@@ -66,7 +67,7 @@ async def test_clients_that_exhaust_theirs_leave_slots_to_brokers() -> None:
 
 @pytest.mark.parametrize("ending", ["client closes", "reset", "bad frame", "idle", "broker stops", "cancelled"])
 async def test_every_way_to_end_gives_the_slot_back(ending: str, autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline(inline=INLINE, limits=ConnectionLimits(max_idle_ms=5000)) as pipeline:
+    async with open_pipeline(HANDLERS, limits=ConnectionLimits(max_idle_ms=5000)) as pipeline:
         client = await pipeline.connect()
         assert await is_served(client)
         assert (pipeline.quota.total, pipeline.quota.open_from("client")) == (1, 1)
@@ -90,9 +91,7 @@ async def test_connections_are_dealt_out_round_robin() -> None:
     network = MemoryNetwork()
     log = structlog.get_logger()
     channel = RequestChannel(
-        inline=INLINE,
-        queued={},
-        control={},
+        handlers=HANDLERS,
         end_of_burst=lambda: None,
         max_queued_requests=1,
         max_queued_bytes=1,
@@ -114,7 +113,7 @@ async def test_connections_are_dealt_out_round_robin() -> None:
 
 
 async def test_without_descriptors_the_acceptor_backs_off_and_goes_on(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline(inline=INLINE) as pipeline:
+    async with open_pipeline(HANDLERS) as pipeline:
         [listener] = pipeline.network._listeners.values()
         assert isinstance(listener, MemoryListener)
         listener.accept_errors.extend(OSError(errno.EMFILE, "Too many open files") for _ in range(5))

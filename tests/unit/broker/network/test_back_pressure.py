@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     MetadataRequest,
@@ -33,7 +33,7 @@ async def test_ten_thousand_pipelined_requests_are_answered_with_a_bounded_numbe
         in_flight.append(request.connection.in_flight)
 
     async with (
-        open_pipeline(inline={ApiKey.PRODUCE: park}, limits=ConnectionLimits(max_in_flight=100)) as pipeline,
+        open_pipeline({ApiKey.PRODUCE: park}, limits=ConnectionLimits(max_in_flight=100)) as pipeline,
         trio.open_nursery() as nursery,
     ):
 
@@ -67,7 +67,7 @@ async def test_a_client_that_never_reads_is_not_read_from_then_closed(autojump_c
     network = MemoryNetwork(window_bytes=50_000)
     limits = ConnectionLimits(max_pending_bytes=200_000, send_timeout_ms=5_000)
     async with (
-        open_pipeline(inline={ApiKey.METADATA: handle}, limits=limits, network=network) as pipeline,
+        open_pipeline({ApiKey.METADATA: handle}, limits=limits, network=network) as pipeline,
         trio.open_nursery() as nursery,
     ):
         client = await pipeline.connect()
@@ -95,7 +95,7 @@ async def test_reading_goes_on_once_the_peer_has_read(autojump_clock: trio.testi
     limits = ConnectionLimits(max_pending_bytes=100_000, burst_max_requests=5)
     async with (
         open_pipeline(
-            inline={ApiKey.PRODUCE: lambda request: request.respond(big)}, limits=limits, network=network
+            {ApiKey.PRODUCE: lambda request: request.respond(big)}, limits=limits, network=network
         ) as pipeline,
         trio.open_nursery() as nursery,
     ):
@@ -110,12 +110,12 @@ async def test_a_connection_that_floods_lets_others_in() -> None:
     order: list[str] = []
 
     def handle(request: RequestInHand) -> None:
-        order.append(request.connection.context.peer.host)
+        order.append(request.context.peer.host)
         request.respond(OK)
 
     limits = ConnectionLimits(burst_max_requests=10)
     async with open_pipeline(
-        inline={ApiKey.PRODUCE: handle}, limits=limits, network=MemoryNetwork(window_bytes=10**7)
+        {ApiKey.PRODUCE: handle}, limits=limits, network=MemoryNetwork(window_bytes=10**7)
     ) as pipeline:
         flood, other = await pipeline.connect("flood"), await pipeline.connect("other")
         await trio.testing.wait_all_tasks_blocked()

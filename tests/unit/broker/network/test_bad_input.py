@@ -10,8 +10,9 @@ import trio
 import trio.testing
 
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import InlineHandler, QueuedHandler, RequestInHand
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.messages import (
     ApiVersionsResponse,
     ControlledShutdownResponse,
@@ -25,10 +26,10 @@ from strandline.protocol.messages import (
     MetadataResponse,
     OffsetForLeaderEpochResponse,
     ProduceResponse,
+    Request,
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
-from strandline.protocol.native.frame import split_attachments
 from strandline.testkit.raw_client import frame_of, request_frame
 from support.bad_input import (
     API_VERSIONS_OF_THE_FUTURE,
@@ -43,42 +44,41 @@ from support.bad_input import (
 from support.pipeline import open_pipeline
 
 
-def produce(request: RequestInHand) -> None:
-    data = [part for topic in request.message.topic_data for part in topic.partition_data]
-    split_attachments((part.records_size for part in data), request.attachments)
-    request.respond(ProduceResponse([]))
-
-
-async def control(request: RequestInHand) -> Message:
+async def queued(request: RequestInHand[Request]) -> Message:
     responses: dict[int, Message] = {
+        ApiKey.CREATE_TOPICS: CreateTopicsResponse([]),
+        ApiKey.DELETE_TOPICS: DeleteTopicsResponse([]),
         ApiKey.STOP_REPLICA: StopReplicaResponse(0, []),
         ApiKey.UPDATE_METADATA: UpdateMetadataResponse(0),
         ApiKey.CONTROLLED_SHUTDOWN: ControlledShutdownResponse(0, []),
     }
-    return responses[request.api_key]
+    return responses[request.api.key]
 
 
-INLINE: dict[int, InlineHandler] = {
-    ApiKey.PRODUCE: produce,
+HANDLERS: dict[ApiKey, Handler] = {
+    ApiKey.PRODUCE: lambda request: request.respond(ProduceResponse([])),
     ApiKey.FETCH: lambda request: request.respond(FetchResponse([])),
     ApiKey.LIST_OFFSETS: lambda request: request.respond(ListOffsetsResponse([])),
     ApiKey.METADATA: lambda request: request.respond(MetadataResponse([], [])),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     ApiKey.DELETE_RECORDS: lambda request: request.respond(DeleteRecordsResponse([])),
-    ApiKey.CREATE_TOPICS: lambda request: request.respond(CreateTopicsResponse([])),
-    ApiKey.DELETE_TOPICS: lambda request: request.respond(DeleteTopicsResponse([])),
     ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(35, [])),
 }
-CONTROL: dict[int, QueuedHandler] = dict.fromkeys(
-    (ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN), control
-)
+for key in (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+):
+    HANDLERS[key] = queued
 
 
 @pytest.mark.parametrize("row", [*EVERYWHERE, *ON_CLIENT_LISTENERS], ids=str)
 async def test_bad_input_gets_a_typed_error_or_a_close_and_nobody_else_notices(
     row: BadInput, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async with open_pipeline(inline=INLINE, control=CONTROL, is_inter_broker=False) as pipeline:
+    async with open_pipeline(HANDLERS, is_inter_broker=False) as pipeline:
         witness = await pipeline.connect("witness")
         assert await witness.request(MetadataRequest()) is not None
         client = await pipeline.connect()
@@ -90,12 +90,12 @@ async def test_bad_input_gets_a_typed_error_or_a_close_and_nobody_else_notices(
         await trio.testing.wait_all_tasks_blocked()
         assert await witness.request(MetadataRequest()) is not None
         assert pipeline.quota.total == 1
-        assert pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes == 0
+        assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == 0
 
 
 @pytest.mark.parametrize("row", [row for row in EVERYWHERE if row.outcome is not Outcome.CLOSED_AT_DEADLINE], ids=str)
 async def test_what_came_whole_before_bad_input_is_handled(row: BadInput) -> None:
-    async with open_pipeline(inline=INLINE, is_inter_broker=False) as pipeline:
+    async with open_pipeline(HANDLERS, is_inter_broker=False) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(MetadataRequest(), correlation_id=7) + row.data)
         response = await client.response()
@@ -104,7 +104,7 @@ async def test_what_came_whole_before_bad_input_is_handled(row: BadInput) -> Non
 
 
 async def test_api_versions_is_answered_whatever_its_version_and_body() -> None:
-    async with open_pipeline(inline=INLINE) as pipeline:
+    async with open_pipeline(HANDLERS) as pipeline:
         for data in (API_VERSIONS_OF_THE_FUTURE, frame_of(ApiKey.API_VERSIONS, 999, CORRELATION_ID, b"\xc1")):
             client = await pipeline.connect()
             await client.send(data)
@@ -114,7 +114,7 @@ async def test_api_versions_is_answered_whatever_its_version_and_body() -> None:
 
 
 async def test_lengths_are_checked_before_memory_is_taken() -> None:
-    async with open_pipeline(inline=INLINE) as pipeline:
+    async with open_pipeline(HANDLERS) as pipeline:
         clients = [await pipeline.connect() for _ in range(20)]
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
@@ -130,7 +130,7 @@ async def test_lengths_are_checked_before_memory_is_taken() -> None:
 
 async def test_a_flood_of_bad_input_is_not_a_flood_of_log_lines(autojump_clock: trio.testing.MockClock) -> None:
     with structlog.testing.capture_logs() as lines:
-        async with open_pipeline(inline=INLINE, limits=ConnectionLimits()) as pipeline:
+        async with open_pipeline(HANDLERS, limits=ConnectionLimits()) as pipeline:
             for _ in range(50):
                 client = await pipeline.connect()
                 await client.send(OTHER_PROTOCOLS[0].data)

@@ -8,18 +8,31 @@ import pytest
 import trio
 import trio.testing
 
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.dialects import Regions
+from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
     MetadataRequest,
     MetadataResponse,
-    ProduceResponse,
+    Request,
 )
 from strandline.runtime.disk import FileRegion
-from strandline.testkit.raw_client import produce_frames
+from strandline.testkit.raw_client import request_frame
 from support.pipeline import open_pipeline
 
-OK = ProduceResponse([])
+
+def fetch_frames(count: int) -> bytes:
+    return request_frame(FetchRequest(0, 0, 0, [])) * count
+
+
+def answer(request: RequestInHand[Request], regions: Regions) -> None:
+    """A partition for each region."""
+    data = [FetchPartitionData(index, 0, 0) for index in range(len(regions))]
+    request.respond(FetchResponse([FetchTopicResponse("t", data)]), regions)
 
 
 class BytesFile:
@@ -44,11 +57,11 @@ async def test_file_regions_follow_their_head_whatever_their_size() -> None:
 
     def handle(request: RequestInHand) -> None:
         regions = [FileRegion(file, position, length) for position, length in spans]  # type: ignore[arg-type]
-        request.respond(OK, [b"first", *regions], 5 + sum(length for _, length in spans))
+        answer(request, [b"first", *regions])
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         client = await pipeline.connect()
-        await client.send(produce_frames(3))
+        await client.send(fetch_frames(3))
         expected = b"first" + b"".join(content[position : position + length] for position, length in spans)
         for response in await client.responses(3):
             assert response.attachments == expected
@@ -64,11 +77,11 @@ async def test_a_slow_reader_never_holds_another_connection() -> None:
     file = BytesFile(bytes(1_000_000))
 
     def handle(request: RequestInHand) -> None:
-        request.respond(OK, [FileRegion(file, 0, 1_000_000)], 1_000_000)  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 1_000_000)])  # type: ignore[arg-type]
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle, ApiKey.METADATA: answer_metadata}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle, ApiKey.METADATA: answer_metadata}) as pipeline:
         slow, quick = await pipeline.connect("slow"), await pipeline.connect("quick")
-        await slow.send(produce_frames(20))
+        await slow.send(fetch_frames(20))
         await trio.testing.wait_all_tasks_blocked()
         for number in range(10):
             response = await quick.request(MetadataRequest(), correlation_id=number)
@@ -82,13 +95,13 @@ async def test_a_slow_reader_never_holds_another_connection() -> None:
 async def test_a_region_whose_file_was_truncated_ends_the_connection(length: int) -> None:
     file = BytesFile(bytes(1_000_000))
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.PRODUCE: parked.append}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: parked.append}) as pipeline:
         client = await pipeline.connect()
-        await client.send(produce_frames(2))
+        await client.send(fetch_frames(2))
         await trio.testing.wait_all_tasks_blocked()
-        parked[1].respond(OK, [FileRegion(file, 0, length)], length)  # type: ignore[arg-type]
+        answer(parked[1], [FileRegion(file, 0, length)])  # type: ignore[arg-type]
         file.truncations += 1
-        parked[0].respond(OK)
+        answer(parked[0], [])
         pipeline.channel.flush_responses()
         assert parked[0].connection.closed
         assert "truncated" in parked[0].connection.why_closed
@@ -98,11 +111,11 @@ async def test_a_truncation_in_the_middle_of_a_region_ends_the_connection() -> N
     file = BytesFile(bytes(1_000_000))
 
     def handle(request: RequestInHand) -> None:
-        request.respond(OK, [FileRegion(file, 0, 1_000_000)], 1_000_000)  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 1_000_000)])  # type: ignore[arg-type]
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         client = await pipeline.connect()
-        await client.send(produce_frames(1))
+        await client.send(fetch_frames(1))
         await trio.testing.wait_all_tasks_blocked()  # the window is full, the rest is the writer's
         file.truncations += 1
         assert await client.response() is None
@@ -113,11 +126,11 @@ async def test_a_file_that_ends_inside_a_promised_region_ends_the_connection(len
     file = BytesFile(bytes(999))
 
     def handle(request: RequestInHand) -> None:
-        request.respond(OK, [FileRegion(file, 0, length)], length)  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, length)])  # type: ignore[arg-type]
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         client = await pipeline.connect()
-        await client.send(produce_frames(1))
+        await client.send(fetch_frames(1))
         assert await client.response() is None
 
 
@@ -134,12 +147,12 @@ async def test_a_file_that_cannot_be_read_ends_the_connection_and_is_told_to_its
 
     def handle(request: RequestInHand) -> None:
         regions = [FileRegion(fine, 0, 1000), FileRegion(broken, 0, length)]  # type: ignore[arg-type]
-        request.respond(OK, regions, 1000 + length)
+        answer(request, regions)
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         pipeline.channel.read_failed = lambda path, error: told.append(path)
         client = await pipeline.connect()
-        await client.send(produce_frames(1))
+        await client.send(fetch_frames(1))
         assert await client.response() is None
     assert told == ["/logs/broken"]
 
@@ -174,12 +187,12 @@ async def test_what_goes_cold_while_a_slow_peer_reads_is_warmed_before_it_is_sen
 
     def handle(request: RequestInHand) -> None:
         regions = [FileRegion(file, 0, length) for length in regions_bytes]  # type: ignore[arg-type]
-        request.respond(OK, regions, size)
+        answer(request, regions)
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         pipeline.channel.warm = warm
         client = await pipeline.connect()
-        await client.send(produce_frames(1))
+        await client.send(fetch_frames(1))
         await trio.testing.wait_all_tasks_blocked()  # the window is full, the rest is the writer's
         file.cold = True
         response = await client.response()
@@ -197,13 +210,13 @@ async def test_a_disk_that_fails_while_a_region_is_warmed_ends_the_connection(mo
         raise OSError(errno.EIO, "EIO")
 
     def handle(request: RequestInHand) -> None:
-        request.respond(OK, [FileRegion(file, 0, 3_000_000)], 3_000_000)  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 3_000_000)])  # type: ignore[arg-type]
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         pipeline.channel.warm = warm
         pipeline.channel.read_failed = lambda path, error: told.append(path)
         client = await pipeline.connect()
-        await client.send(produce_frames(1))
+        await client.send(fetch_frames(1))
         await trio.testing.wait_all_tasks_blocked()
         file.cold = True
         assert await client.response() is None

@@ -14,9 +14,17 @@ import trio.testing
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.processor import Processor
-from strandline.broker.network.request_channel import InlineHandler, RequestChannel, RequestInHand
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler, RequestChannel
 from strandline.protocol.api import ApiKey
-from strandline.protocol.messages import FetchRequest, FetchResponse, MetadataRequest, MetadataResponse
+from strandline.protocol.messages import (
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.network import Address
@@ -27,12 +35,10 @@ FETCH = FetchRequest(0, 0, 0, [])
 
 
 @asynccontextmanager
-async def serving(inline: dict[int, InlineHandler]) -> AsyncIterator[tuple[Address, ConnectionQuota]]:
+async def serving(handlers: dict[ApiKey, Handler]) -> AsyncIterator[tuple[Address, ConnectionQuota]]:
     log = structlog.get_logger()
     channel = RequestChannel(
-        inline=inline,
-        queued={},
-        control={},
+        handlers=handlers,
         end_of_burst=lambda: None,
         max_queued_requests=10,
         max_queued_bytes=10**8,
@@ -58,7 +64,7 @@ async def test_regions_of_a_real_file_arrive_whole_at_a_reader_that_comes_late(t
 
     def fetch(request: RequestInHand) -> None:
         regions = [FileRegion(file, position, length) for position, length in spans]
-        request.respond(FetchResponse([]), regions, sum(length for _, length in spans))
+        request.respond(FetchResponse([FetchTopicResponse("t", [FetchPartitionData(0, 0, 0) for _ in spans])]), regions)
 
     async with serving({ApiKey.FETCH: fetch}) as (address, _):
         client = RawClient(await SocketNetwork().connect(address))
@@ -80,7 +86,8 @@ async def test_a_peer_that_goes_away_in_the_middle_of_a_response_leaves_nothing_
     file.pwritev([bytes(30_000_000)], 0)
 
     def fetch(request: RequestInHand) -> None:
-        request.respond(FetchResponse([]), [FileRegion(file, 0, 30_000_000)], 30_000_000)
+        answer = FetchResponse([FetchTopicResponse("t", [FetchPartitionData(0, 0, 0)])])
+        request.respond(answer, [FileRegion(file, 0, 30_000_000)])
 
     def metadata(request: RequestInHand) -> None:
         request.respond(MetadataResponse([], []))

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import RequestInHand
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request import RequestInHand
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     ApiVersionsRequest,
@@ -37,7 +37,7 @@ def answer_metadata(request: RequestInHand) -> None:
 
 async def test_responses_leave_in_the_order_of_their_requests() -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.PRODUCE: parked.append}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(5))
         await trio.testing.wait_all_tasks_blocked()
@@ -49,7 +49,7 @@ async def test_responses_leave_in_the_order_of_their_requests() -> None:
 
 async def test_nothing_leaves_before_an_earlier_response_is_ready() -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.PRODUCE: parked.append, ApiKey.METADATA: answer_metadata}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: parked.append, ApiKey.METADATA: answer_metadata}) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(1) + request_frame(MetadataRequest(), correlation_id=1))
         await trio.testing.wait_all_tasks_blocked()
@@ -64,12 +64,10 @@ async def test_a_burst_is_handled_in_order_and_ended_once() -> None:
     events: list[Any] = []
 
     def handle(request: RequestInHand) -> None:
-        events.append(request.correlation_id)
+        events.append(request.header.correlation_id)
         request.respond(OK)
 
-    async with open_pipeline(
-        inline={ApiKey.PRODUCE: handle}, end_of_burst=lambda: events.append("end of burst")
-    ) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}, end_of_burst=lambda: events.append("end of burst")) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(50))
         await client.responses(50)
@@ -81,12 +79,12 @@ async def test_attachments_can_be_changed_in_place_until_the_end_of_the_burst() 
     written: list[bytes] = []
 
     def handle(request: RequestInHand) -> None:
-        request.attachments[0:2] = b"ok"
-        views.append(request.attachments)
+        request.records[0][0:2] = b"ok"
+        views.append(request.records[0])
         request.respond(OK)
 
     async with open_pipeline(
-        inline={ApiKey.PRODUCE: handle}, end_of_burst=lambda: written.extend(map(bytes, views))
+        {ApiKey.PRODUCE: handle}, end_of_burst=lambda: written.extend(map(bytes, views))
     ) as pipeline:
         client = await pipeline.connect()
         await client.send(
@@ -101,10 +99,10 @@ async def test_frames_may_come_byte_by_byte() -> None:
     sizes: list[int] = []
 
     def handle(request: RequestInHand) -> None:
-        sizes.append(len(request.attachments))
+        sizes.append(len(request.records[0]))
         request.respond(OK)
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         for byte in produce_frames(2, size=7):
             await client.send(bytes([byte]))
@@ -121,12 +119,12 @@ async def test_frames_may_come_in_any_pieces(seed: int) -> None:
     received: list[tuple[int, bytes]] = []
 
     def handle(request: RequestInHand) -> None:
-        received.append((request.correlation_id, bytes(request.attachments)))
+        received.append((request.header.correlation_id, bytes(request.records[0])))
         request.respond(OK)
 
     limits = ConnectionLimits(receive_buffer_bytes=4000, large_frame_bytes=2000)
     async with (
-        open_pipeline(inline={ApiKey.PRODUCE: handle}, limits=limits, network=network) as pipeline,
+        open_pipeline({ApiKey.PRODUCE: handle}, limits=limits, network=network) as pipeline,
         trio.open_nursery() as nursery,
     ):
         client = await pipeline.connect()
@@ -139,19 +137,20 @@ async def test_frames_may_come_in_any_pieces(seed: int) -> None:
         found = await client.responses(60)
         assert [r.header.correlation_id for r in found] == list(range(60))
         assert received == list(enumerate(contents))
-        assert pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes == 0
+        assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == 0
 
 
 async def test_a_frame_over_the_limit_ends_the_connection_at_its_prefix() -> None:
     limits = ConnectionLimits(max_frame_bytes=10_000)
-    async with open_pipeline(inline={ApiKey.PRODUCE: answer}, limits=limits) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: answer}, limits=limits) as pipeline:
         for length in (10_001, 2**31 - 1, 0, -1, 16):
             client = await pipeline.connect()
             await client.send(length.to_bytes(4, "big", signed=True))
             assert await client.is_closed_by_peer()
         client = await pipeline.connect()
         frame = request_frame(produce_request(9_000), attachments=bytes(9_000))
-        frame = request_frame(produce_request(9_000), attachments=bytes(9_000 + 10_004 - len(frame)))
+        size = 9_000 + 10_004 - len(frame)
+        frame = request_frame(produce_request(size), attachments=bytes(size))
         assert len(frame) == 10_004
         await client.send(frame)
         await client.responses(1)
@@ -165,7 +164,7 @@ async def test_acks_0_takes_no_place_in_the_response_order() -> None:
         if request.message.acks:
             request.respond(OK)
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         frames = [request_frame(produce_request(acks=0), correlation_id=1)] * 20
         await client.send(b"".join(frames))
@@ -179,7 +178,7 @@ async def test_a_bug_under_acks_0_closes_the_connection() -> None:
     def handle(request: RequestInHand) -> None:
         raise RuntimeError("bug")
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(produce_request(acks=0)))
         assert await client.is_closed_by_peer()
@@ -187,11 +186,11 @@ async def test_a_bug_under_acks_0_closes_the_connection() -> None:
 
 async def test_a_bug_in_a_handler_is_one_error_response_and_the_connection_goes_on() -> None:
     def handle(request: RequestInHand) -> None:
-        if request.correlation_id == 1:
+        if request.header.correlation_id == 1:
             raise RuntimeError("bug")
         request.respond(OK)
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(3))
         first, second, third = await client.responses(3)
@@ -207,7 +206,7 @@ async def test_only_the_first_answer_counts() -> None:
         request.respond(ProduceResponse([TopicProduceResponse("again", [])]))
         request.no_response()
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(2))
         assert [r.message for r in await client.responses(2)] == [OK, OK]
@@ -215,7 +214,7 @@ async def test_only_the_first_answer_counts() -> None:
 
 async def test_answering_a_closed_connection_does_nothing() -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.PRODUCE: parked.append}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline:
         client = await pipeline.connect()
         await client.send(produce_frames(1))
         await trio.testing.wait_all_tasks_blocked()
@@ -232,7 +231,7 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> N
     def handle(request: RequestInHand) -> None:
         request.respond(ProduceResponse([TopicProduceResponse(object(), [])]))  # type: ignore[arg-type]
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()
         response = await client.request(produce_request())
         assert response is not None
@@ -242,7 +241,7 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> N
 
 async def test_stopping_lets_due_responses_leave_and_then_closes(autojump_clock: trio.testing.MockClock) -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.PRODUCE: parked.append}) as pipeline, trio.open_nursery() as nursery:
+    async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline, trio.open_nursery() as nursery:
         idle, busy, stuck = [await pipeline.connect() for _ in range(3)]
         await busy.send(produce_frames(1))
         await trio.testing.wait_all_tasks_blocked()
@@ -267,10 +266,10 @@ async def test_a_version_that_is_not_served_is_answered_and_the_connection_goes_
     versions: list[int] = []
 
     def api_versions(request: RequestInHand) -> None:
-        versions.append(request.api_version)
+        versions.append(request.header.version)
         request.respond(ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, []))
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: answer, ApiKey.API_VERSIONS: api_versions}) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: answer, ApiKey.API_VERSIONS: api_versions}) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(produce_request(), version=99, correlation_id=5))
         await client.send(request_frame(ApiVersionsRequest(), version=77, correlation_id=6))

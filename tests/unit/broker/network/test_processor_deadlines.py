@@ -6,8 +6,8 @@ import trio
 import trio.testing
 
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import RequestInHand
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request import RequestInHand
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.raw_client import RawClient, request_frame
@@ -34,7 +34,7 @@ def reason_of_the_only_connection(pipeline: Pipeline) -> str:
 
 
 async def test_an_idle_connection_is_closed(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline(inline={ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
         client = await pipeline.connect()
         await trio.sleep(50)
         assert await client.request(MetadataRequest()) is not None  # not idle: the time starts again
@@ -44,14 +44,14 @@ async def test_an_idle_connection_is_closed(autojump_clock: trio.testing.MockClo
 
 
 async def test_a_connection_that_never_says_anything_is_closed(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline(inline={ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
         client = await pipeline.connect()
         assert 60 <= await seconds_until_closed(client, trio.current_time()) <= 60 + TIMER_S
 
 
 async def test_who_waits_for_a_response_is_not_idle(autojump_clock: trio.testing.MockClock) -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.METADATA: parked.append}, limits=LIMITS) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: parked.append}, limits=LIMITS) as pipeline:
         client = await pipeline.connect()
         await client.send(FRAME)
         await trio.sleep(500)
@@ -64,7 +64,7 @@ async def test_a_prefix_and_then_silence_is_closed_at_the_frames_deadline(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     for begun in (1, 4, 20, len(FRAME) - 1):
-        async with open_pipeline(inline={ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
+        async with open_pipeline({ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
             client = await pipeline.connect()
             await client.send(FRAME[:begun])
             assert 10 <= await seconds_until_closed(client, trio.current_time()) <= 10 + TIMER_S
@@ -72,7 +72,7 @@ async def test_a_prefix_and_then_silence_is_closed_at_the_frames_deadline(
 
 async def test_one_byte_a_second_does_not_extend_the_frames_deadline(autojump_clock: trio.testing.MockClock) -> None:
     async with (
-        open_pipeline(inline={ApiKey.METADATA: answer}, limits=LIMITS) as pipeline,
+        open_pipeline({ApiKey.METADATA: answer}, limits=LIMITS) as pipeline,
         trio.open_nursery() as nursery,
     ):
         client = await pipeline.connect()
@@ -92,7 +92,7 @@ async def test_one_byte_a_second_does_not_extend_the_frames_deadline(autojump_cl
 
 
 async def test_a_frame_after_frames_has_a_deadline_of_its_own(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_pipeline(inline={ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: answer}, limits=LIMITS) as pipeline:
         client = await pipeline.connect()
         for _ in range(10):  # begun and finished 5 seconds later, ten times: never overdue
             await client.send(FRAME[:9])
@@ -103,13 +103,13 @@ async def test_a_frame_after_frames_has_a_deadline_of_its_own(autojump_clock: tr
 
 async def test_a_large_frame_has_time_for_its_size(autojump_clock: trio.testing.MockClock) -> None:
     limits = ConnectionLimits(frame_deadline_ms=10_000, receive_buffer_bytes=50_000, large_frame_bytes=20_000)
-    async with open_pipeline(inline={ApiKey.METADATA: answer}, limits=limits) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: answer}, limits=limits) as pipeline:
         client = await pipeline.connect()
         head = request_frame(MetadataRequest(), attachments=bytes(20 * 1024 * 1024))[:100]
         await client.send(head)
         assert 30 <= await seconds_until_closed(client, trio.current_time()) <= 31 + TIMER_S
         await trio.testing.wait_all_tasks_blocked()
-        assert pipeline.channel.budget_of(ApiKey.METADATA).used_bytes == 0
+        assert pipeline.channel.budget_of(APIS[ApiKey.METADATA]).used_bytes == 0
 
 
 async def test_waiting_for_our_own_handlers_is_not_counted_against_a_frame(
@@ -117,7 +117,7 @@ async def test_waiting_for_our_own_handlers_is_not_counted_against_a_frame(
 ) -> None:
     parked: list[RequestInHand] = []
     limits = ConnectionLimits(max_in_flight=1, frame_deadline_ms=10_000)
-    async with open_pipeline(inline={ApiKey.METADATA: parked.append}, limits=limits) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: parked.append}, limits=limits) as pipeline:
         client = await pipeline.connect()
         await client.send(FRAME + FRAME[:5])
         await trio.sleep(1)  # the deadline of the second frame runs
@@ -137,7 +137,7 @@ async def test_a_response_that_never_gets_ready_does_not_keep_a_finished_connect
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     parked: list[RequestInHand] = []
-    async with open_pipeline(inline={ApiKey.METADATA: parked.append}, limits=LIMITS) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: parked.append}, limits=LIMITS) as pipeline:
         client = await pipeline.connect()
         broken = bytearray(FRAME)
         broken[21] = 0xC1  # the body is no longer msgpack: INVALID_REQUEST behind a response that never comes

@@ -7,8 +7,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from strandline.broker.network.limits import ConnectionLimits
-from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
-from strandline.protocol.api import ApiKey
+from strandline.broker.network.request import InSteps, Remainder, RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     CreatableTopic,
@@ -47,8 +48,8 @@ class Site:
         self.fails = False
 
     def produce(self, request: RequestInHand) -> Remainder | None:
-        number = request.correlation_id
-        if request.attachments[:1] == b"f":
+        number = request.header.correlation_id
+        if request.records[0][:1] == b"f":
             self._done(f"{number}", request)
             return None
 
@@ -64,17 +65,16 @@ class Site:
 
     def _done(self, event: str, request: RequestInHand) -> None:
         self.handled.append(event)
-        self.payloads[request.correlation_id] = bytes(request.attachments)
+        self.payloads[request.header.correlation_id] = bytes(request.records[0])
         request.respond(OK)
 
     async def create(self, request: RequestInHand) -> Message:
-        self.handled.append(f"{request.correlation_id} created")
+        self.handled.append(f"{request.header.correlation_id} created")
         return CreateTopicsResponse([])
 
     def serve(self, **options: object):
         return open_pipeline(
-            inline={ApiKey.PRODUCE: self.produce},
-            queued={ApiKey.CREATE_TOPICS: self.create},
+            {ApiKey.PRODUCE: self.produce, ApiKey.CREATE_TOPICS: self.create},
             **options,  # type: ignore[arg-type]
         )
 
@@ -93,7 +93,7 @@ async def numbers(client: RawClient, count: int) -> list[int]:
 
 
 def used_bytes(pipeline: Pipeline) -> int:
-    return pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes
+    return pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes
 
 
 async def test_what_only_takes_steps_is_done_while_every_handler_task_waits() -> None:
@@ -107,8 +107,8 @@ async def test_what_only_takes_steps_is_done_while_every_handler_task_waits() ->
         remainder = site.produce(request)
         return None if remainder is None else InSteps(remainder)
 
-    handlers = {ApiKey.CREATE_TOPICS: creating}
-    async with open_pipeline(inline={ApiKey.PRODUCE: question}, queued=handlers, num_handlers=2) as pipeline:
+    handlers: dict[ApiKey, Handler] = {ApiKey.PRODUCE: question, ApiKey.CREATE_TOPICS: creating}
+    async with open_pipeline(handlers, num_handlers=2) as pipeline:
         waiting = [await pipeline.connect(f"admin {number}") for number in range(5)]
         for number, client in enumerate(waiting):
             await client.send(create(number))

@@ -11,14 +11,13 @@ import pytest
 import trio
 
 from strandline.broker.handlers.queries import QueryHandler
-from strandline.broker.network import request_bounds as breadth
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP, decode_broad
-from strandline.broker.network.request_channel import InSteps, Remainder, RequestInHand
+from strandline.broker.network.dialects import native
+from strandline.broker.network.dialects.native import decode_broad
+from strandline.broker.network.request import InSteps, Remainder, RequestInHand
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.protocol import messages as m
-from strandline.protocol.api import ApiKey
+from strandline.protocol.api import API_OF, MAX_NAMED, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
-from strandline.protocol.native import frame
-from strandline.protocol.native.frame import MAX_NAMED
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.raw_client import request_frame
@@ -36,35 +35,36 @@ def fetch_of(count: int) -> m.FetchRequest:
     return m.FetchRequest(0, 0, 1000, [m.FetchTopic("t", [m.FetchPartition(n, 0, 1000) for n in range(count)])])
 
 
+def decoded(name: str, body: bytes) -> Any:
+    return decode_broad(API_OF[getattr(m, f"{name}Request")], memoryview(body))
+
+
 def body_of(request: m.Request) -> bytes:
     return request_frame(request)[21:]
 
 
 def test_as_many_partitions_as_one_request_may_name_are_read() -> None:
-    assert (
-        len(decode_broad(m.FetchRequest, body_of(fetch_of(MAX_NAMED)), is_bounded=True).topics[0].partitions) == 10_000
-    )
+    assert len(decoded("Fetch", body_of(fetch_of(MAX_NAMED))).topics[0].partitions) == 10_000
     with pytest.raises(RemoteProtocolError, match="2097152 bytes that name 10000 topics or partitions: send several"):
-        decode_broad(m.FetchRequest, body_of(fetch_of(MAX_NAMED + 1)), is_bounded=True)
+        decoded("Fetch", body_of(fetch_of(MAX_NAMED + 1)))
 
 
 def test_a_request_may_assign_all_its_partitions_by_hand_and_bring_settings() -> None:
     by_hand = m.CreatableTopic("t", -1, -1, {number: [1, 2, 3] for number in range(MAX_NAMED)}, {"retention.ms": "1"})
-    decoded = decode_broad(m.CreateTopicsRequest, body_of(m.CreateTopicsRequest([by_hand])), is_bounded=True)
-    assert (len(decoded.topics[0].assignments), decoded.topics[0].configs) == (MAX_NAMED, {"retention.ms": "1"})
+    request = decoded("CreateTopics", body_of(m.CreateTopicsRequest([by_hand])))
+    assert (len(request.topics[0].assignments), request.topics[0].configs) == (MAX_NAMED, {"retention.ms": "1"})
     with pytest.raises(RemoteProtocolError, match="names 10001"):
         two = m.CreateTopicsRequest([by_hand, m.CreatableTopic("u")])
-        decode_broad(m.CreateTopicsRequest, body_of(two), is_bounded=True)
+        decoded("CreateTopics", body_of(two))
 
 
 @pytest.mark.parametrize("item", [[], {}, [1], {1: 1}, msgpack.ExtType(5, b"")], ids=repr)
 def test_a_body_of_tiny_lists_is_refused_before_they_are_made(item: object, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    unpackb = msgpack.unpackb
-    monkeypatch.setattr(frame.msgpack, "unpackb", lambda *given, **how: made.append(given) or unpackb(*given, **how))
+    monkeypatch.setattr(native, "decode_body", lambda *given: made.append(given))
     body = msgpack.packb([0, 0, 1000, [[item] * 100] * 5000])
     with pytest.raises(RemoteProtocolError, match="FetchRequest of more lists than its topics and partitions need"):
-        decode_broad(m.FetchRequest, body, is_bounded=True)
+        decoded("Fetch", body)
     assert not made
 
 
@@ -74,26 +74,26 @@ def test_numbers_whose_bytes_look_like_lists_are_read(byte: int) -> None:
     int32, int64 = int.from_bytes(bytes([0x7F]) + bytes([byte] * 3)), int.from_bytes(bytes([0x7F]) + bytes([byte] * 7))
     partition = m.FetchPartition(int32, int64, int32, int32, int32, int64)
     request = m.FetchRequest(0, 0, 1000, [m.FetchTopic("t", [partition]) for _ in range(MAX_NAMED)])
-    assert decode_broad(m.FetchRequest, body_of(request), is_bounded=True) == request
+    assert decoded("Fetch", body_of(request)) == request
 
 
 def test_what_controllers_send_has_no_such_bound() -> None:
     states = [m.UpdateMetadataPartitionState(number, 1, 1, 0, [1], 0, [1]) for number in range(MAX_NAMED + 1)]
     request = m.UpdateMetadataRequest(9, 1, 1, [m.UpdateMetadataTopicState("t", bytes(16), states)], [])
-    decoded = decode_broad(m.UpdateMetadataRequest, body_of(request), is_bounded=False)
-    assert len(decoded.topic_states[0].partition_states) == MAX_NAMED + 1
+    request = decoded("UpdateMetadata", body_of(request))
+    assert len(request.topic_states[0].partition_states) == MAX_NAMED + 1
 
 
 def test_the_collector_waits_while_a_large_body_is_read_and_goes_on_after_a_bad_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paused: list[bool] = []
-    monkeypatch.setattr(breadth, "decode_body", lambda *_, **__: paused.append(not gc.isenabled()) or fetch_of(1))
-    decode_broad(m.FetchRequest, b"", is_bounded=True)
+    monkeypatch.setattr(native, "decode_body", lambda *_: paused.append(not gc.isenabled()) or fetch_of(1))
+    decoded("Fetch", b"")
     assert (paused, gc.isenabled()) == ([True], True)
     monkeypatch.undo()
     with pytest.raises(RemoteProtocolError):
-        decode_broad(m.FetchRequest, msgpack.packb(["nonsense"]), is_bounded=True)
+        decoded("Fetch", msgpack.packb(["nonsense"]))
     assert gc.isenabled()
 
 
@@ -105,7 +105,7 @@ async def test_others_are_served_between_the_large_requests_of_one_connection() 
         order.append("wide" if request.message.topics else "small")
         request.respond(m.FetchResponse([]))
 
-    async with open_pipeline(inline={ApiKey.FETCH: fetch}) as pipeline:
+    async with open_pipeline({ApiKey.FETCH: fetch}) as pipeline:
         wide, other = await pipeline.connect("a"), await pipeline.connect("b")
         wide_frame = request_frame(fetch_of(4000))
         async with trio.open_nursery() as nursery:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
+import structlog
 import trio
 import trio.testing
 
 from strandline.broker.network.limits import ByteBudget, ConnectionLimits
-from strandline.broker.network.request_channel import RequestInHand
-from strandline.protocol.api import ApiKey
-from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Gate, Handler, RequestChannel
+from strandline.protocol.api import APIS, Api, ApiKey
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
+    Request,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
@@ -31,7 +33,6 @@ from strandline.testkit.raw_client import RawClient, produce_request, request_fr
 from support.pipeline import open_pipeline
 
 CREATED = CreateTopicsResponse([])
-Handler = Callable[[RequestInHand], Awaitable[Message]]
 
 
 def create(*names: str) -> CreateTopicsRequest:
@@ -58,7 +59,7 @@ async def correlation_ids(client: RawClient, count: int) -> list[int]:
     return [response.header.correlation_id for response in await client.responses(count)]
 
 
-class Gate:
+class Door:
     """A queued handler that waits until it is opened."""
 
     def __init__(self) -> None:
@@ -66,27 +67,26 @@ class Gate:
         self.opened = trio.Event()
 
     async def __call__(self, request: RequestInHand) -> Message:
-        self.started.append(request.correlation_id)
+        self.started.append(request.header.correlation_id)
         await self.opened.wait()
         return CREATED
 
 
 async def test_requests_are_handled_in_arrival_order_across_inline_and_queued_handlers() -> None:
     order: list[str] = []
-    gate = Gate()
+    gate = Door()
 
     async def create_topics(request: RequestInHand) -> Message:
         response = await gate(request)
-        order.append(f"queued {request.correlation_id}")
+        order.append(f"queued {request.header.correlation_id}")
         return response
 
     def inline(request: RequestInHand) -> None:
-        order.append(f"inline {request.correlation_id}")
+        order.append(f"inline {request.header.correlation_id}")
         metadata(request)
 
     async with open_pipeline(
-        inline={ApiKey.METADATA: inline},
-        queued={ApiKey.CREATE_TOPICS: create_topics},
+        {ApiKey.METADATA: inline, ApiKey.CREATE_TOPICS: create_topics},
         end_of_burst=lambda: order.append("end"),
     ) as pipeline:
         client, other = await pipeline.connect("a"), await pipeline.connect("b")
@@ -105,32 +105,9 @@ async def test_requests_are_handled_in_arrival_order_across_inline_and_queued_ha
         assert order == ["inline 1", "end", "inline 9", "end", "queued 2", "inline 3", "end", "queued 4"]
 
 
-async def test_a_queued_request_owns_its_bytes() -> None:
-    gate = trio.Event()
-    seen: list[bytes] = []
-
-    async def queued(request: RequestInHand) -> Message:
-        await gate.wait()
-        seen.append(bytes(request.attachments))
-        return CREATED
-
-    def overwrite(request: RequestInHand) -> None:
-        request.attachments[:] = b"x" * len(request.attachments)
-        request.respond(ProduceResponse([]))
-
-    async with open_pipeline(inline={ApiKey.PRODUCE: overwrite}, queued={ApiKey.CREATE_TOPICS: queued}) as pipeline:
-        client, other = await pipeline.connect("a"), await pipeline.connect("b")
-        await client.send(request_frame(create("t"), attachments=b"mine"))
-        await trio.testing.wait_all_tasks_blocked()
-        await other.request(produce_request(500), attachments=bytes(500))
-        gate.set()
-        await correlation_ids(client, 1)
-        assert seen == [b"mine"]
-
-
 async def test_the_queue_is_bounded_and_pushes_back() -> None:
-    gate = Gate()
-    async with open_pipeline(queued={ApiKey.CREATE_TOPICS: gate}, max_queued_requests=3, num_handlers=2) as pipeline:
+    gate = Door()
+    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, max_queued_requests=3, num_handlers=2) as pipeline:
         clients = [await pipeline.connect(f"host-{number}") for number in range(10)]
         for number, client in enumerate(clients):
             await client.send(request_frame(create("t"), correlation_id=number))
@@ -143,9 +120,9 @@ async def test_the_queue_is_bounded_and_pushes_back() -> None:
 
 
 async def test_queued_bytes_are_bounded_and_given_back() -> None:
-    gate = Gate()
-    async with open_pipeline(queued={ApiKey.CREATE_TOPICS: gate}, max_queued_bytes=250_000, num_handlers=1) as pipeline:
-        budget = pipeline.channel.budget_of(ApiKey.CREATE_TOPICS)
+    gate = Door()
+    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, max_queued_bytes=250_000, num_handlers=1) as pipeline:
+        budget = pipeline.channel.budget_of(APIS[ApiKey.CREATE_TOPICS])
         clients = [await pipeline.connect(f"host-{number}") for number in range(5)]
         for client in clients:
             await client.send(request_frame(create("t" * 100_000)))
@@ -163,10 +140,9 @@ async def test_queued_bytes_are_bounded_and_given_back() -> None:
 
 
 async def test_controllers_requests_pass_stuck_data_requests() -> None:
-    gate = Gate()
+    gate = Door()
     async with open_pipeline(
-        queued={ApiKey.CREATE_TOPICS: gate},
-        control={ApiKey.UPDATE_METADATA: updated},
+        {ApiKey.CREATE_TOPICS: gate, ApiKey.UPDATE_METADATA: updated},
         max_queued_requests=1,
         max_queued_bytes=1,
         num_handlers=1,
@@ -193,7 +169,7 @@ async def test_control_requests_are_handled_one_after_another() -> None:
         running -= 1
         return UpdateMetadataResponse(0)
 
-    async with open_pipeline(control={ApiKey.UPDATE_METADATA: update}, num_handlers=4) as pipeline:
+    async with open_pipeline({ApiKey.UPDATE_METADATA: update}, num_handlers=4) as pipeline:
         clients = [await pipeline.connect(f"host-{number}") for number in range(4)]
         for client in clients:
             await client.send(request_frame(update_metadata()))
@@ -211,11 +187,11 @@ async def test_control_requests_are_handled_one_after_another() -> None:
 )
 async def test_a_failing_queued_handler_is_one_error_response(failure: Exception, code: ErrorCode) -> None:
     async def fail_once(request: RequestInHand) -> Message:
-        if request.correlation_id == 1:
+        if request.header.correlation_id == 1:
             raise failure
         return CREATED
 
-    async with open_pipeline(queued={ApiKey.CREATE_TOPICS: fail_once}) as pipeline:
+    async with open_pipeline({ApiKey.CREATE_TOPICS: fail_once}) as pipeline:
         client = await pipeline.connect()
         response = await client.request(create("one", "two"), correlation_id=1)
         assert response is not None
@@ -227,41 +203,70 @@ async def test_a_failing_queued_handler_is_one_error_response(failure: Exception
         assert response.message == CREATED
 
 
-async def test_a_request_that_contradicts_itself_is_answered_and_its_connection_closed() -> None:
-    def handle(request: RequestInHand) -> None:
-        raise RemoteProtocolError("the body names attachments of 5 bytes, 0 follow it")
+async def test_a_gate_stands_before_every_handler_and_what_it_raises_is_answered() -> None:
+    async def create_topics(request: RequestInHand[CreateTopicsRequest]) -> Message:
+        seen.append("created")
+        return CREATED
 
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}) as pipeline:
+    def gate(name: str, refused: ApiKey) -> Gate:
+        def before(api: Api, handler: Handler) -> Handler:
+            def passed(request: RequestInHand[Request]) -> object:
+                seen.append(f"{name} {request.context.client_id} {api.key.name}")
+                if api.key is refused:
+                    raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                return handler(request)
+
+            return passed
+
+        return before
+
+    seen: list[str] = []
+    gates = [gate("outer", ApiKey.METADATA), gate("inner", ApiKey.DELETE_TOPICS)]
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
+        ApiKey.METADATA: metadata,
+        ApiKey.CREATE_TOPICS: create_topics,
+        ApiKey.DELETE_TOPICS: create_topics,
+    }
+    async with open_pipeline(handlers, gates=gates) as pipeline:
         client = await pipeline.connect()
-        response = await client.request(ProduceRequest(-1, 0, [TopicProduceData("t", [PartitionProduceData(3, 5)])]))
-        assert response is not None
-        assert isinstance(response.message, ProduceResponse)
-        partition = response.message.responses[0].partition_responses[0]
-        assert (partition.index, partition.error_code) == (3, ErrorCode.INVALID_REQUEST)
-        assert await client.is_closed_by_peer()
+        await client.request(ApiVersionsRequest(client_id="me"))
+        refused = await client.request(MetadataRequest(["t"]))
+        assert refused is not None and isinstance(refused.message, MetadataResponse)
+        assert refused.message.topics[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        created = await client.request(create("t"))
+        assert created is not None and created.message == CREATED
+        refused = await client.request(DeleteTopicsRequest(["t"]))
+        assert refused is not None and isinstance(refused.message, DeleteTopicsResponse)
+        assert refused.message.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert seen == [
+        "outer me API_VERSIONS",
+        "inner me API_VERSIONS",
+        "outer me METADATA",
+        "outer me CREATE_TOPICS",
+        "inner me CREATE_TOPICS",
+        "created",
+        "outer me DELETE_TOPICS",
+        "inner me DELETE_TOPICS",
+    ]
 
 
-async def test_a_queued_request_that_contradicts_itself_ends_its_connection_too() -> None:
-    async def handle(request: RequestInHand) -> Message:
-        raise RemoteProtocolError("attachments without a name")
-
-    handled: list[int] = []
-
-    def inline(request: RequestInHand) -> None:
-        handled.append(request.correlation_id)
-        metadata(request)
-
-    async with open_pipeline(inline={ApiKey.METADATA: inline}, queued={ApiKey.CREATE_TOPICS: handle}) as pipeline:
-        client = await pipeline.connect()
-        await client.send(request_frame(create("t"), correlation_id=1) + request_frame(MetadataRequest()))
-        assert await correlation_ids(client, 1) == [1]
-        assert await client.is_closed_by_peer()
-        assert handled == []
+def test_without_a_gate_nothing_stands_before_a_handler() -> None:
+    handlers: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata}
+    channel = RequestChannel(
+        handlers=handlers,
+        end_of_burst=lambda: None,
+        max_queued_requests=1,
+        max_queued_bytes=1,
+        num_handlers=1,
+        log=structlog.get_logger(),
+    )
+    assert channel._handlers == handlers
 
 
 async def test_an_api_between_brokers_is_refused_on_a_client_listener() -> None:
     async with open_pipeline(
-        inline={ApiKey.METADATA: metadata}, control={ApiKey.UPDATE_METADATA: updated}, is_inter_broker=False
+        {ApiKey.METADATA: metadata, ApiKey.UPDATE_METADATA: updated}, is_inter_broker=False
     ) as pipeline:
         client = await pipeline.connect()
         response = await client.request(update_metadata())
@@ -278,7 +283,7 @@ async def test_submitted_work_runs_in_the_handler_tasks_and_answers_by_itself() 
     async def broken() -> None:
         raise RuntimeError("bug")
 
-    async with open_pipeline(inline={ApiKey.METADATA: lambda request: submit(request)}) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: lambda request: submit(request)}) as pipeline:
 
         def submit(request: RequestInHand) -> None:
             pipeline.channel.submit(broken)
@@ -296,7 +301,7 @@ async def test_a_bug_at_the_end_of_a_burst_closes_that_connection_only() -> None
         if broken:
             raise RuntimeError("bug")
 
-    async with open_pipeline(inline={ApiKey.METADATA: metadata}, end_of_burst=end_of_burst) as pipeline:
+    async with open_pipeline({ApiKey.METADATA: metadata}, end_of_burst=end_of_burst) as pipeline:
         client = await pipeline.connect()
         await client.send(request_frame(MetadataRequest()))
         assert await client.is_closed_by_peer()
@@ -308,15 +313,15 @@ async def test_bytes_of_a_large_frame_are_charged_while_it_is_received() -> None
     received: list[int] = []
 
     def handle(request: RequestInHand) -> None:
-        received.append(len(request.attachments))
+        received.append(len(request.records[0]))
         request.respond(ProduceResponse([]))
 
     size = 300_000
     produce = produce_request(size)
     frame = request_frame(produce, attachments=bytes(size))
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
-    async with open_pipeline(inline={ApiKey.PRODUCE: handle}, limits=limits, max_queued_bytes=size + 1000) as pipeline:
-        budget = pipeline.channel.budget_of(ApiKey.PRODUCE)
+    async with open_pipeline({ApiKey.PRODUCE: handle}, limits=limits, max_queued_bytes=size + 1000) as pipeline:
+        budget = pipeline.channel.budget_of(APIS[ApiKey.PRODUCE])
         first, second, third = [await pipeline.connect(name) for name in ("a", "b", "c")]
         for client in (first, second, third):
             await client.send(frame[:60_000])
@@ -337,23 +342,23 @@ async def test_an_unfinished_frame_is_put_aside_once_however_it_comes() -> None:
     frame = request_frame(produce, attachments=bytes(size))
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
     async with open_pipeline(
-        inline={ApiKey.PRODUCE: lambda request: request.respond(ProduceResponse([]))}, limits=limits
+        {ApiKey.PRODUCE: lambda request: request.respond(ProduceResponse([]))}, limits=limits
     ) as pipeline:
         client = await pipeline.connect()
         await client.send(frame[:25_000])
         await trio.testing.wait_all_tasks_blocked()
         [connection] = pipeline.processor.connections
         assert len(connection.kept) == 0
-        assert pipeline.channel.budget_of(ApiKey.PRODUCE).used_bytes == len(frame)
+        assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == len(frame)
         await client.send(frame[25_000:])
         await correlation_ids(client, 1)
 
 
 async def test_a_large_frame_of_a_queued_api_keeps_its_bytes_until_it_is_handled() -> None:
-    gate = Gate()
+    gate = Door()
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
-    async with open_pipeline(queued={ApiKey.CREATE_TOPICS: gate}, limits=limits) as pipeline:
-        budget = pipeline.channel.budget_of(ApiKey.CREATE_TOPICS)
+    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, limits=limits) as pipeline:
+        budget = pipeline.channel.budget_of(APIS[ApiKey.CREATE_TOPICS])
         client = await pipeline.connect()
         frame = request_frame(create("t" * 100_000))
         await client.send(frame + request_frame(create("next"), correlation_id=2))

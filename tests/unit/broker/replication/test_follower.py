@@ -12,13 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.network.request_channel import RequestInHand
+from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import TURN_WAIT_MS
 from strandline.broker.replication.partition import Partition
-from strandline.protocol.api import ApiKey
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
-    REQUESTS,
     ApiVersion,
     ApiVersionsResponse,
     EpochEndOffset,
@@ -51,7 +50,7 @@ class Leader:
         self._came, self._fetches = trio.open_memory_channel[RequestInHand](1000)
 
     def api_versions(self, request: RequestInHand) -> None:
-        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *cls.VERSIONS) for key, cls in REQUESTS.items()]))
+        request.respond(ApiVersionsResponse(0, [ApiVersion(key, *api.native) for key, api in APIS.items()]))
 
     def fetch(self, request: RequestInHand) -> None:
         self.asked += 1
@@ -64,16 +63,16 @@ class Leader:
     def answer(self, request: RequestInHand, **parts: Any) -> None:
         """Of each partition asked for: `p0`, `p1` = dict of FetchPartitionData fields, `records` among them."""
         assert self.pipeline is not None
-        attachments, topics = [], []
+        regions: list[bytes | None] = []
+        topics = []
         for topic in request.message.topics:
             data = []
             for asked in topic.partitions:
                 fields = {"error_code": 0, "high_watermark": 0, **parts.get(f"p{asked.partition}", {})}
-                records = fields.pop("records", b"")
-                attachments.append(records)
-                data.append(FetchPartitionData(asked.partition, records_size=len(records) or -1, **fields))
+                regions.append(fields.pop("records", None))
+                data.append(FetchPartitionData(asked.partition, **fields))
             topics.append(FetchTopicResponse(topic.topic, data))
-        request.respond(FetchResponse(topics), attachments, sum(map(len, attachments)))
+        request.respond(FetchResponse(topics), regions)
         self.pipeline.channel.flush_responses()
 
     @staticmethod
@@ -91,9 +90,9 @@ async def leader(site: ReplicaSite) -> AsyncIterator[Leader]:
 async def leader_of(site: ReplicaSite) -> AsyncIterator[Leader]:
     """It listens where the site's fetchers look for broker 2; they run."""
     one = Leader()
-    inline = {ApiKey.API_VERSIONS: one.api_versions, ApiKey.FETCH: one.fetch}
+    handlers = {ApiKey.API_VERSIONS: one.api_versions, ApiKey.FETCH: one.fetch}
     site.followers.incarnation = 8
-    async with open_pipeline(inline=inline, network=site.network) as pipeline, trio.open_nursery() as nursery:
+    async with open_pipeline(handlers, network=site.network) as pipeline, trio.open_nursery() as nursery:
         one.pipeline = pipeline
         await nursery.start(site.followers.run)
         yield one
@@ -486,7 +485,7 @@ async def test_a_leader_that_refuses_all_fetches_is_tried_with_growing_pauses(
         request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     assert leader.pipeline is not None
-    leader.pipeline.channel._inline[ApiKey.FETCH] = refuse
+    leader.pipeline.channel._handlers[ApiKey.FETCH] = refuse
     first.connection.close("again")
     leader.asked = 0
     await trio.sleep(5)

@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strandline.protocol.api import APIS
 from strandline.protocol.errors import LocalProtocolError, RemoteProtocolError
 from strandline.protocol.messages import (
-    REQUESTS,
     ApiVersionsRequest,
+    FetchPartitionData,
     FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
     MetadataRequest,
     PartitionProduceData,
     ProduceRequest,
@@ -30,11 +33,10 @@ from strandline.protocol.native.frame import (
     MAX_FRAME_BYTES,
     PREFIX_AND_HEADER_BYTES,
     FrameHeader,
+    cut_records,
     decode_body,
-    decode_header,
     encode_head,
-    frame_bytes,
-    split_attachments,
+    read_header,
 )
 
 PRODUCE = ProduceRequest(-1, 30_000, [TopicProduceData("t", [PartitionProduceData(3, 16)])])
@@ -43,9 +45,9 @@ PRODUCE = ProduceRequest(-1, 30_000, [TopicProduceData("t", [PartitionProduceDat
 def message_classes() -> list[type[Message]]:
     """Everything that travels as a whole: requests and their responses."""
     found: dict[str, type[Message]] = {}
-    for request in REQUESTS.values():
-        found[request.__name__] = request
-        found[request.RESPONSE.__name__] = request.RESPONSE
+    for api in APIS.values():
+        found[api.request.__name__] = api.request
+        found[api.response.__name__] = api.response
     return [found[name] for name in sorted(found)]
 
 
@@ -85,9 +87,8 @@ every_message_class = pytest.mark.parametrize("cls", message_classes(), ids=lamb
 def test_every_message_comes_back_as_it_was(cls: type[Message], data: st.DataObject) -> None:
     message = data.draw(values(msgspec.inspect.type_info(cls)))
     head = encode_head(18, 3, 2**31 - 1, message, 77)
-    assert frame_bytes(head, 0, len(head)) == len(head) + 77
-    header = decode_header(head, 4)
-    assert header == FrameHeader(18, 3, 2**31 - 1, len(head) - PREFIX_AND_HEADER_BYTES)
+    expected = FrameHeader(len(head) + 77, 18, 3, 2**31 - 1, len(head) - PREFIX_AND_HEADER_BYTES)
+    assert read_header(head, 0, len(head)) == expected
     assert decode_body(cls, memoryview(head)[PREFIX_AND_HEADER_BYTES:]) == message
 
 
@@ -118,31 +119,35 @@ def test_the_bytes_of_a_header_are_what_the_specification_says() -> None:
     assert msgpack.unpackb(head[4:21]) == [0, 1, 7, len(body)]
 
 
-def test_a_frame_that_arrives_byte_by_byte_is_known_from_its_prefix_on() -> None:
+def test_a_frame_that_arrives_byte_by_byte_is_known_from_its_header_on() -> None:
     frame = encode_head(0, 0, 1, PRODUCE, 16) + bytes(16)
     stream = b"before" + frame
     for available in range(len(frame) + 1):
         seen = stream[: 6 + available]
-        assert frame_bytes(seen, 6, available) == (None if available < 4 else len(frame))
+        header = read_header(seen, 6, available)
+        assert (header and header.size_bytes) == (None if available < PREFIX_AND_HEADER_BYTES else len(frame))
 
 
-def test_attachments_begin_after_the_body_and_never_beyond_the_frame() -> None:
-    frame = encode_head(0, 0, 1, PRODUCE, 16) + bytes(16)
-    header = decode_header(frame, 4)
-    assert header.attachments_position(4, len(frame)) == len(frame) - 16
+def test_a_body_never_ends_beyond_its_frame() -> None:
+    frame = bytearray(encode_head(0, 0, 1, PRODUCE))
+    assert read_header(frame, 0, len(frame)) is not None
+    frame[20] += 1
     with pytest.raises(RemoteProtocolError, match="body of"):
-        header.attachments_position(4, len(frame) - 17)
+        read_header(frame, 0, len(frame))
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, HEADER_BYTES - 1, MAX_FRAME_BYTES + 1, 2**31 - 1])
 def test_a_length_that_no_frame_has_is_refused_at_the_prefix(length: int) -> None:
     with pytest.raises(RemoteProtocolError, match="frame length"):
-        frame_bytes(struct.pack(">i", length), 0, 4)
+        read_header(struct.pack(">i", length), 0, 4)
 
 
 @pytest.mark.parametrize("length", [HEADER_BYTES, MAX_FRAME_BYTES])
 def test_the_shortest_and_the_longest_frame_are_allowed(length: int) -> None:
-    assert frame_bytes(struct.pack(">i", length), 0, 4) == length + 4
+    frame = struct.pack(">i", length) + encode_head(0, 0, 1, PRODUCE)[4:17] + bytes(4)
+    assert read_header(frame, 0, 4) is None
+    header = read_header(frame, 0, len(frame))
+    assert header is not None and header.size_bytes == length + 4
 
 
 @pytest.mark.parametrize(
@@ -156,8 +161,7 @@ def test_the_shortest_and_the_longest_frame_are_allowed(length: int) -> None:
 )
 def test_other_protocols_are_noticed_at_the_prefix_or_the_header(first_bytes: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        frame_bytes(first_bytes, 0, len(first_bytes))
-        decode_header(first_bytes, 4)
+        read_header(first_bytes, 0, len(first_bytes))
 
 
 def test_a_header_is_refused_where_any_tag_is_wrong_or_bytes_are_missing() -> None:
@@ -166,17 +170,16 @@ def test_a_header_is_refused_where_any_tag_is_wrong_or_bytes_are_missing() -> No
         damaged = bytearray(head)
         damaged[position] ^= 0x01
         with pytest.raises(RemoteProtocolError, match="native header"):
-            decode_header(damaged, 4)
-    with pytest.raises(RemoteProtocolError, match="ends within"):
-        decode_header(head[:20], 4)
+            read_header(damaged, 0, len(damaged))
+    assert read_header(head, 0, PREFIX_AND_HEADER_BYTES - 1) is None
 
 
 @settings(max_examples=200)
 @given(data=st.binary(max_size=80))
 def test_garbage_never_raises_anything_else(data: bytes) -> None:
     for attempt in (
-        lambda: frame_bytes(data, 0, len(data)),
-        lambda: decode_header(data, 0),
+        lambda: read_header(data, 0, len(data)),
+        lambda: read_header(bytes(4) + data, 0, 4 + len(data)),
         lambda: decode_body(ProduceRequest, data),
         lambda: decode_body(FetchRequest, memoryview(data)),
     ):
@@ -250,9 +253,9 @@ def test_a_hostile_body_is_refused_before_its_lengths_are_believed(body: bytes) 
 
 
 def test_a_body_above_its_limit_is_refused_by_its_header_alone() -> None:
-    header = struct.pack(">BBHBHBIBI", 0x94, 0xCD, 0, 0xCD, 0, 0xCE, 0, 0xCE, MAX_BODY_BYTES + 1)
+    header = struct.pack(">iBBHBHBIBI", MAX_FRAME_BYTES, 0x94, 0xCD, 0, 0xCD, 0, 0xCE, 0, 0xCE, MAX_BODY_BYTES + 1)
     with pytest.raises(RemoteProtocolError, match="allowed"):
-        decode_header(header, 0)
+        read_header(header, 0, len(header))
 
 
 def test_a_message_that_cannot_travel_is_a_local_error() -> None:
@@ -266,9 +269,19 @@ def test_a_message_that_cannot_travel_is_a_local_error() -> None:
         encode_head(0, 0, 0, MetadataRequest(["x" * MAX_BODY_BYTES]))
 
 
+def records_of(sizes: list[int], attached: bytearray) -> list[memoryview | None]:
+    """The same by a request and by an answer."""
+    parts = [PartitionProduceData(index, size) for index, size in enumerate(sizes)]
+    data = [FetchPartitionData(index, 0, 0, size) for index, size in enumerate(sizes)]
+    answer = FetchResponse([FetchTopicResponse("t", data[:1]), FetchTopicResponse("u", data[1:])])
+    cut = cut_records(ProduceRequest(-1, 0, [TopicProduceData("t", parts)]), memoryview(attached))
+    assert cut == cut_records(answer, memoryview(attached))
+    return cut
+
+
 def test_attachments_are_cut_without_copying_and_minus_one_means_none() -> None:
     buffer = bytearray(b"aaabb")
-    first, missing, empty, second = split_attachments([3, -1, 0, 2], memoryview(buffer))
+    first, missing, empty, second = records_of([3, -1, 0, 2], buffer)
     assert first is not None and second is not None and empty is not None
     assert (bytes(first), missing, bytes(empty), bytes(second)) == (b"aaa", None, b"", b"bb")
     first[0] = ord("x")
@@ -278,4 +291,4 @@ def test_attachments_are_cut_without_copying_and_minus_one_means_none() -> None:
 @pytest.mark.parametrize("sizes", [[4], [6], [5, 1], [], [5, -2], [2**31 - 1, -1], [-5]])
 def test_attachments_that_do_not_add_up_are_refused(sizes: list[int]) -> None:
     with pytest.raises(RemoteProtocolError, match="attachment"):
-        split_attachments(sizes, memoryview(bytes(5)))
+        records_of(sizes, bytearray(5))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.broker.network.error_responses import error_response, unreadable_response
+from strandline.protocol.api import API_OF, APIS, Api, ApiKey, error_response
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
-    REQUESTS,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     FetchPartition,
@@ -16,18 +15,17 @@ from strandline.protocol.messages import (
     FetchTopic,
     MetadataRequest,
     MetadataResponse,
-    Request,
 )
 from strandline.protocol.native.frame import encode_head
 from support.bad_input import error_codes
 
 
-@pytest.mark.parametrize("request_class", REQUESTS.values(), ids=lambda cls: cls.__name__)
-def test_every_api_can_refuse_a_request_that_it_could_not_read(request_class: type[Request]) -> None:
-    response = unreadable_response(request_class, ErrorCode.INVALID_REQUEST, "why")
-    assert type(response) is request_class.RESPONSE
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)
+def test_every_api_can_refuse_a_request_that_it_could_not_read(api: Api) -> None:
+    response = api.failure(None, ErrorCode.INVALID_REQUEST, "why")
+    assert type(response) is api.response
     assert error_codes(response) == {ErrorCode.INVALID_REQUEST}
-    assert encode_head(request_class.API_KEY, 0, 1, response)
+    assert encode_head(api.key, 0, 1, response)
 
 
 def test_each_partition_of_the_request_gets_the_code() -> None:
@@ -52,3 +50,8 @@ def test_a_request_about_everything_still_gets_the_code() -> None:
     response = error_response(MetadataRequest(None), ErrorCode.UNKNOWN_SERVER_ERROR)
     assert isinstance(response, MetadataResponse)
     assert error_codes(response) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+def test_every_api_has_one_row() -> None:
+    assert [api.key for api in APIS.values()] == sorted(ApiKey)
+    assert set(APIS) == {api.key for api in API_OF.values()}

@@ -1,0 +1,20 @@
+"""Who asks: what a request's handler knows of its other side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.runtime.network import Address
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """For authorisation, quotas, logs, and the address to advertise. Requests of one connection share it until one
+    comes that differs, by its client id for instance."""
+
+    listener_name: str
+    is_inter_broker: bool
+    peer: Address
+    principal: str = "ANONYMOUS"
+    client_id: str = ""
+    dialect: str = ""

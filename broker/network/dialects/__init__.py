@@ -1,0 +1,72 @@
+"""The dialects of the wire: how the bytes of a connection become requests, and answers become bytes.
+
+A dialect is a module (or a folder) here with an object of the class below, and a row in `burst.DIALECTS`. It owns
+framing, headers, bodies, where record batches lie, and which versions are routed. Which APIs there are, who may use
+them and in what order they are answered is none of its business. All of it is called within a burst: plain functions
+that copy nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.regions import Piece
+from strandline.protocol.api import Api
+from strandline.protocol.messages import Message, Request
+from strandline.runtime.disk import Buffer, FileRegion
+
+PREFIX_BYTES = 4
+"""Frames of every dialect begin with their length; the byte behind it tells which dialect it is."""
+
+Records = Sequence[memoryview | None]
+"""The record batches of each partition that a message names, in its order; None where there are none."""
+
+Regions = Sequence[FileRegion | memoryview | bytes | None]
+"""The same of an answer, where they lie."""
+
+
+class Header(Protocol):
+    """What is known of a request before its body is read. Further fields are the dialect's own."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole frame."""
+
+    @property
+    def api_key(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def correlation_id(self) -> int: ...
+
+    @property
+    def body_bytes(self) -> int:
+        """Without record batches: what its decoding costs."""
+
+
+class Dialect(Protocol):
+    """See the module. RemoteProtocolError: what a peer sent breaks the protocol."""
+
+    name: str
+
+    def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> Header | None:
+        """Of the frame at `position`, of which `available` bytes are there. None: too few to tell. Raises as soon as it
+        is clear that no good frame comes."""
+
+    def versions(self, api: Api) -> tuple[int, int]:
+        """The lowest and the highest version that is routed."""
+
+    def decode(
+        self, context: RequestContext, api: Api, header: Header, frame: memoryview
+    ) -> tuple[RequestContext, Request, Records]:
+        """The request of a whole frame, and its context, which may be another than the last one's."""
+
+    def encode(
+        self, api: Api, header: Header, message: Message, regions: Regions
+    ) -> tuple[bytes, Sequence[Piece], int]:
+        """The answer to a request: its first bytes, what follows them, and how many bytes that is. LocalProtocolError:
+        it cannot be encoded."""

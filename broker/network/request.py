@@ -1,0 +1,94 @@
+"""A request between its connection and its answer: what handlers get, and how they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from strandline.broker.network.connection import Connection, ResponseSlot
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.dialects import Dialect, Header, Records, Regions
+from strandline.protocol.api import Api
+from strandline.protocol.errors import ErrorCode, LocalProtocolError
+from strandline.protocol.messages import Message, Request
+from strandline.protocol.records import READER_SLACK_BYTES
+
+M = TypeVar("M", bound=Request, covariant=True)
+
+
+@dataclass(slots=True)
+class RequestInHand(Generic[M]):
+    """See the module. `records` (writable) are valid until `end_of_burst` of the burst; what leaves its burst owns
+    them (`own_records`)."""
+
+    api: Api
+    message: M
+    records: Records
+    context: RequestContext
+    header: Header
+    dialect: Dialect
+    connection: Connection
+    slot: ResponseSlot
+
+    def respond(self, message: Message, regions: Regions = ()) -> None:
+        """Encode the answer and put it into its place; `RequestChannel.flush_responses` sends it. `regions`: the record
+        batches of each partition that `message` names, in its order, or nothing where none has any.
+
+        Only the first answer counts; after a close nothing happens. Never raises: an answer that cannot be encoded
+        becomes UNKNOWN_SERVER_ERROR."""
+        connection, slot = self.connection, self.slot
+        if connection.closed or slot.head is not None:
+            return
+        try:
+            head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
+        except LocalProtocolError as error:
+            self._respond_unencodable(error)
+            return
+        connection.fill(slot, head, rest, rest_bytes)
+
+    def no_response(self) -> None:
+        """This request has no answer (acks=0): later responses do not wait for one."""
+        if self.slot.head is None and not self.connection.closed:
+            self.connection.fill(self.slot, b"", (), 0)
+
+    def refuse(self, code: ErrorCode, text: str) -> None:
+        """Answer that it failed as a whole."""
+        self.respond(self.api.failure(self.message, code, text))
+
+    def own_records(self) -> None:
+        """Take the records out of the buffer that they were received into; the slack behind them is what record checks
+        may read."""
+        size = sum(len(piece) for piece in self.records if piece is not None)
+        copy = memoryview(bytearray(size + READER_SLACK_BYTES))
+        owned: list[memoryview | None] = []
+        position = 0
+        for piece in self.records:
+            if piece is not None:
+                start, position = position, position + len(piece)
+                copy[start:position] = piece
+            owned.append(None if piece is None else copy[start:position])
+        self.records = owned
+
+    def _respond_unencodable(self, error: LocalProtocolError) -> None:
+        answer = self.api.failure(self.message, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        try:
+            head, rest, rest_bytes = self.dialect.encode(self.api, self.header, answer, ())
+        except LocalProtocolError:
+            self.connection.close(f"no answer to {self.api.key.name} can be encoded: {error}")
+            return
+        self.connection.fill(self.slot, head, rest, rest_bytes)
+
+
+Remainder = Callable[[], Awaitable[None]]
+"""What an inline handler leaves for a handler task to await (a worker's answer); answers by `respond`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSteps:
+    """A remainder that waits for nobody: it only lets others run between its steps."""
+
+    work: Remainder
+
+    def __call__(self) -> Awaitable[None]:
+        return self.work()

@@ -1,0 +1,96 @@
+"""The answer to a request that failed as a whole: the response class of its API with the code in every place where the
+client looks for one (each topic or partition that it asked about, or the response's own `error_code`).
+
+Where the request itself could not be read (None here), or asked about nothing, responses without an `error_code` of
+their own carry one element that names no topic, so that the client still sees a typed error. The text stands in
+`error_message`, of each element or of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from strandline.protocol import messages as m
+from strandline.protocol.messages.base import Message
+from strandline.protocol.types import NO_PARTITION, NO_TOPIC
+
+Failure = Callable[[Any, int, str | None], Message]
+"""(request, or None where it could not be read; error code; one line of text) → the response."""
+
+
+def of_the_whole(response: Callable[..., Message], *nothing: object) -> Failure:
+    """Of a response that begins with an error code; `nothing` is the rest of it."""
+    return lambda request, code, text: response(code, *nothing)
+
+
+def produce(request: m.ProduceRequest | None, code: int, text: str | None) -> Message:
+    asked = [] if request is None else request.topic_data
+    topics = [(topic.name, [part.index for part in topic.partition_data]) for topic in asked]
+    return m.ProduceResponse(
+        [
+            m.TopicProduceResponse(
+                name, [m.PartitionProduceResponse(index, code, error_message=text) for index in indexes]
+            )
+            for name, indexes in topics or [(NO_TOPIC, [NO_PARTITION])]
+        ]
+    )
+
+
+def fetch(request: m.FetchRequest | None, code: int, text: str | None) -> Message:
+    topics = [] if request is None else request.topics
+    return m.FetchResponse(
+        [
+            m.FetchTopicResponse(
+                topic.topic, [m.FetchPartitionData(part.partition, code, -1) for part in topic.partitions]
+            )
+            for topic in topics
+        ],
+        error_code=code,
+        error_message=text,
+    )
+
+
+def per_partition(
+    response: Callable[..., Message],
+    topic_result: Callable[..., Message],
+    partition_result: Callable[..., Message],
+    topic_field: str,
+    partition_field: str,
+) -> Failure:
+    """Of a response that has nothing but topics of partitions; the fields are those of its request."""
+
+    def fail(request: Any, code: int, text: str | None) -> Message:
+        if request is None or not request.topics:
+            return response([topic_result(NO_TOPIC, [partition_result(NO_PARTITION, code)])], error_message=text)
+        return response(
+            [
+                topic_result(
+                    getattr(topic, topic_field),
+                    [partition_result(getattr(part, partition_field), code) for part in topic.partitions],
+                )
+                for topic in request.topics
+            ],
+            error_message=text,
+        )
+
+    return fail
+
+
+def metadata(request: m.MetadataRequest | None, code: int, text: str | None) -> Message:
+    names = (request.topics if request is not None else None) or [NO_TOPIC]
+    return m.MetadataResponse([], [m.MetadataTopic(code, name, []) for name in names], error_message=text)
+
+
+def create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | None) -> Message:
+    names = [topic.name for topic in request.topics] if request is not None else []
+    return m.CreateTopicsResponse([m.CreatableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
+
+
+def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
+    names = request.topic_names if request is not None else []
+    return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
+
+
+def elect_leaders(request: m.ElectLeadersRequest | None, code: int, text: str | None) -> Message:
+    return m.ElectLeadersResponse([], code, text)
