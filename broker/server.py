@@ -23,6 +23,7 @@ from strandline import __version__
 from strandline.broker.admin.admin_port import AdminPort
 from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.admin.health import HealthCheck
+from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.handlers.control import ControlHandlers
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
@@ -179,7 +180,7 @@ class Broker:
         self.replicas.flush_responses = self.channel.flush_responses
         self.channel.warm = self.replicas.warm
         self.channel.read_failed = self.log_manager.directories.read_failed
-        self.listeners = Listeners(self.config, self.environment.network, self.channel, self._log)
+        self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
             versions(),
@@ -200,7 +201,7 @@ class Broker:
         self.followers.incarnation = self.registration.incarnation
         self.replicas = ReplicaManager(
             self.broker_id,
-            config,
+            self.config_changes.config,
             self.environment,
             self.log_manager,
             self.metadata,
@@ -225,10 +226,12 @@ class Broker:
             self._logs.state_change,
             environment.wall_clock.now_ms,
         )
+        self.topic_configs = TopicConfigs(self.config_changes.config, self.coordination, self._log)
+        self.topic_configs.watch(self.controller.configurations_changed)
         self.control = ControlHandlers(
             config,
             environment,
-            self.coordination,
+            self.topic_configs,
             self.replicas,
             RoleChanges(self.replicas, self.isr_updates, self.followers, self._logs.state_change),
             self.registration,
@@ -278,17 +281,11 @@ class Broker:
             Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
             DiskFailures(self.log_manager, self.replicas, self._log).run,
             self.registration.run,
-            partial(self.config_changes.run, self.control.topic_configs, self.replicas, self._take_over),
+            partial(self.config_changes.run, self.topic_configs, self.replicas),
             Cleaning(self.environment, self.log_manager, self.replicas, self._log).run,
         ]
         for task in background:
             nursery.start_soon(task)
-
-    def _take_over(self, config: BrokerConfig) -> None:
-        """Keys that are dynamic may have changed, or a topic's."""
-        self.replicas.set_config(config)
-        self.listeners.set_config(config)
-        self.controller.configurations_changed(config)
 
     # --- 4: others learn of this broker ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.replica_manager import ReplicaManager
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
-from strandline.runtime.config.dynamic import while_running
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.standing import read_overrides
 from strandline.runtime.config.topic import TopicConfig, read_topic_config
 from strandline.runtime.coordination import (
@@ -66,6 +66,7 @@ class ConfigChanges:
         self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
     ) -> None:
         """static: of the broker's file."""
+        self.config = CurrentConfig(static)
         self._dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
@@ -90,33 +91,28 @@ class ConfigChanges:
         paths = [f"{CONFIG_PATH}/{kind}" for kind in NOT_SERVED]
         for kind, names in zip(NOT_SERVED, await self._coordination.children_many(paths), strict=True):
             self._tell_not_served(kind, names or ())
-        self._dynamic.config = await self._dynamic.read()
-        return self._dynamic.config
+        self.config.value = await self._dynamic.read()
+        return self.config.value
 
     async def of_topics(self, names: Collection[str]) -> dict[str, TopicConfig]:
         """To load their logs by. Waits until ZooKeeper answers."""
         paths = [ConfigZnode.path(name) for name in names]
         found = await self._until_answered(lambda: read_overrides(self._coordination, paths))
-        config = self._dynamic.config
+        config = self.config.value
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
-    async def run(
-        self, topics: TopicConfigs, replicas: ReplicaManager, take_over: Callable[[BrokerConfig], None]
-    ) -> None:
-        """take_over: told the broker's configuration after anything changed, of the broker or of a topic."""
+    async def run(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
         while True:
             self._wake = trio.Event()
             entities = await self._until_answered(self._changed_entities)
             if entities:
                 await self._until_answered(partial(self._read_again, entities, topics))
-                take_over(self._dynamic.config)
                 await self._apply(topics, replicas)
             await self._remove_outdated()
             while not await self._is_told():
                 await self._remove_outdated()
                 if self._dynamic.is_troubled or topics.troubled:
                     await self._until_answered(partial(self._look_for_mended, topics))
-                    take_over(self._dynamic.config)
                     await self._apply(topics, replicas)
 
     async def _is_told(self) -> bool:
@@ -210,13 +206,13 @@ class ConfigChanges:
     # --- who takes it over -------------------------------------------------------------------------------------------
 
     async def _read_brokers(self, topics: TopicConfigs) -> None:
-        config, later = while_running(self._dynamic.config, await self._dynamic.read())
+        before = self.config.value
+        later = self.config.change(await self._dynamic.read())
         if later:
             self._log.warning("these keys take effect at the next start", keys=later)
-        if config != self._dynamic.config:
+        if self.config.value != before:
             self._log.info("dynamic configuration changed")
-        self._dynamic.config = config
-        await topics.take_over(config)
+            await topics.resolve_again()
 
     async def _apply(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
         """Every replica whose topic has another configuration now gets it; its high watermark may rise by it."""

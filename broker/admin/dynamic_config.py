@@ -19,12 +19,9 @@ ENTITY_TYPE = "brokers"
 
 
 class DynamicConfig:
-    """`config`: what is in force."""
-
     def __init__(
         self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
     ) -> None:
-        self.config = static
         self.names = (FOR_ALL, str(static.broker_id))
         """Of the znodes that concern this broker, below /config/brokers; the lowest first."""
         self.is_troubled = False
@@ -35,7 +32,7 @@ class DynamicConfig:
         self._told: tuple[object, ...] = ((), (), ())
 
     async def read(self) -> BrokerConfig:
-        """What stands there now, for a broker that starts. CoordinationError."""
+        """What counts for a broker that starts now. CoordinationError."""
         paths = [ConfigZnode.path(name, ENTITY_TYPE) for name in self.names]
         found = await read_overrides(self._coordination, paths)
         layers = [Layer(path, each.overrides, path == paths[-1]) for path, each in zip(paths, found, strict=True)]

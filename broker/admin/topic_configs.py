@@ -7,7 +7,7 @@ known, not yet or not any more, counts as unreadable: nothing is deleted by a de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 import trio
@@ -15,6 +15,7 @@ import trio
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.standing import Standing, read_overrides
 from strandline.runtime.config.topic import TopicConfig, not_honoured_yet, read_topic_config
 from strandline.runtime.coordination import Coordination
@@ -29,7 +30,7 @@ class TopicConfigs:
     """See the module."""
 
     def __init__(
-        self, config: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
+        self, config: CurrentConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
     ) -> None:
         self._config = config
         self._coordination = coordination
@@ -38,10 +39,19 @@ class TopicConfigs:
         self._standing: dict[Topic, Standing] = {}
         self._known: dict[Topic, TopicConfig] = {}
         self._troubled: dict[Topic, tuple[str, ...]] = {}
+        self._watchers: list[Callable[[BrokerConfig], None]] = []
+
+    def watch(self, told: Callable[[BrokerConfig], None]) -> None:
+        """told: called with the broker's configuration after topics, hosted here or not, may have got another one."""
+        self._watchers.append(told)
+
+    def _tell(self) -> None:
+        for told in self._watchers:
+            told(self._config.value)
 
     def get(self, topic: Topic) -> TopicConfig:
         known = self._known.get(topic)
-        return read_topic_config(self._config, None).config if known is None else known
+        return read_topic_config(self._config.value, None).config if known is None else known
 
     def current(self, name: str, topic_id: TopicId) -> TopicConfig | None:
         """Of a replica that is hosted; None where nothing is known of its topic any more."""
@@ -67,16 +77,17 @@ class TopicConfigs:
         """Of the topics that are known those with one of these names, or all. CoordinationError."""
         async with self._lock:
             await self._read([topic for topic in self._known if names is None or topic[0] in names])
+        self._tell()
 
-    async def take_over(self, config: BrokerConfig) -> None:
+    async def resolve_again(self) -> None:
         """The broker's own values changed."""
         async with self._lock:
-            self._config = config
             for count, topic in enumerate(list(self._standing), 1):
                 if topic in self._standing:
                     self._resolve(topic, self._standing[topic])
                 if count % TOPICS_PER_STEP == 0:
                     await trio.lowlevel.checkpoint()
+        self._tell()
 
     async def _read(self, topics: list[Topic]) -> None:
         if not topics:
@@ -88,7 +99,7 @@ class TopicConfigs:
                 await trio.lowlevel.checkpoint()
 
     def _resolve(self, topic: Topic, standing: Standing) -> None:
-        reading = read_topic_config(self._config, standing.overrides)
+        reading = read_topic_config(self._config.value, standing.overrides)
         self._known[topic] = reading.config
         trouble = tuple(str(error) for error in reading.unusable) + ((standing.why,) if standing.why else ())
         if trouble and self._troubled.get(topic) != trouble:

@@ -44,7 +44,7 @@ from strandline.protocol.messages import (
     UpdateMetadataResponse,
 )
 from strandline.runtime.config.broker import BrokerConfig
-from strandline.runtime.coordination import Coordination, CoordinationError
+from strandline.runtime.coordination import CoordinationError
 from strandline.runtime.environment import Environment
 
 CONTROLLER_TIMEOUT_MS = 30_000
@@ -76,7 +76,7 @@ class ControlHandlers:
         self,
         config: BrokerConfig,
         environment: Environment,
-        coordination: Coordination,
+        topic_configs: TopicConfigs,
         replicas: ReplicaManager,
         roles: RoleChanges,
         registration: Registration,
@@ -90,7 +90,7 @@ class ControlHandlers:
         self._registration = registration
         self._controller = controller
         self._log = log
-        self.topic_configs = TopicConfigs(config, coordination, log)
+        self.topic_configs = topic_configs
         self.creations = AutomaticCreations(self.ask_controller, log)
 
     # --- orders of the controller ------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from strandline.protocol.records.conversion import convert_all, stamp, take_over
 from strandline.protocol.records.rules import BatchRules
 from strandline.protocol.records.validation import ProducedBatch
 from strandline.protocol.types import TopicId
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.environment import Computing, ComputingFailed
 
 if TYPE_CHECKING:
@@ -74,13 +75,11 @@ class RuledBatches:
 
 
 class Converter:
-    """Has batches converted. `max_decompressed_bytes`: of one batch, `max.decompressed.message.bytes`, as it is now."""
+    """Has batches converted."""
 
-    def __init__(
-        self, computing: Computing, max_decompressed_bytes: int, log: structlog.typing.FilteringBoundLogger
-    ) -> None:
+    def __init__(self, computing: Computing, config: CurrentConfig, log: structlog.typing.FilteringBoundLogger) -> None:
         self._computing = computing
-        self.max_decompressed_bytes = max_decompressed_bytes
+        self._config = config
         self._log = log
         self.budget = ByteBudget(CONVERTED_BYTES)
         """What may come back, until it did; then what came back, until it is written."""
@@ -101,7 +100,7 @@ class Converter:
 
     async def convert(self, parts: Sequence[RuledBatches], now_ms: int) -> None:
         """Convert what needs it; a part that breaks its rules gets its `refusal`, the others go on."""
-        decoded_bytes = 0
+        decoded_bytes, limit_bytes = 0, self._config.value.max_decompressed_message_bytes
         for job in _jobs(parts):
             wanted = [(part, batch) for part, batch in job if part.refusal is None]
             if not wanted:
@@ -111,7 +110,7 @@ class Converter:
                     convert_all,
                     [batch.view for _, batch in wanted],
                     [part.rules for part, _ in wanted],
-                    [(part.partition.config.max_message_bytes, self.max_decompressed_bytes) for part, _ in wanted],
+                    [(part.partition.config.max_message_bytes, limit_bytes) for part, _ in wanted],
                     now_ms,
                     MAX_DECODED_BYTES - decoded_bytes,
                 )

@@ -14,6 +14,7 @@ from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import RequestChannel
 from strandline.protocol.znodes import BrokerEndpoint
 from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.logging import Logger
 from strandline.runtime.network import Address, Network
 
@@ -21,7 +22,8 @@ from strandline.runtime.network import Address, Network
 class Listeners:
     """All listeners of one broker."""
 
-    def __init__(self, config: BrokerConfig, network: Network, channel: RequestChannel, log: Logger) -> None:
+    def __init__(self, current: CurrentConfig, network: Network, channel: RequestChannel, log: Logger) -> None:
+        config = current.value
         limits = ConnectionLimits(
             max_frame_bytes=config.socket_request_max_bytes,
             max_in_flight=config.max_in_flight_requests_per_connection,
@@ -32,9 +34,10 @@ class Listeners:
         self._quota = ConnectionQuota(
             config.max_connections, config.max_connections_per_ip, reserved=config.inter_broker_connections_reserved
         )
+        current.watch(self._limit_connections, BrokerConfig.max_connections, BrokerConfig.max_connections_per_ip)
         self.addresses: dict[str, Address] = {}
         """Listener name → bound address."""
-        self._config = config
+        self._current = current
         self._log = log
         self._processors = [Processor(number, channel, limits, log) for number in range(config.num_network_threads)]
         self._acceptors = [
@@ -53,8 +56,8 @@ class Listeners:
             for listener in config.listeners
         ]
 
-    def set_config(self, config: BrokerConfig) -> None:
-        """Other limits for the connections to come."""
+    def _limit_connections(self) -> None:
+        config = self._current.value
         self._quota.set_limits(
             config.max_connections, config.max_connections_per_ip, config.inter_broker_connections_reserved
         )
@@ -76,7 +79,7 @@ class Listeners:
         """Where clients shall reach each listener; port 0 becomes the bound one."""
         return tuple(
             BrokerEndpoint(e.name, e.host, e.port or self.addresses[e.name].port, e.security_protocol)
-            for e in self._config.advertised_listeners
+            for e in self._current.value.advertised_listeners
         )
 
     def announce(self) -> None:

@@ -30,6 +30,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataRequest
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.environment import Environment
 from strandline.runtime.logging import RateLimited
@@ -50,7 +51,7 @@ class ReplicaManager:
     def __init__(
         self,
         broker_id: int,
-        config: BrokerConfig,
+        config: CurrentConfig,
         environment: Environment,
         logs: LogManager,
         metadata: MetadataCache,
@@ -59,7 +60,7 @@ class ReplicaManager:
         state_change_log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self.broker_id = broker_id
-        self.config = config
+        self._config = config
         self.logs = logs
         self.metadata = metadata
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -68,7 +69,7 @@ class ReplicaManager:
         self.produce = ProduceHandler(self)
         self.delete_records = DeleteRecordsHandler(self, state_change_log)
         self.log_starts = LogStartWrites(self)
-        self.converter = Converter(environment.computing, config.max_decompressed_message_bytes, state_change_log)
+        self.converter = Converter(environment.computing, config, state_change_log)
         self.rebuilds = IndexRebuilds(self, environment.computing, state_change_log)
         self.submit: Callable[[Callable[[], Awaitable[None]]], None] = _not_running
         self.flush_responses: Callable[[], None] = _not_running
@@ -92,10 +93,10 @@ class ReplicaManager:
         isr_updates.bind(self.isr_update_finished)
         followers.bind(self)
 
-    def set_config(self, config: BrokerConfig) -> None:
-        """Keys that are dynamic may have changed; `config` is read where it is used."""
-        self.config = config
-        self.converter.max_decompressed_bytes = config.max_decompressed_message_bytes
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's as it is now: some keys are dynamic."""
+        return self._config.value
 
     # --- small services for the handlers -----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 * `properties`           a file of keys and texts, and several sources of them in layers
 * `reading`              from these texts to a broker's configuration
 * `contradictions`       values that exclude each other
-* `dynamic`, `standing`  what ZooKeeper has over the broker's file
+* `dynamic`, `standing`  what ZooKeeper has over the broker's file, and who hears when it changes
 * `reference`            the page `docs/configuration.md`, made from the keys
 
 This file imports nothing, so that who needs one value does not load all of them.

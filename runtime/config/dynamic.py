@@ -1,4 +1,4 @@
-"""What ZooKeeper has over a broker's own file: pure.
+"""What ZooKeeper has over a broker's own file, and who hears when it changes: pure.
 
 `/config/brokers/<id>` comes before `/config/brokers/<default>`, that before the file, and that before the built-in
 default (KIP-226). Only keys that the table calls dynamic count there. Each key stands alone: one that is not served is
@@ -9,14 +9,14 @@ it is the default of a topic's key nobody knows what was meant: it is `undecided
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
 from strandline.runtime.config.contradictions import contradictions
-from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.keys import ConfigKey, attribute_of
 from strandline.runtime.config.listeners import advertised
 from strandline.runtime.config.topic import TOPIC_KEYS
 from strandline.runtime.config.values import InvalidConfig, Value
@@ -103,13 +103,29 @@ def _parsed(key: ConfigKey, text: str, static: BrokerConfig) -> Value:
     return value
 
 
-def while_running(before: BrokerConfig, after: BrokerConfig) -> tuple[BrokerConfig, list[str]]:
-    """What of `after` takes effect in a broker that runs with `before`, and the keys that have to wait for its next
-    start."""
-    later = [key for key in changed(before, after) if not key.live]
-    kept = {key.attribute: getattr(before, key.attribute) for key in later}
-    return msgspec.structs.replace(after, **kept), [key.name for key in later]
+class CurrentConfig:
+    """The broker's configuration as it is now. Who works by a dynamic key reads `value` each time, or, where something
+    was made of the key, watches it. What is handed a BrokerConfig has the values that the broker began with."""
+
+    def __init__(self, value: BrokerConfig) -> None:
+        self.value = value
+        self._watches: list[tuple[tuple[str, ...], Callable[[], None]]] = []
+
+    def watch(self, told: Callable[[], None], *attributes: object) -> None:
+        """told: called after one of these changed, all named through the class (`BrokerConfig.max_connections`)."""
+        self._watches.append((tuple(map(attribute_of, attributes)), told))
+
+    def change(self, after: BrokerConfig) -> list[str]:
+        """Takes over what may change while the broker runs. Returns the keys that have to wait for its next start."""
+        before = self.value
+        later = [key for key in _DYNAMIC if not key.live and not _same(before, after, key.attribute)]
+        kept = {key.attribute: getattr(before, key.attribute) for key in later}
+        self.value = msgspec.structs.replace(after, **kept)
+        for attributes, told in self._watches:
+            if not all(_same(before, self.value, attribute) for attribute in attributes):
+                told()
+        return [key.name for key in later]
 
 
-def changed(before: BrokerConfig, after: BrokerConfig) -> Iterable[ConfigKey]:
-    return (key for key in _DYNAMIC if getattr(before, key.attribute) != getattr(after, key.attribute))
+def _same(before: BrokerConfig, after: BrokerConfig, attribute: str) -> bool:
+    return bool(getattr(before, attribute) == getattr(after, attribute))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import MemberDescriptorType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -122,6 +123,11 @@ class Kind(NamedTuple, Generic[T]):
 def read_further(declared: object) -> Any:
     """Declares a key whose attribute holds what `reading` makes of its value, so that its type is another one."""
     return declared
+
+
+def attribute_of(declared: object) -> str:
+    """The name of an attribute that is given through its class (`BrokerConfig.max_connections`), as mypy can check."""
+    return cast(MemberDescriptorType, declared).__name__
 
 
 def keys_of(declared: type[msgspec.Struct]) -> dict[str, ConfigKey]:

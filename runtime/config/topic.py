@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from types import MemberDescriptorType
 from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
 from strandline.protocol.records.rules import BatchRules, batch_rules
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
-from strandline.runtime.config.keys import ANY, ConfigKey, keys_of, strings
+from strandline.runtime.config.keys import ANY, ConfigKey, attribute_of, keys_of, strings
 from strandline.runtime.config.values import INT_MAX, LONG_MAX, InvalidConfig, Value
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ def of_broker(default: T, doc: str = "") -> T:
     """Declares a topic's key whose default is an attribute of BrokerConfig, which is named through the class so that a
     type checker compares both types. Kind, unit and allowed values are the broker's, and the text where none is given.
     """
-    attribute = cast(MemberDescriptorType, default).__name__
+    attribute = attribute_of(default)
     key = BROKER_KEYS[attribute.replace("_", ".")]
     return cast(T, key._replace(doc=doc or key.doc, dynamic=True, broker_attribute=attribute))
 

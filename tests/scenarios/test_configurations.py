@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.admin.config_changes import KEPT_S, MENDED_CHECK_S, REMOVED_AT_ONCE
-from strandline.client.errors import LeaderNotAvailable
+from strandline.client.errors import ClientError, LeaderNotAvailable
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.coordination import Delete, NoNode, SetData
 from strandline.testkit.cluster import MemoryCluster
@@ -291,6 +291,18 @@ async def test_a_change_of_the_brokers_defaults_takes_effect_while_they_run(
         await put(cluster, ALL, overrides({}), announce=announce)
         await trio.sleep(CHECKS_S)
         assert 0 < await kept(cluster) < RECORDS, "the file's word counts again"
+
+
+async def test_another_limit_of_connections_holds_for_those_to_come(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic(properties={"inter.broker.connections.reserved": "0"}) as (cluster, _, _):
+        await put(cluster, ALL, overrides({"max.connections": "1"}))
+        await trio.sleep(1)
+        with pytest.raises(ClientError):
+            async with cluster.consumer(default_api_timeout_ms=3000) as consumer:
+                await consumer.end_offsets([T0])
+        await put(cluster, ALL, overrides({}))
+        await trio.sleep(1)
+        assert await kept(cluster) == 0
 
 
 @pytest.mark.parametrize("entity", [ALL, "topics/t"])

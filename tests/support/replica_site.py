@@ -55,6 +55,7 @@ from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.topic import topic_config
 from strandline.runtime.coordination import Coordination
@@ -201,7 +202,14 @@ class ReplicaSite:
         self.isr_updates = IsrUpdates(BROKER, cast(Coordination, coordination), log)
         self.followers = Followers(BROKER, self.config, self.environment, log)
         self.replicas = ReplicaManager(
-            BROKER, self.config, self.environment, self.logs, self.metadata, self.isr_updates, self.followers, log
+            BROKER,
+            CurrentConfig(self.config),
+            self.environment,
+            self.logs,
+            self.metadata,
+            self.isr_updates,
+            self.followers,
+            log,
         )
         self.roles = RoleChanges(self.replicas, self.isr_updates, self.followers, log)
         self.submitted: list[Callable[[], Awaitable[None]]] = []

@@ -51,6 +51,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import build_batch
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.topic import TopicConfig, topic_config
 from strandline.runtime.disk import FileRegion
@@ -209,7 +210,8 @@ class ScriptedReplicas:
         followers = Followers(broker_id, config, environment, log)
         followers.incarnation = INCARNATION
         updates = cast(IsrUpdates, isr_updates)
-        replicas = ReplicaManager(broker_id, config, environment, logs, MetadataCache(), updates, followers, log)
+        current = CurrentConfig(config)
+        replicas = ReplicaManager(broker_id, current, environment, logs, MetadataCache(), updates, followers, log)
         replicas.flush_responses = lambda: None
         brokers = [UpdateMetadataBroker(self.id_of(other), []) for other in self.names]
         replicas.update_metadata(UpdateMetadataRequest(CONTROLLER, CONTROLLER_EPOCH, 0, [], brokers))

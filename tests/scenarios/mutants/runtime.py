@@ -31,8 +31,8 @@ MUTANTS = [
     Mutant(
         "a value that cannot be used counts as the default",
         "runtime/config/topic.py",
-        "        safe |= _KEEP_ALL | _UNDECIDED.get(_BY_NAME[error.key].key.attribute, {})\n",
-        "        assert error.key in _BY_NAME\n",
+        "        safe |= _KEEP_ALL | _UNDECIDED.get(TOPIC_KEYS[error.key].attribute, {})\n",
+        "        assert error.key in TOPIC_KEYS\n",
         (CONFIGURATIONS, "test_"),
     ),
     Mutant(

@@ -12,6 +12,8 @@ from trio.testing import MockClock
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.types import NO_TOPIC_ID
 from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.coordination import Coordination, Znode, ZnodeStat
 from strandline.testkit.storage_site import Reports
@@ -45,7 +47,8 @@ class Site:
     def __init__(self) -> None:
         self.znodes = Znodes()
         self.log: Any = _Log()
-        self.topics = TopicConfigs(CONFIG, cast(Coordination, self.znodes), self.log)
+        self.config = CurrentConfig(CONFIG)
+        self.topics = TopicConfigs(self.config, cast(Coordination, self.znodes), self.log)
 
     @property
     def retention_ms(self) -> int:
@@ -107,8 +110,14 @@ async def test_a_change_of_the_broker_reaches_topics_that_do_not_say_themselves(
     changed = load_broker_config(
         {"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data", "log.retention.ms": "-1"}
     )
-    await site.topics.take_over(changed)
+    told: list[BrokerConfig] = []
+    site.topics.watch(told.append)
+    site.config.change(changed)
+    await site.topics.resolve_again()
     assert (site.retention_ms, site.topics.get(own).retention_ms) == (-1, 7)
+    assert [config.log_retention_ms for config in told] == [-1]
+    await site.topics.read_again({"elsewhere"})
+    assert len(told) == 2, "a topic that is not hosted here concerns who controls it"
 
 
 async def test_trouble_is_told_once_until_it_is_another(site: Site, autojump_clock: MockClock) -> None:

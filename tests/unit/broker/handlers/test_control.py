@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.handlers.control import REMOVALS_PER_STEP, ControlHandlers
 from strandline.broker.handlers.creations import MAX_CREATIONS, NAMES_PER_REQUEST, REQUESTS_AT_A_TIME
 from strandline.broker.membership.registration import Registration
@@ -40,6 +41,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode
+from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.values import INT_MAX
 from strandline.runtime.coordination import ConnectionLost
 from strandline.testkit.zookeeper.client import MemoryCoordination
@@ -90,7 +92,7 @@ class Broker:
         self.control = ControlHandlers(
             self.site.config,
             self.site.environment,
-            client,
+            TopicConfigs(CurrentConfig(self.site.config), client, self.site.log),
             self.site.replicas,
             self.site.roles,
             cast(Registration, self.registration),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
-from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, DynamicReading, Layer, while_running, with_dynamic
+from strandline.runtime.config.dynamic import TOPIC_DEFAULTS, CurrentConfig, DynamicReading, Layer, with_dynamic
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.topic import topic_config
 
@@ -111,10 +111,24 @@ def test_an_advertised_address_counts_where_it_can_be_told(text: str, host: str)
 
 def test_what_cannot_change_while_the_broker_runs_waits_for_its_next_start() -> None:
     after = reading({"num.io.threads": "3", RETENTION: "5"}, {}).config
-    config, later = while_running(STATIC, after)
-    assert later == ["num.io.threads"]
+    current = CurrentConfig(STATIC)
+    assert current.change(after) == ["num.io.threads"]
+    config = current.value
     assert (config.num_io_threads, config.log_retention_ms) == (STATIC.num_io_threads, 5)
     assert after.num_io_threads == 3, "a broker that starts has it"
+
+
+def test_who_watches_a_key_hears_when_it_has_changed_and_only_then() -> None:
+    current, heard = CurrentConfig(STATIC), list[int]()
+    current.watch(
+        lambda: heard.append(current.value.log_retention_ms),
+        BrokerConfig.log_retention_ms,
+        BrokerConfig.compression_type,
+    )
+    current.change(reading({RETENTION: "5", "max.connections": "200"}, {}).config)
+    current.change(reading({RETENTION: "5", "max.connections": "300"}, {}).config)
+    current.change(reading({RETENTION: "6", "compression.type": "gzip"}, {}).config)
+    assert heard == [5, 6]
 
 
 def test_every_default_of_a_topics_key_is_dynamic() -> None:
