@@ -129,7 +129,8 @@ def read_header(
         raise RemoteProtocolError(f"body of {body_bytes} bytes, more than the {MAX_BODY_BYTES} allowed")
     if body_bytes > length - HEADER_BYTES:
         raise RemoteProtocolError(f"body of {body_bytes} bytes in a frame of {length} bytes (header included)")
-    return FrameHeader(PREFIX_BYTES + length, api_key, version, correlation_id, body_bytes)
+    # What the class itself does, without a call of a Python function.
+    return tuple.__new__(FrameHeader, (PREFIX_BYTES + length, api_key, version, correlation_id, body_bytes))
 
 
 def _check_length(length: int, max_frame_bytes: int) -> None:
@@ -162,8 +163,10 @@ def cut_records(message: ProduceRequest | FetchResponse, attached: memoryview) -
         parts = [part for topic in message.topic_data for part in topic.partition_data]
     else:
         parts = [part for topic in message.responses for part in topic.partitions]
-    pieces: list[memoryview | None] = []
     position, end = 0, len(attached)
+    if len(parts) == 1 and parts[0].records_size == end:  # the usual one
+        return [attached]
+    pieces: list[memoryview | None] = []
     for part in parts:
         size = part.records_size
         if size < 0:

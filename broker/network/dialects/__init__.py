@@ -63,7 +63,8 @@ class Dialect(Protocol):
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Request, Records]:
-        """The request of a whole frame, and its context, which may be another than the last one's."""
+        """The request of a whole frame, and its context, which may be another than the last one's. Also asked for
+        versions that are not routed, for the sake of the refusal: raise where such a body cannot be read."""
 
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions

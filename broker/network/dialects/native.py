@@ -23,8 +23,6 @@ from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, FetchResponse, Message, ProduceRequest, Request
 from strandline.protocol.native.frame import (
     PREFIX_AND_HEADER_BYTES,
-    Buffer,
-    FrameHeader,
     cut_records,
     decode_body,
     encode_head,
@@ -46,8 +44,7 @@ class NativeDialect:
 
     name = "native"
 
-    def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> FrameHeader | None:
-        return read_header(buffer, position, available, max_frame_bytes)
+    read_header = staticmethod(read_header)
 
     def versions(self, api: Api) -> tuple[int, int]:
         return api.native

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
+DIALECTS = "../unit/broker/network/test_dialects.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
 LEADERSHIP = "../unit/broker/replication/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
@@ -12,6 +13,7 @@ LOG_HEADS = "test_log_heads.py"
 OF_REPLICATION = "test_regressions_of_replication.py"
 ON_BROKERS = "test_regressions_on_brokers.py"
 QUERIES = "../unit/broker/handlers/test_queries.py"
+REMAINDERS = "../unit/broker/network/test_remainders.py"
 REFUSED_LOGS = "test_refused_logs.py"
 STOPS_DURING_START = "test_stops_during_start.py"
 WRONG_FOLDERS = "test_wrong_folders.py"
@@ -262,5 +264,40 @@ MUTANTS = [
         "            self.followers[broker_id].log_end_offset = UNKNOWN_OFFSET\n        self.proposal",
         "            pass\n        self.proposal",
         (LEADERSHIP, "test_a_rejected_joiner"),
+    ),
+    Mutant(
+        "a handler sees the records of its request overwritten",
+        "broker/network/burst.py",
+        "                request.own_records()\n",
+        "                pass\n",
+        (REMAINDERS, "test_what_is_behind"),
+    ),
+    Mutant(
+        "an answer leaves without saying how much is attached",
+        "broker/network/dialects/native.py",
+        '            force_setattr(part, "records_size", size)',
+        "            pass",
+        (DIALECTS, "test_records_stand_where"),
+    ),
+    Mutant(
+        "a version that a dialect does not route reaches a handler",
+        "broker/network/burst.py",
+        "        if not lowest <= header.version <= highest:\n",
+        "        if header.version < 0:\n",
+        (DIALECTS, "test_versions_are_those"),
+    ),
+    Mutant(
+        "a connection keeps the client id of its first request",
+        "broker/network/burst.py",
+        "        connection.context = context\n",
+        "",
+        (DIALECTS, "test_the_client_id_is"),
+    ),
+    Mutant(
+        "a client may say what only brokers say",
+        "broker/network/burst.py",
+        "        if api.inter_broker_only and not connection.context.is_inter_broker:\n",
+        "        if api.inter_broker_only and connection.closed:\n",
+        ("../unit/broker/network/test_request_channel.py", "test_an_api_between_brokers"),
     ),
 ]

@@ -1,0 +1,217 @@
+"""A second dialect beside the native one: what a real one would need of the network, in a few lines.
+
+`Toy` has what sets Kafka's protocol apart: frames that begin with the high byte of an API key, a client id in every
+header, record batches inside the body, versions of its own, and an answer to ApiVersions that any client can read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import trio.testing
+
+from strandline.broker.network import burst
+from strandline.broker.network.context import RequestContext
+from strandline.broker.network.dialects import Dialect, Header, Records, Regions
+from strandline.broker.network.regions import Piece
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.protocol.api import Api, ApiKey
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+    Message,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    TopicProduceData,
+)
+from strandline.protocol.native.frame import FIRST_BYTE
+from strandline.runtime.disk import Buffer
+from strandline.testkit.raw_client import RawClient, produce_request, request_frame
+from support.pipeline import open_pipeline
+
+HEAD = struct.Struct(">ihhi")
+
+
+class ToyHeader(NamedTuple):
+    size_bytes: int
+    api_key: int
+    version: int
+    correlation_id: int
+    body_bytes: int
+
+
+class Toy:
+    """A body is JSON: the client's id, then acks and records, or what is to be read."""
+
+    name = "toy"
+
+    def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> ToyHeader | None:
+        if available < HEAD.size:
+            return None
+        length, key, version, correlation_id = HEAD.unpack_from(buffer, position)
+        return ToyHeader(4 + length, key, version, correlation_id, length)
+
+    def versions(self, api: Api) -> tuple[int, int]:
+        return (3, 9)
+
+    def decode(
+        self, context: RequestContext, api: Api, header: Header, frame: memoryview
+    ) -> tuple[RequestContext, Request, Records]:
+        try:
+            client_id, acks, *_ = json.loads(bytes(frame[HEAD.size :]).split(b"\0")[0])
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        if client_id != context.client_id:
+            context = RequestContext(
+                context.listener_name, context.is_inter_broker, context.peer, client_id=client_id, dialect=self.name
+            )
+        if not 3 <= header.version <= 9:
+            raise RemoteProtocolError("nobody knows what that version is like")
+        if api.key is ApiKey.PRODUCE:
+            start = bytes(frame).index(b"\0", HEAD.size) + 1
+            data = [TopicProduceData("t", [PartitionProduceData(0, len(frame) - start)])]
+            return context, ProduceRequest(acks, 1000, data), [frame[start:]]
+        return context, msgspec.convert([0, 0, 0, []], api.request), ()
+
+    def encode(
+        self, api: Api, header: Header, message: Message, regions: Regions
+    ) -> tuple[bytes, Sequence[Piece], int]:
+        lowest, highest = self.versions(api)
+        version = header.version if lowest <= header.version <= highest else 0
+        text = json.dumps([version, getattr(message, "error_code", 0)]).encode()
+        bodies = [bytes(region) for region in regions if isinstance(region, (bytes, memoryview))]
+        rest: list[Piece] = [piece for body in bodies for piece in (b"<", body, b">")]
+        rest_bytes = sum(len(body) + 2 for body in bodies)
+        head = struct.pack(">ii", 4 + len(text) + rest_bytes, header.correlation_id) + text
+        return head, rest, rest_bytes
+
+
+def toy_frame(key: ApiKey, correlation_id: int, *body: Any, version: int = 3, records: bytes | None = None) -> bytes:
+    text = json.dumps(body).encode() + (b"" if records is None else b"\0" + records)
+    return HEAD.pack(8 + len(text), key, version, correlation_id) + text
+
+
+async def toy_answers(client: RawClient, count: int) -> list[tuple[int, bytes]]:
+    """(correlation id, body) of each."""
+    found: list[tuple[int, bytes]] = []
+    while len(found) < count:
+        received = client._received
+        if len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4], "big"):
+            end = 4 + int.from_bytes(received[:4], "big")
+            found.append((int.from_bytes(received[4:8], "big"), bytes(received[8:end])))
+            del received[:end]
+        else:
+            assert await client._receive()
+    return found
+
+
+class Handlers:
+    """What they saw; they know nothing of dialects."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.records: list[bytes] = []
+        self.table: dict[ApiKey, Handler] = {
+            ApiKey.PRODUCE: self.produce,
+            ApiKey.FETCH: self.fetch,
+            ApiKey.API_VERSIONS: self.api_versions,
+        }
+
+    def _note(self, request: RequestInHand[Request]) -> None:
+        self.asked.append((request.context.dialect, request.context.client_id, request.header.version))
+
+    def produce(self, request: RequestInHand[ProduceRequest]) -> None:
+        self._note(request)
+        self.records += [bytes(records) for records in request.records if records is not None]
+        if request.message.acks:
+            request.respond(ProduceResponse([]))
+
+    def fetch(self, request: RequestInHand[Request]) -> None:
+        self._note(request)
+        topic = FetchTopicResponse("t", [FetchPartitionData(0, 0, 0), FetchPartitionData(1, 0, 0)])
+        request.respond(FetchResponse([topic]), [None, b"batches"])
+
+    def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
+        self._note(request)
+        low, high = request.dialect.versions(request.api)
+        request.respond(ApiVersionsResponse(ErrorCode.NONE, [ApiVersion(request.api.key, low, high)]))
+
+
+@pytest.fixture
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    toy: Dialect = Toy()
+    monkeypatch.setitem(burst.DIALECTS, 0x00, toy)
+    return Handlers()
+
+
+async def test_each_connection_speaks_the_dialect_that_it_began_with(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table) as pipeline:
+        other, native = await pipeline.connect(), await pipeline.connect()
+        await other.send(toy_frame(ApiKey.PRODUCE, 7, "me", -1, records=b"abc"))
+        assert await toy_answers(other, 1) == [(7, b"[3, 0]")]
+        response = await native.request(produce_request(3), attachments=b"def")
+        assert response is not None and response.message == ProduceResponse([])
+        await other.send(bytes([0, 0, 0, 30, FIRST_BYTE]) + bytes(29))  # of the other one: no version of any API
+        assert await other.is_closed_by_peer()
+    assert handlers.records == [b"abc", b"def"]
+    assert handlers.asked == [("toy", "me", 3), ("native", "", 0)]
+
+
+async def test_the_client_id_is_that_of_each_request(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table) as pipeline:
+        client = await pipeline.connect()
+        frames = [toy_frame(ApiKey.FETCH, number, name, 0) for number, name in enumerate(["a", "a", "b"])]
+        await client.send(b"".join(frames))
+        assert [number for number, _ in await toy_answers(client, 3)] == [0, 1, 2]
+        native = await pipeline.connect()
+        await native.send(request_frame(ApiVersionsRequest(client_id="n")) + request_frame(produce_request()))
+        await native.responses(2)
+    assert [name for _, name, _ in handlers.asked] == ["a", "a", "b", "n", "n"]
+
+
+async def test_records_stand_where_the_dialect_puts_them(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table) as pipeline:
+        client, native = await pipeline.connect(), await pipeline.connect()
+        await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0))
+        assert await toy_answers(client, 1) == [(1, b"[3, 0]<batches>")]
+        await native.send(request_frame(FetchRequest(0, 0, 0, [])))
+        response = await native.response()
+    assert response is not None and isinstance(response.message, FetchResponse)
+    assert [part.records_size for part in response.message.responses[0].partitions] == [-1, 7]
+    assert response.attachments == b"batches"
+
+
+async def test_versions_are_those_of_the_dialect_and_api_versions_is_answered_whatever_is_asked(
+    handlers: Handlers,
+) -> None:
+    async with open_pipeline(handlers.table) as pipeline:
+        client = await pipeline.connect()
+        await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0, version=0))
+        await client.send(toy_frame(ApiKey.API_VERSIONS, 2, "me", 0, version=77))
+        refused, known = await toy_answers(client, 2)
+        assert refused == (1, b"[0, %d]" % ErrorCode.UNSUPPORTED_VERSION)
+        assert known == (2, b"[0, 0]")
+
+
+async def test_a_produce_request_without_acks_takes_no_place_in_any_dialect(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table) as pipeline:
+        client = await pipeline.connect()
+        await client.send(toy_frame(ApiKey.PRODUCE, 1, "me", 0, records=b"x") + toy_frame(ApiKey.FETCH, 2, "me", 0))
+        assert [number for number, _ in await toy_answers(client, 1)] == [2]
+        await trio.testing.wait_all_tasks_blocked()
+        [connection] = pipeline.processor.connections
+        assert connection.in_flight == 0
