@@ -25,7 +25,7 @@ setup: ## create .venv and install everything (idempotent)
 check: setup ## format, lint, types, house rules
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy -p strandline
+	$(VENV)/bin/mypy
 	$(PYTHON) -m pytest tests/unit/house
 
 format: setup ## bring the code into shape

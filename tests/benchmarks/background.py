@@ -35,13 +35,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import load
-import paced
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import load, paced
 from strandline import Admin
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.records import build_batch
@@ -223,7 +222,8 @@ def table_of(rounds: Mapping[str, list[Round]], brokers: int) -> Table:
         table.add_column(title, justify="right")
     for name, own in rounds.items():
         table.add_row(name, *(f"{median(own, column):,.{2 if 'ms' in column else 0}f}" for column in columns))
-    found = [ratios(*rounds.values(), name) for name in list(columns)[:3]]
+    without, with_it = rounds.values()
+    found = [ratios(without, with_it, name) for name in list(columns)[:3]]
     table.add_row("ratio", *(f"{statistics.median(each):.2f} ({each[0]:.2f}..{each[-1]:.2f})" for each in found))
     return table
 

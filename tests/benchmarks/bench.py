@@ -22,14 +22,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import fetch_reference
-import load
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import fetch_reference, load
 from strandline import Admin
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.protocol.records import HEADER_BYTES, scan
@@ -225,7 +225,7 @@ def summary(case: Case, pairs: list[tuple[Round, Round]]) -> dict[str, object]:
     }
 
 
-def produce_table(results: list[dict[str, object]], pairs_of: dict[str, list[tuple[Round, Round]]]) -> Table:
+def produce_table(results: list[dict[str, Any]], pairs_of: dict[str, list[tuple[Round, Round]]]) -> Table:
     table = Table(title="RF=3, acks=all, 3 broker processes; medians")
     for column in ("case", "MB/s", "requests/s", "p50", "p95", "p99", "p99.9 ms", "µs CPU/req", "RSS MB"):
         table.add_column(column, justify="left" if column == "case" else "right")
@@ -235,7 +235,7 @@ def produce_table(results: list[dict[str, object]], pairs_of: dict[str, list[tup
     for result in results:
         pairs = pairs_of[str(result["case"])]
         ours = [pair[1] for pair in pairs]
-        low, high = result["ratio_range"]  # type: ignore[misc]
+        low, high = result["ratio_range"]
         table.add_row(
             str(result["case"]),
             f"{median([r.megabytes_per_second for r in ours]):.1f}",
@@ -287,7 +287,7 @@ def main() -> None:
     fetch = {}
     if fetches:
         fetch = {"mb_per_second": [f for f, _ in fetches], "sendfile_mb_per_second": [r for _, r in fetches]}
-        ratio = fetch["ratio"] = median([ours / bare for ours, bare in fetches])  # type: ignore[assignment]
+        ratio = fetch["ratio"] = median([ours / bare for ours, bare in fetches])
         console.print(
             f"consumer fetch {median([f for f, _ in fetches]):,.0f} MB/s, bare sendfile loop "
             f"{median([r for _, r in fetches]):,.0f} MB/s: ratio [bold]{ratio:.2f}[/]"

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from load import connect
-
+from benchmarks.load import connect
 from strandline.runtime.network import Address
 
 _REQUEST = struct.Struct(">IQQ")  # file index, position, length

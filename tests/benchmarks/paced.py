@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from load import CORRELATION_POSITION, connect, percentiles
-
+from benchmarks.load import CORRELATION_POSITION, connect, percentiles
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from strandline.protocol.native.frame import PREFIX_AND_HEADER_BYTES, decode_body, encode_head

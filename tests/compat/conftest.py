@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from compat.real_kafka import Site
+from compat.written import Written
 from strandline.cli.java import find_java
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: their common modules lie here
-from real_kafka import Site
-from written import Written
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")

@@ -18,7 +18,8 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 from kazoo.exceptions import NoNodeError
-from real_kafka import Kafka, Site, wait_until
+
+from compat.real_kafka import Kafka, Site, wait_until
 
 T = TypeVar("T")
 TRANSACTION_TIMEOUT_MS = 600_000

@@ -131,6 +131,14 @@ class Turn(ABC):
         return self.log()[self._seen :]
 
     @abstractmethod
+    def raw(self, topic: str, partition: int = 0) -> bytes:
+        """The batches of a partition, as they are answered to a consumer."""
+
+    @abstractmethod
+    def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """(first offset, end)"""
+
+    @abstractmethod
     def _command(self) -> list[str]: ...
 
     def _is_up(self) -> bool:

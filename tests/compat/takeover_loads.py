@@ -11,9 +11,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
-from real_kafka import Kafka, Turn
-from takeover_topics import Shown, Topic
 
+from compat.real_kafka import Kafka, Turn
+from compat.takeover_topics import Shown, Topic
 from strandline.client.errors import ClientError
 from strandline.client.sync_producer import Producer
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka_clients import (
+from compat.kafka_clients import (
     BROKER_DEFAULTS,
     MOVE_BYTES_PER_SECOND,
     abort_what_is_open,
@@ -30,10 +30,9 @@ from kafka_clients import (
     read_values,
     transact,
 )
-from real_kafka import BROKER_ID, Kafka, Ours, Site, Turn, assert_refused, wait_until
-from takeover_loads import random_load
-from takeover_topics import HARMLESS, Shown, Topic, complaint, is_foreign, random_topic
-
+from compat.real_kafka import BROKER_ID, Kafka, Ours, Site, Turn, assert_refused, wait_until
+from compat.takeover_loads import random_load
+from compat.takeover_topics import HARMLESS, Shown, Topic, complaint, is_foreign, random_topic
 from strandline.client.sync import Admin
 from strandline.protocol.types import TopicPartition
 

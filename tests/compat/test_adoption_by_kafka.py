@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from real_kafka import Site, numbered
-from written import LEADER_EPOCH, Written, install, topic_id_of
 
+from compat.real_kafka import Site, numbered
+from compat.written import LEADER_EPOCH, Written, install, topic_id_of
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
@@ -71,7 +71,7 @@ def test_kafka_goes_on_with_small_indexes_of_logs_that_many_batches_came_to_at_o
     """Each batch is worth an entry, and a few entries fill an index. With `clean` Kafka takes our indexes as they are,
     otherwise it writes them anew, which has to fit."""
     config = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=1, segment_index_bytes=64)
-    storage = StorageSite(disk=PosixDisk(), config=config, dirs=(str(tmp_path / "ours"),))  # type: ignore[arg-type]
+    storage = StorageSite(disk=PosixDisk(), config=config, dirs=(str(tmp_path / "ours"),))
     (tmp_path / "ours").mkdir()
     manager = storage.start()
     log = manager.create(TopicPartition("t", 0), topic_id_of("t"))

@@ -12,9 +12,9 @@ import contextlib
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from real_kafka import Kafka, Ours, Site, assert_refused, numbered, wait_until
 
 import strandline
+from compat.real_kafka import Kafka, Ours, Site, assert_refused, numbered, wait_until
 from strandline.client.sync_producer import Producer
 from strandline.protocol.records import decode_records
 from strandline.runtime.disk_posix import PosixDisk

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from real_kafka import Site
-from written import Written, install
-
+from compat.real_kafka import Site
+from compat.written import Written, install
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.disk.checkpoints import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from real_kafka import Site, numbered, wait_until
-
+from compat.real_kafka import Site, numbered, wait_until
 from strandline.client.sync_producer import Producer
 from strandline.protocol.znodes import ConfigChangeZnode, ConfigZnode
 

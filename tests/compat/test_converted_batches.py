@@ -64,7 +64,7 @@ def log_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """One partition with a batch per case, over several segments."""
     path = tmp_path_factory.mktemp("converted")
     config = SmallLogConfig(segment_bytes=30_000, index_interval_bytes=500)
-    site = StorageSite(disk=PosixDisk(), config=config, dirs=(str(path),))  # type: ignore[arg-type]
+    site = StorageSite(disk=PosixDisk(), config=config, dirs=(str(path),))
     manager = site.start()
     log = manager.create(TopicPartition("converted", 0), TOPIC_ID)
     for number, case in enumerate(CASES):

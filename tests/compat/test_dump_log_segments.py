@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from written import Written
 
+from compat.written import Written
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.inspection.dump import DumpOptions, dump_file
 

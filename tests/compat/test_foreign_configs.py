@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from kafka_clients import BROKER_DEFAULTS, configure
-from real_kafka import BROKER_ID, Site, numbered, wait_until
 
+from compat.kafka_clients import BROKER_DEFAULTS, configure
+from compat.real_kafka import BROKER_ID, Site, numbered, wait_until
 from strandline.client.sync_producer import Producer
 
 SMALL = {"segment_bytes": "15000", "index_interval_bytes": "500"}

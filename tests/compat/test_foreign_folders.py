@@ -7,7 +7,8 @@ is not understood is neither served nor changed.
 from __future__ import annotations
 
 import pytest
-from kafka_clients import (
+
+from compat.kafka_clients import (
     MOVE_BYTES_PER_SECOND,
     abort_what_is_open,
     configure,
@@ -16,8 +17,7 @@ from kafka_clients import (
     read_values,
     transact,
 )
-from real_kafka import BROKER_ID, Site, assert_refused, numbered, wait_until
-
+from compat.real_kafka import BROKER_ID, Site, assert_refused, numbered, wait_until
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_kafka import BROKER_ID, Site, numbered
-from written import Written, install
 
+from compat.real_kafka import BROKER_ID, Site, numbered
+from compat.written import Written, install
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.disk.checkpoints import RECOVERY_POINTS, encode_offsets, write_atomically
@@ -117,7 +117,7 @@ def test_we_know_the_producers_of_kafka_from_its_snapshots_and_from_its_logs(new
         for path in snapshots(folder)[first_missing:] if first_missing is not None else []:
             path.unlink()
         dirs = (str(site.data),)
-        storage = StorageSite(disk=PosixDisk(), dirs=dirs, broker_id=BROKER_ID, cluster_id="")  # type: ignore[arg-type]
+        storage = StorageSite(disk=PosixDisk(), dirs=dirs, broker_id=BROKER_ID, cluster_id="")
         manager = storage.start()
         rows = manager.logs[TopicPartition("t", 0)].producers.states.rows()
         assert sorted(rows, key=lambda row: row.producer_id) == theirs

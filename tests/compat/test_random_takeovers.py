@@ -6,8 +6,9 @@ import os
 import re
 
 import pytest
-from real_kafka import Site
-from takeovers import Sequence, told
+
+from compat.real_kafka import Site
+from compat.takeovers import Sequence, told
 
 FIRST, LAST = map(int, os.environ.get("STRANDLINE_TAKEOVERS", "1-2").split("-"))
 TURNS = 4

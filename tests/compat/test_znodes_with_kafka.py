@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from real_kafka import BROKER_ID, Site, wait_until
-
+from compat.real_kafka import BROKER_ID, Site, wait_until
 from strandline.client.sync import Admin
 from strandline.client.sync_producer import Producer
 from strandline.protocol.types import TopicPartition

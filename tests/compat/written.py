@@ -9,8 +9,7 @@ import time
 import zlib
 from pathlib import Path
 
-from real_kafka import BROKER_ID, Site
-
+from compat.real_kafka import BROKER_ID, Site
 from strandline.protocol.records import build_batch, decode_records
 from strandline.protocol.records.batch import scan
 from strandline.protocol.records.validation import ProducedBatch, validate_produced
@@ -40,7 +39,7 @@ class Written:
         """Folder → (offset, timestamp, key, value) of its records."""
         self.raw: dict[str, bytes] = {}
         """Folder → all its batches."""
-        site = StorageSite(disk=PosixDisk(), config=CONFIG, dirs=(str(path),))  # type: ignore[arg-type]
+        site = StorageSite(disk=PosixDisk(), config=CONFIG, dirs=(str(path),))
         manager = site.start()
         logs = self._fill_all(manager)
         manager.close(clean=True)

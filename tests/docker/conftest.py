@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: their common module lies here
 if os.environ.get("STRANDLINE_DOCKER"):
-    from engine import BASE_IMAGE, Compose, Engine, LeftOver, NotHere, build, running_engine
+    from docker.engine import BASE_IMAGE, Compose, Engine, LeftOver, NotHere, build, running_engine
 
     # An end by SIGTERM, as a time limit sends it, takes the engine down as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

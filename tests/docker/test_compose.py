@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 import trio
-from engine import ROOT, Compose, Failed, strandline
 
+from docker.engine import ROOT, Compose, Failed, strandline
 from strandline.client import TrioAdmin
-from strandline.client.admin import TopicView
+from strandline.client.metadata import TopicView
 from strandline.testkit.verification import VerifyingLoad, proven
 
 BROKERS = ("broker-1", "broker-2", "broker-3")

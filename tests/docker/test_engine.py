@@ -6,11 +6,13 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import engine
 import pytest
-from engine import Engine, Failed, LeftOver, NotHere
+
+from docker import engine
+from docker.engine import Engine, Failed, LeftOver, NotHere
 
 
 @pytest.fixture
@@ -97,11 +99,11 @@ def test_the_engine_ends_with_a_run_that_is_killed(programs: Path, tmp_path: Pat
     (programs / "dockerd").write_text(f"#!/bin/sh\ntouch {programs}/started\nexec sleep 600\n")
     (programs / "docker").write_text(f"#!/bin/sh\ntest -e {programs}/started\n")
     program = (
-        "import sys, time; from pathlib import Path; from engine import Engine\n"
+        "import sys, time; from pathlib import Path; from docker.engine import Engine\n"
         "engine = Engine(Path(sys.argv[1])); engine.start(); print(engine._process.pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "state")]
-    paths = {"PYTHONPATH": str(Path(engine.__file__).parent), "TMPDIR": str(tmp_path)}
+    paths = {"PYTHONPATH": str(Path(engine.__file__).parents[1]), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **paths}) as run:
         try:
             assert run.stdout is not None
@@ -135,7 +137,7 @@ ERROR: No matching distribution found for trioo
 """
 
 
-def failing(texts: list[str]) -> tuple[list[tuple[str, ...]], engine.Callable[..., object]]:
+def failing(texts: list[str]) -> tuple[list[tuple[str, ...]], Callable[..., object]]:
     calls: list[tuple[str, ...]] = []
 
     def compose(*words: str, timeout_s: float) -> None:

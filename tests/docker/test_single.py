@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from engine import Compose, Failed, strandline
+
+from docker.engine import Compose, Failed, strandline
 
 PATIENCE_S = 120
 

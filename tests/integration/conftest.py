@@ -6,8 +6,7 @@ the test ends; when it failed, the ends of the logs are printed.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ import pytest
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.zookeeper import EmbeddedZooKeeper
 
-sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: their common module lies here
 _LOG_TAIL_BYTES = 6000
 _outcome = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
         item.stash[_outcome] = True

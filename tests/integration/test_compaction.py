@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from real_time import off_loop, until
 
+from integration.real_time import off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.records import decode_records

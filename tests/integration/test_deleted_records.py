@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from real_time import off_loop, until
 
+from integration.real_time import off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import TopicPartition

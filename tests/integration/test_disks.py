@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import trio
-from real_time import PATIENCE_S, off_loop, until
 
+from integration.real_time import PATIENCE_S, off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import Daemon, ProcessId
 from strandline.client import TrioAdmin, TrioConsumer

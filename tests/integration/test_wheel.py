@@ -46,7 +46,7 @@ def run(*command: object, folder: Path, **settings: object) -> str:
         text=True,
         timeout=600,
         check=False,
-        **settings,  # type: ignore[call-overload]
+        **settings,
     )
     assert done.returncode == 0, (
         f"{command[:4]} ended with {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-6000:]}"

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import trio
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tests are imported one by one: the tables of mutants lie here
 
 
 @pytest.fixture(autouse=True)

@@ -211,7 +211,7 @@ async def test_a_cleaning_that_lacks_a_descriptor_at_its_end_is_tried_again_afte
 async def test_a_wall_clock_that_jumps_ahead_takes_no_young_tombstone(autojump_clock: Any) -> None:
     config = {**CONFIG, "log.cleaner.min.cleanable.ratio": "0.1"}
     async with MemoryCluster(brokers=1, config=config).running() as cluster:
-        clock = cluster.nodes[1].broker.environment.wall_clock
+        clock: Any = cluster.nodes[1].broker.environment.wall_clock
         async with cluster.admin() as admin:
             await admin.create_topic("t", 1, 1)
 

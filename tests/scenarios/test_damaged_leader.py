@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.storage.segments.rebuilding import RebuildFirst
-from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered, read_all
+from strandline.testkit.inspection import read_all
+from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 LEADER, FOLLOWER, NEWCOMER = 2, 3, 4
 PAYLOAD_BYTE, EPOCH_BYTE = 70, 14

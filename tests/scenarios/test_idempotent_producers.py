@@ -5,6 +5,8 @@ The client speaks in frames: it sends the same bytes again, as a producer does w
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -38,7 +40,7 @@ async def send(cluster: MemoryCluster, records: bytes) -> tuple[int, int]:
     """(error code, base offset) from whoever leads."""
     client = await connected(cluster, cluster.leader(T0))
     await client.send(produce_frame(records))
-    response = await client.response()
+    response: Any = await client.response()
     client.close()
     assert response is not None
     (outcome,) = response.message.responses[0].partition_responses

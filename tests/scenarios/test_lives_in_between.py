@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.membership import registration
+from strandline.broker.membership import loss_reports, registration
 from strandline.controller.planning.planner import PartitionChange
 from strandline.controller.store import WriteResult
 from strandline.protocol.types import NO_BROKER
@@ -125,7 +125,7 @@ async def test_a_recovery_is_not_written_for_a_life_that_ended_since_it_was_aske
         term = cluster.broker(4).controller.term
         assert term is not None
         write, elected, started = term.store.write_states, list[int](), trio.Event()
-        renounce = registration.renounce_claims
+        renounce = loss_reports.renounce_claims
 
         async def and_hold(
             coordination: Coordination, broker_id: int, paths: Sequence[str], log: Any

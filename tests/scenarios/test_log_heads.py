@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 
-from strandline.broker.replication import follower
+from strandline.broker.replication import follower, follower_fetch
 from strandline.client.errors import ClientError, OffsetOutOfRange
 from strandline.protocol.records.batch import scan
 from strandline.testkit.cluster import MemoryCluster
@@ -157,7 +157,7 @@ async def test_while_a_disk_does_not_take_a_deletion_nobody_fetches_more_often(
     autojump_clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetches: list[int] = []
-    build = follower.build_fetch
+    build = follower_fetch.build_fetch
     monkeypatch.setattr(follower, "build_fetch", lambda *facts: fetches.append(facts[2]) or build(*facts))
     async with cluster_with_topic([1, 2, 3]) as (cluster, _, _), cluster.admin() as admin:
         await produce_batches(cluster, 2, 10)

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS
-from mutants.mutant import Mutant
+
+from scenarios.mutants import MUTANTS
+from scenarios.mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

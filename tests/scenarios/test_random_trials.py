@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from support.random_trial import Plan, run_plan
+from support.random_plan import Plan
+from support.random_trial import run_plan
 
 
 def seeds() -> list[int]:

@@ -10,7 +10,8 @@ import trio
 
 from strandline.broker.server import Broker
 from strandline.runtime.coordination import SessionState
-from strandline.testkit.cluster import MemoryCluster, lose_everything
+from strandline.testkit.cluster import MemoryCluster
+from strandline.testkit.disk.model import lose_everything
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
 
 SOON_S = 5.0

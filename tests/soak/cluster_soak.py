@@ -31,19 +31,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import soak_promises as promises
 import trio
 from rich.console import Console
-from soak_load import BUFFER_BYTES, LATEST, NUMBERS, PARTITIONS, Load, Rates, read_all
-from soak_promises import Verdict, judge
-from soak_report import document, show
-from soak_samples import Bound, Sample, flatness, peak, take, typical
 
+from soak import soak_promises as promises
+from soak.soak_load import BUFFER_BYTES, LATEST, NUMBERS, PARTITIONS, Load, Rates, read_all
+from soak.soak_promises import Verdict, judge
+from soak.soak_report import document, show
+from soak.soak_samples import Bound, Sample, flatness, peak, take, typical
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessId
 from strandline.client import TrioAdmin
+from strandline.testkit.verification import PromiseBroken
 
 BROKERS = 3
 SEGMENT_BYTES, RETENTION_BYTES = 10**6, 10 * 10**6
@@ -123,7 +124,7 @@ class Soak:
                     self.load.stop()
                 nursery.cancel_scope.cancel()
         if self.unexpected:
-            raise promises.PromiseBroken("; ".join(self.unexpected[:3]))
+            raise PromiseBroken("; ".join(self.unexpected[:3]))
         return (
             f"{len(self.faults)} faults; the reader had {sum(r.next_offset for r in self.load.readings.values()):,} + "
             f"{self.load.read_of_latest:,} records, retention overtook it by {self.load.expired_under_reader:,}"
@@ -312,7 +313,7 @@ def stop_brokers(cluster: EmbeddedCluster) -> None:
     for broker_id, daemon in cluster.brokers.items():
         code = daemon.wait(max(0.1, deadline - time.monotonic()))
         if code:
-            raise promises.PromiseBroken(f"broker {broker_id} ended with exit code {code} after SIGTERM")
+            raise PromiseBroken(f"broker {broker_id} ended with exit code {code} after SIGTERM")
 
 
 @asynccontextmanager

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from soak_load import LATEST, NUMBERS, PARTITIONS, Load
-
+from soak.soak_load import LATEST, NUMBERS, PARTITIONS, Load
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessId
 from strandline.testkit.lasting import (

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from soak_load import LATEST, NUMBERS
-from soak_samples import Bound, Sample, thirds
+
+from soak.soak_load import LATEST, NUMBERS
+from soak.soak_samples import Bound, Sample, thirds
 
 if TYPE_CHECKING:
-    from cluster_soak import Soak
+    from soak.cluster_soak import Soak
 
 MB = 1e6
 

@@ -62,7 +62,7 @@ class DamageSite(StorageSite):
     @classmethod
     def on_real_files(cls, root: str) -> DamageSite:
         """root: a folder that need not be there yet."""
-        return cls(disk=RealDisk(), dirs=(root,), root=root)  # type: ignore[arg-type]
+        return cls(disk=RealDisk(), dirs=(root,), root=root)
 
     @property
     def folder(self) -> str:

@@ -199,7 +199,7 @@ class ReplicaSite:
         )
         self.logs.load()
         self.metadata = MetadataCache()
-        self.isr_updates = IsrUpdates(BROKER, cast(Coordination, coordination), log)
+        self.isr_updates = IsrUpdates(BROKER, coordination, log)
         self.followers = Followers(BROKER, self.config, self.environment, log)
         self.replicas = ReplicaManager(
             BROKER,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mutants import broker, controller, runtime, storage
+from scenarios.mutants import broker, controller, runtime, storage
 
 MUTANTS = [*broker.MUTANTS, *controller.MUTANTS, *runtime.MUTANTS, *storage.MUTANTS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
 DIALECTS = "../unit/broker/network/test_dialects.py"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant
 
 ACCEPTED_LOSSES = "test_accepted_losses.py"
 CONTROLLER_LOSSES = "../unit/controller/term/test_losses.py"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant
 
 CONFIGURATIONS = "test_configurations.py"
 OF_CUTS = "test_cuts.py"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from scenarios.mutants.mutant import Mutant
 
 CHECKPOINTS = "../unit/storage/disk/test_checkpoints.py"
 CHECKSUMS = "../unit/storage/recovery/test_damage_checksums.py"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli import java
 from strandline.cli.java import JavaNotFound, find_java, spark_environment, spark_java_home
 
 FULL = 'echo "openjdk version \\"{version}\\" 2025-01-01" >&2'
@@ -22,8 +21,8 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No Java but the ones of the test, and no answer of an earlier test."""
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(java.shutil, "which", lambda _command: None)
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _command: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     find_java.cache_clear()
     yield
     find_java.cache_clear()
@@ -39,7 +38,7 @@ def install(folder: Path, script: str, version: str = "17.0.15") -> Path:
 
 
 def on_path(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    monkeypatch.setattr(java.shutil, "which", lambda _command: str(home / "bin" / "java"))
+    monkeypatch.setattr("shutil.which", lambda _command: str(home / "bin" / "java"))
 
 
 def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

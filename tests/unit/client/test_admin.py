@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import NewTopic, TrioAdmin
 from strandline.client.errors import (
@@ -17,6 +16,7 @@ from strandline.client.errors import (
 )
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import CreateTopicsRequest, MetadataResponse
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 
 def admin(cluster: FakeCluster, **settings: object) -> TrioAdmin:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import FakeCluster, Fault
 
 from strandline.broker.network import request_bounds as limits_of_brokers
 from strandline.broker.network.dialects import native
@@ -24,7 +23,8 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
-from support.scenario import MemoryCluster
+from strandline.testkit.cluster import MemoryCluster
+from unit.client.fake_broker import FakeCluster, Fault
 
 MANY = [TopicPartition("t", index) for index in range(12)]
 
@@ -70,7 +70,7 @@ async def test_offsets_of_many_partitions_are_looked_up_in_several_requests(auto
         async with consumer(cluster) as client:
             assert await client.beginning_offsets(MANY) == dict.fromkeys(MANY, 0)
         nursery.cancel_scope.cancel()
-    assert counts(cluster.brokers[0].seen(ListOffsetsRequest)) == [5, 5, 2]  # type: ignore[arg-type]
+    assert counts(cluster.brokers[0].seen(ListOffsetsRequest)) == [5, 5, 2]
 
 
 async def test_many_partitions_take_turns_in_fetches_and_each_is_read(autojump_clock: object) -> None:
@@ -92,7 +92,7 @@ async def test_many_partitions_take_turns_in_fetches_and_each_is_read(autojump_c
             await trio.sleep(6.0)
         nursery.cancel_scope.cancel()
     fetches = broker.seen(FetchRequest)
-    assert set(counts(fetches)) == {5}  # type: ignore[arg-type]
+    assert set(counts(fetches)) == {5}
     assert {fetch.max_wait_ms for fetch in fetches} == {200}  # type: ignore[attr-defined]
     asked = [part.partition for fetch in fetches for topic in fetch.topics for part in topic.partitions]  # type: ignore[attr-defined]
     times = [asked.count(partition.partition) for partition in MANY]
@@ -118,7 +118,7 @@ async def test_positions_after_a_leader_change_are_checked_in_several_requests(a
             assert await client.poll(timeout_ms=10_000)
             await trio.sleep(5)
         nursery.cancel_scope.cancel()
-    named = counts(cluster.brokers[1].seen(OffsetForLeaderEpochRequest))  # type: ignore[arg-type]
+    named = counts(cluster.brokers[1].seen(OffsetForLeaderEpochRequest))
     assert max(named) <= 5 and sum(named) >= len(MANY)
 
 
@@ -152,7 +152,7 @@ async def test_records_of_many_partitions_are_deleted_in_several_requests(autoju
             cluster.brokers[0].faults[ApiKey.DELETE_RECORDS].append(Fault(raw=refusal))
             results = await admin.delete_records(dict.fromkeys(MANY, 3))
         nursery.cancel_scope.cancel()
-    assert counts(cluster.brokers[0].seen(DeleteRecordsRequest))[:3] == [5, 5, 2]  # type: ignore[arg-type]
+    assert counts(cluster.brokers[0].seen(DeleteRecordsRequest))[:3] == [5, 5, 2]
     assert [isinstance(results[partition], AnsweredError) for partition in MANY] == [True] * 5 + [False] * 7
     assert "INVALID_REQUEST" in str(results[MANY[0]])
 
@@ -181,7 +181,7 @@ async def test_refused_metadata_are_an_error_and_no_cluster_without_brokers(auto
         known = Metadata(ClientSettings(bootstrap_servers=cluster.bootstrap), cluster.environment())
         nursery.start_soon(known.run)
         await known.topic("t", timeout_ms=5000, setting="x")
-        cluster.brokers[0].stale_view = APIS[ApiKey.METADATA].failure(None, ErrorCode.INVALID_REQUEST, None)  # type: ignore[assignment]
+        cluster.brokers[0].stale_view = APIS[ApiKey.METADATA].failure(None, ErrorCode.INVALID_REQUEST, None)
         with pytest.raises(ClientError, match="INVALID_REQUEST"):
             await known.topic("other", timeout_ms=2000, setting="x")
         assert known.view.brokers and "" not in known.view.topics

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client.connection import Connection
 from strandline.client.errors import (
@@ -31,6 +30,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0 = TopicPartition("t", 0)
 

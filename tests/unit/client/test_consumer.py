@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import TrioConsumer
 from strandline.client.errors import (
@@ -20,6 +19,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import FetchRequest, OffsetForLeaderEpochRequest
 from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import FakeCluster
 
 from strandline.client import TrioConsumer
 from strandline.protocol.records import decode_records
 from strandline.protocol.records.batch import read_header
 from strandline.protocol.types import TopicPartition
 from support.compacted import batches_of, compacted_log
+from unit.client.fake_broker import FakeCluster
 
 T0 = TopicPartition("t", 0)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import TrioConsumer, TrioProducer
 from strandline.client.errors import DeliveryTimeout
@@ -23,6 +22,7 @@ from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0 = TopicPartition("t", 0)
 

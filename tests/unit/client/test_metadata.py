@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import TrioProducer
 from strandline.client.errors import InvalidTopic, UnknownTopic
@@ -20,6 +19,7 @@ from strandline.protocol.messages import (
     RefusedReplica,
 )
 from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0 = TopicPartition("t", 0)
 ONE, OTHER = b"1" * 16, b"2" * 16
@@ -99,7 +99,7 @@ def test_a_hint_counts_only_if_it_is_newer_and_names_a_known_broker() -> None:
 
 
 def metadata(cluster: FakeCluster, **settings: object) -> Metadata:
-    return Metadata(ClientSettings(bootstrap_servers=cluster.bootstrap, **settings), cluster.environment())  # type: ignore[arg-type]
+    return Metadata(ClientSettings(bootstrap_servers=cluster.bootstrap, **settings), cluster.environment())
 
 
 async def test_one_living_bootstrap_server_is_enough(autojump_clock: object) -> None:
@@ -195,7 +195,10 @@ async def test_a_topic_name_that_can_never_be_is_not_asked_about(name: str, auto
                 await client.send(name, b"x")
             assert trio.current_time() == 0
             await client.partitions_for("t")
-        assert all(name not in (request.topics or ()) for request in cluster.brokers[0].seen(MetadataRequest))
+        assert all(
+            isinstance(request, MetadataRequest) and name not in (request.topics or ())
+            for request in cluster.brokers[0].seen(MetadataRequest)
+        )
         nursery.cancel_scope.cancel()
 
 

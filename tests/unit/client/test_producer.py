@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import DeliveredBatch, FailedBatch, TrioProducer
 from strandline.client.errors import (
@@ -22,6 +21,7 @@ from strandline.client.errors import (
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ProduceRequest
 from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0 = TopicPartition("t", 0)
 
@@ -256,7 +256,7 @@ async def test_refused_before_it_is_accepted(autojump_clock: object) -> None:
             with pytest.raises(RecordTooLarge, match="max_request_size"):
                 await client.send("t", b"x" * 2000)
             with pytest.raises(InvalidRecordValue, match="bytes"):
-                await client.send("t", "text")  # type: ignore[arg-type]
+                await client.send("t", "text")
             with pytest.raises(UnknownTopic, match="no partition 7"):
                 await client.send("t", b"x", partition=7)
             with pytest.raises(UnknownTopic, match=r"'nowhere'.*max_block_ms"):

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from fake_broker import ApiKey, FakeCluster, Fault
 
 from strandline.client import TrioAdmin
 from strandline.client.errors import ClientError, RequestTimedOut, UnknownTopic
@@ -15,6 +14,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
+from unit.client.fake_broker import ApiKey, FakeCluster, Fault
 
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from fake_broker import FakeCluster
 
 from strandline import Admin, Consumer, Producer
 from strandline.client.errors import (
@@ -29,6 +28,7 @@ from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.processes.portal import Portal
+from unit.client.fake_broker import FakeCluster
 
 PATIENCE_S = 60
 T0 = TopicPartition("t", 0)

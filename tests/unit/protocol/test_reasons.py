@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,8 +45,8 @@ def test_what_is_refused_and_the_remedy_stay(length: int) -> None:
 
 
 def test_a_longer_one_is_refused() -> None:
-    for cls in (RefusedReplica, PartitionError):
-        fields = (1,) if cls is RefusedReplica else ("t", 0, 56)
+    shapes: list[tuple[Any, tuple[Any, ...]]] = [(RefusedReplica, (1,)), (PartitionError, ("t", 0, 56))]
+    for cls, fields in shapes:
         cls_body = body(cls(*fields, "x" * MAX_REASON_CHARS))
         assert decode_body(cls, cls_body) == cls(*fields, "x" * MAX_REASON_CHARS)
         with pytest.raises(RemoteProtocolError, match="length"):

@@ -110,7 +110,7 @@ class FileWithDescriptor:
 class FileWithoutDescriptor(FileWithDescriptor):
     """As an in-memory disk has them."""
 
-    fileno = None  # type: ignore[assignment]
+    fileno = None
 
 
 @pytest.fixture(params=[FileWithDescriptor, FileWithoutDescriptor], ids=["descriptor", "no descriptor"])

@@ -250,7 +250,7 @@ def test_a_topic_created_anew_during_a_task_ends_it_with_what_was_read(
     cluster.add(T0, 2, [b"new"] * 2)
     cluster.batches_per_fetch = 1
     ids = iter([b"\x01" * 16] * 2 + [b"\x02" * 16])
-    cluster.topic_id = lambda topic: next(ids)  # type: ignore[method-assign]
+    cluster.topic_id = lambda topic: next(ids)
     (planned,) = plan(options(), cluster, warnings.append)
     found = rows(cluster, planned, options(failOnDataLoss="false"), warnings)
     assert found == [(0, b"old"), (1, b"old")]

@@ -174,7 +174,7 @@ async def test_a_peer_may_leave_in_the_middle_of_a_head_request(site: Site) -> N
 
 
 async def test_a_bug_behind_an_answer_ends_one_connection(site: Site) -> None:
-    site.health = None  # type: ignore[assignment]
+    site.health = None
     transport = await site.connect()
     transport.send_nowait([get("/status")])
     assert await read_all(transport, until_closed=True) == b""

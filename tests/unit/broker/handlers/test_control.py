@@ -236,7 +236,7 @@ async def test_orders_for_many_replicas_let_others_run_between_some_of_them(
         assert largest_gap([*seen, count]) <= 2 * LOGS_PER_STEP, "new logs are made a few at a time"
         seen.clear()
         states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, True) for number in range(count)]
-        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+        response: Any = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
         assert largest_gap([0, *seen, count]) <= 2 * REMOVALS_PER_STEP
         nursery.cancel_scope.cancel()
     assert [error.error_code for error in response.partition_errors] == [0] * count
@@ -260,7 +260,7 @@ async def test_stops_without_a_deletion_take_few_steps(
     states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, gone) for number, gone in enumerate(deleted)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+        response: Any = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
         nursery.cancel_scope.cancel()
     assert [error.partition_index for error in response.partition_errors] == list(range(count))
     assert 3 <= turns <= at_most
@@ -278,7 +278,7 @@ async def test_a_session_that_ends_between_two_stops_makes_the_rest_stale(
     states = [StopReplicaPartitionState("t", TOPIC_ID, number, 0, True) for number in range(count)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(new_session)
-        response = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
+        response: Any = await broker.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, MY_EPOCH, states))))
     assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert 0 < len(site.replicas.partitions) < count
 

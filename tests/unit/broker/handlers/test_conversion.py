@@ -302,7 +302,7 @@ async def test_who_goes_while_it_waits_for_room_leaves_it_to_others(
 
 async def waiting(site: ReplicaSite, **fields: object) -> Hand:
     """A request whose batch is with the worker."""
-    hand = produce_hand((T0, good("gzip")), **fields)  # type: ignore[arg-type]
+    hand = produce_hand((T0, good("gzip")), **fields)
     site.burst(hand)
     assert not hand.is_answered and len(site.submitted) == 1
     return hand

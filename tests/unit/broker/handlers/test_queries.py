@@ -299,7 +299,7 @@ async def test_leadership_that_is_lost_meanwhile_is_told(queries: Queries, autoj
     run = site.environment.computing.run
 
     async def meanwhile(*args: object) -> object:
-        found = await run(*args)  # type: ignore[arg-type]
+        found = await run(*args)
         await site.follow_leader(epoch=5)
         return found
 

@@ -13,7 +13,7 @@ STAT = ZnodeStat(version=4, cversion=0, czxid=1, mzxid=9, ephemeral_owner=0, num
 
 
 def state(leader: int, isr: list[int], epoch: int = 3, **fields: object) -> PartitionStateZnode:
-    return PartitionStateZnode(controller_epoch=1, leader=leader, leader_epoch=epoch, isr=isr, **fields)  # type: ignore[arg-type]
+    return PartitionStateZnode(controller_epoch=1, leader=leader, leader_epoch=epoch, isr=isr, **fields)
 
 
 def znode(data: bytes) -> Znode:

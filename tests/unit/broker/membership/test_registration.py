@@ -297,7 +297,7 @@ async def test_leaving_is_conditional_and_looks_again_when_somebody_else_wrote(
             await rival.set(path, changed.encode(), 0)
         return await inner(transactions)
 
-    client.multi_many = beaten  # type: ignore[method-assign]
+    client.multi_many = beaten
     await registration.prepare(says(True))
     assert here.state("t") == ([2], 2, 5)
     assert len(writes) == 2
@@ -325,7 +325,7 @@ async def test_leaving_spares_a_topic_that_was_made_anew_since_its_name_was_read
             await client.multi([*ids, Delete(path), Create(path, other)])
         return await inner(transactions)
 
-    client.multi_many = beaten  # type: ignore[method-assign]
+    client.multi_many = beaten
     await registration.prepare(says(True))
     assert here.state("t") == (([3], 3, 0) if had_an_id else ([2], 2, 4))
 

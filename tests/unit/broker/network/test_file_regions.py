@@ -56,7 +56,7 @@ async def test_file_regions_follow_their_head_whatever_their_size() -> None:
     spans = [(0, 10), (5, 100_000), (77, 300), (1000, 400_000), (3, 1)]
 
     def handle(request: RequestInHand) -> None:
-        regions = [FileRegion(file, position, length) for position, length in spans]  # type: ignore[arg-type]
+        regions = [FileRegion(file, position, length) for position, length in spans]
         answer(request, [b"first", *regions])
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
@@ -77,7 +77,7 @@ async def test_a_slow_reader_never_holds_another_connection() -> None:
     file = BytesFile(bytes(1_000_000))
 
     def handle(request: RequestInHand) -> None:
-        answer(request, [FileRegion(file, 0, 1_000_000)])  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 1_000_000)])
 
     async with open_pipeline({ApiKey.FETCH: handle, ApiKey.METADATA: answer_metadata}) as pipeline:
         slow, quick = await pipeline.connect("slow"), await pipeline.connect("quick")
@@ -99,7 +99,7 @@ async def test_a_region_whose_file_was_truncated_ends_the_connection(length: int
         client = await pipeline.connect()
         await client.send(fetch_frames(2))
         await trio.testing.wait_all_tasks_blocked()
-        answer(parked[1], [FileRegion(file, 0, length)])  # type: ignore[arg-type]
+        answer(parked[1], [FileRegion(file, 0, length)])
         file.truncations += 1
         answer(parked[0], [])
         pipeline.channel.flush_responses()
@@ -111,7 +111,7 @@ async def test_a_truncation_in_the_middle_of_a_region_ends_the_connection() -> N
     file = BytesFile(bytes(1_000_000))
 
     def handle(request: RequestInHand) -> None:
-        answer(request, [FileRegion(file, 0, 1_000_000)])  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 1_000_000)])
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         client = await pipeline.connect()
@@ -126,7 +126,7 @@ async def test_a_file_that_ends_inside_a_promised_region_ends_the_connection(len
     file = BytesFile(bytes(999))
 
     def handle(request: RequestInHand) -> None:
-        answer(request, [FileRegion(file, 0, length)])  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, length)])
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         client = await pipeline.connect()
@@ -146,7 +146,7 @@ async def test_a_file_that_cannot_be_read_ends_the_connection_and_is_told_to_its
     told: list[str] = []
 
     def handle(request: RequestInHand) -> None:
-        regions = [FileRegion(fine, 0, 1000), FileRegion(broken, 0, length)]  # type: ignore[arg-type]
+        regions = [FileRegion(fine, 0, 1000), FileRegion(broken, 0, length)]
         answer(request, regions)
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
@@ -186,7 +186,7 @@ async def test_what_goes_cold_while_a_slow_peer_reads_is_warmed_before_it_is_sen
         await trio.lowlevel.checkpoint()
 
     def handle(request: RequestInHand) -> None:
-        regions = [FileRegion(file, 0, length) for length in regions_bytes]  # type: ignore[arg-type]
+        regions = [FileRegion(file, 0, length) for length in regions_bytes]
         answer(request, regions)
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
@@ -210,7 +210,7 @@ async def test_a_disk_that_fails_while_a_region_is_warmed_ends_the_connection(mo
         raise OSError(errno.EIO, "EIO")
 
     def handle(request: RequestInHand) -> None:
-        answer(request, [FileRegion(file, 0, 3_000_000)])  # type: ignore[arg-type]
+        answer(request, [FileRegion(file, 0, 3_000_000)])
 
     async with open_pipeline({ApiKey.FETCH: handle}) as pipeline:
         pipeline.channel.warm = warm

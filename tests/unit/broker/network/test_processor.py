@@ -229,7 +229,7 @@ async def test_answering_a_closed_connection_does_nothing() -> None:
 
 async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> None:
     def handle(request: RequestInHand) -> None:
-        request.respond(ProduceResponse([TopicProduceResponse(object(), [])]))  # type: ignore[arg-type]
+        request.respond(ProduceResponse([TopicProduceResponse(object(), [])]))
 
     async with open_pipeline({ApiKey.PRODUCE: handle}) as pipeline:
         client = await pipeline.connect()

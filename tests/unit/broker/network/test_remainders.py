@@ -75,7 +75,7 @@ class Site:
     def serve(self, **options: object):
         return open_pipeline(
             {ApiKey.PRODUCE: self.produce, ApiKey.CREATE_TOPICS: self.create},
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
 

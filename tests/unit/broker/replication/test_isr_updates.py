@@ -40,7 +40,7 @@ class Cluster:
             self.transactions.extend(list(one) for one in transactions)
             return await inner(transactions)
 
-        client.multi_many = recorded  # type: ignore[method-assign]
+        client.multi_many = recorded
 
     @property
     def leadership(self):

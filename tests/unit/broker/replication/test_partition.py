@@ -102,7 +102,7 @@ async def test_a_caught_up_follower_is_proposed_only_while_its_broker_lives(
     site.update_metadata(alive=(1, 2))
     partition = await site.lead(isr=(1, 2))
     site.follow(3, 0)
-    assert partition.leadership.proposal is None
+    assert not partition.leadership.proposal
     site.update_metadata(alive=(1, 2, 3))
     site.follow(3, 0, replica_epoch=7)
     assert partition.leadership.proposal.added == {3: 7}

@@ -383,7 +383,7 @@ async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaS
     site.produce((T0, batch()), acks=1)
     with trio.move_on_after(29):
         await site.replicas.run_isr_checks()
-    assert partition.leadership.proposal is None
+    assert not partition.leadership.proposal
     with trio.move_on_after(31):
         await site.replicas.run_isr_checks()
     assert partition.leadership.proposal.isr == (1,)

@@ -83,7 +83,7 @@ async def test_a_follower_that_is_only_slow_costs_a_look_and_nothing_else(leadin
 
 async def test_a_follower_at_the_end_of_the_log_is_never_suspicious(leading: ReplicaSite) -> None:
     await ask(leading, 40, offset=10)
-    assert leading.partition().leadership.followers[2].stalled_fetches == 0  # type: ignore[union-attr]
+    assert leading.partition().leadership.followers[2].stalled_fetches == 0
 
 
 async def test_a_look_takes_no_thread_of_another_disk(leading: ReplicaSite, autojump_clock: MockClock) -> None:

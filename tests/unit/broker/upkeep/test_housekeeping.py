@@ -138,7 +138,7 @@ async def test_a_deletion_while_the_checkpoints_of_another_are_written_is_notice
         await trio.sleep(0.5)
         return result
 
-    site.environment.blocking.run = slow  # type: ignore[method-assign]
+    site.environment.blocking.run = slow
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run, site, 1000)
         nursery.start_soon(site.replicas.run_high_watermark_checkpoints)

@@ -45,7 +45,7 @@ def site() -> StorageSite:
 
 
 def environment_of(site: StorageSite, **delays: float) -> Environment:
-    return simulated_environment(disk=site.disk, network=MemoryNetwork(), **delays)  # type: ignore[arg-type]
+    return simulated_environment(disk=site.disk, network=MemoryNetwork(), **delays)
 
 
 def manager_of(site: StorageSite, log: Told) -> LogManager:
@@ -69,7 +69,7 @@ async def test_logs_are_the_same_however_they_are_loaded(site: StorageSite, clea
     manager.close(clean=clean)
     told = Told()
     manager = manager_of(site, told)
-    progress = await load_logs(manager, environment_of(site), threads, told)  # type: ignore[arg-type]
+    progress = await load_logs(manager, environment_of(site), threads, told)
     assert {tp: (raw(log), epochs(log)) for tp, log in manager.logs.items()} == expected
     assert progress.logs_loaded == progress.logs_total == len(PARTITIONS) and progress.percent == 100
     assert (progress.bytes_checked == 0) == clean
@@ -97,7 +97,7 @@ async def test_much_to_check_goes_to_workers_and_a_worker_that_dies_is_no_harm(
     dying = Dying()
     told = Told()
     manager = manager_of(site, told)
-    await load_logs(manager, replace(environment, computing=dying), 2, told)  # type: ignore[arg-type]
+    await load_logs(manager, replace(environment, computing=dying), 2, told)
     assert dying.calls >= 2
     assert {tp: log.log_end_offset for tp, log in manager.logs.items()} == {
         tp: 5 + place % 40 for place, tp in enumerate(PARTITIONS)
@@ -108,7 +108,7 @@ async def test_a_long_start_tells_how_far_it_is(site: StorageSite, autojump_cloc
     site.disk.kill()
     told = Told()
     manager = manager_of(site, told)
-    await load_logs(manager, environment_of(site, blocking_delay_s=3.0), 1, told)  # type: ignore[arg-type]
+    await load_logs(manager, environment_of(site, blocking_delay_s=3.0), 1, told)
     lines = [fields for event, fields in told.events if event == "still loading logs"]
     assert lines and lines[-1]["of"] == len(PARTITIONS) and 0 < lines[-1]["loaded"] <= len(PARTITIONS)
     assert told.events[-1][0] == "logs loaded" and told.events[-1][1]["checked_bytes"] > 0
@@ -122,7 +122,7 @@ async def test_a_log_that_is_refused_keeps_no_other_from_being_loaded(site: Stor
     site.disk.unlink(f"{folder}/{bases[1]}")
     told = Told()
     manager = manager_of(site, told)
-    await load_logs(manager, environment_of(site), 1, told)  # type: ignore[arg-type]
+    await load_logs(manager, environment_of(site), 1, told)
     assert list(manager.refused) == [tp] and len(manager.logs) == len(PARTITIONS) - 1
     assert told.events[-1][1]["refused"] == 1
     assert site.disk.exists(f"{folder}/{bases[2]}")

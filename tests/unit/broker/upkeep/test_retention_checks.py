@@ -98,7 +98,7 @@ async def test_what_came_while_another_partition_was_checked_is_not_in_the_futur
                 site.produce((T1, batch(timestamp_ms=EPOCH_MS + 60_000)))
         await check(partition, *rest)
 
-    round_of_checks._check = slow_check  # type: ignore[method-assign]
+    round_of_checks._check = slow_check
     await round_of_checks.check_all()
     assert not [name for name in site.event_names() if "in the future" in name]
 

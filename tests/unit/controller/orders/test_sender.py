@@ -232,7 +232,7 @@ async def test_what_comes_while_a_request_is_on_its_way_is_not_lost_when_that_fa
             raise BrokerUnreachable("lost on the way")
         return await answer(message)
 
-    peer.request = slow  # type: ignore[method-assign]
+    peer.request = slow
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.run)
         sender.put(batch_of(3), LIVE)
@@ -307,7 +307,7 @@ async def test_a_question_that_is_refused_holds_up_nothing_and_goes_with_who_ask
             raise BrokerUnreachable("that request closes the connection")
         return await answer(message)
 
-    peer.request = refuse  # type: ignore[method-assign]
+    peer.request = refuse
 
     async def ask_in_vain() -> None:
         with trio.move_on_after(5):
@@ -338,6 +338,6 @@ async def test_the_production_channel_speaks_of_unreachable_brokers() -> None:
         async def connect(self, address: Address) -> Any:
             raise CannotConnect(f"{address}: connection refused")
 
-    connect = connector(NoNetwork(), client_id="controller-1", timeout_ms=1000)  # type: ignore[arg-type]
+    connect = connector(NoNetwork(), client_id="controller-1", timeout_ms=1000)
     with pytest.raises(BrokerUnreachable, match=r"broker 2 at host:9002.*refused"):
         await connect(Address("host", 9002), 2)

@@ -11,7 +11,7 @@ from strandline.controller.planning.leader_elections import (
 )
 
 
-def among(*brokers: int):  # type: ignore[no-untyped-def]
+def among(*brokers: int):
     return lambda replica: replica in brokers
 
 

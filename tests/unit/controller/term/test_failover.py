@@ -51,7 +51,7 @@ class Recording:
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            first = args[0] if args else ""
+            first: Any = args[0] if args else ""
             if name == "multi":
                 first = first[-1].path
             elif name == "multi_many":

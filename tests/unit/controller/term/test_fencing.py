@@ -73,7 +73,7 @@ async def test_a_controller_paused_before_its_write_changes_and_sends_nothing_af
     assert term.over is None  # it still believes
     paused[0].gate.set()
     await cluster.settle()
-    assert "another controller was elected" in term.over
+    assert "another controller was elected" in str(term.over)
     assert await cluster.state("t") == state
     assert [len(broker.requests) for broker in cluster.brokers.values()] == requests
     assert (zombie.is_active, second.is_active, second.epoch) == (False, True, 2)
@@ -112,7 +112,7 @@ async def test_silence_of_zookeeper_for_a_session_timeout_ends_the_role_at_once(
     cut_at = trio.current_time()
     await cluster.until(lambda: term.over is not None)
     assert trio.current_time() - cut_at <= 6.1
-    assert "no contact" in term.over
+    assert "no contact" in str(term.over)
     sent = len(cluster.brokers[2].requests)
     await trio.sleep(10)
     assert len(cluster.brokers[2].requests) == sent
@@ -164,7 +164,7 @@ async def test_a_broker_that_knows_a_later_controller_makes_this_one_resign(
     cluster.brokers[2].script = lambda request: UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
     await cluster.add_broker(3)
     await cluster.until(lambda: term.over is not None)
-    assert "later controller" in term.over
+    assert "later controller" in str(term.over)
     sent = len(cluster.brokers[3].requests)
     cluster.scopes[1].cancel()
     await cluster.settle()
@@ -319,7 +319,7 @@ async def test_a_state_that_names_a_later_controller_ends_the_term_only_if_there
     await cluster.leader_writes_isr("t", 0, [1])
     await cluster.settle()
     if was_elected:
-        assert "another controller was elected" in term.over
+        assert "another controller was elected" in str(term.over)
     else:
         assert term.over is None and controller.term is term
         assert cluster.brokers[2].metadata[TP].isr == [1]
@@ -367,7 +367,7 @@ async def test_a_fenced_store_writes_nothing(autojump_clock: MockClock, cluster:
     term = controller.term
     response = await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
     assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
-    assert "another controller" in term.over
+    assert "another controller" in str(term.over)
     assert await cluster.admin.exists("/brokers/topics/t") is None
     with pytest.raises(TransactionFailed):
         await cluster.admin.multi([SetData(znodes.CONTROLLER_EPOCH_PATH, b"8", epoch.stat.version)])

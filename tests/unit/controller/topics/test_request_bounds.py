@@ -29,7 +29,7 @@ class CountedName(str):
 
     folded = 0
 
-    def replace(self, *args: Any) -> str:  # type: ignore[override]
+    def replace(self, *args: Any) -> str:
         CountedName.folded += 1
         return super().replace(*args)
 
@@ -50,7 +50,7 @@ class Broker:
 
 def planner(topics: list[CreatableTopic], existing: int = 0) -> CreationPlanner:
     context = ControllerContext()
-    context.brokers = dict.fromkeys((1, 2, 3), Broker())  # type: ignore[arg-type]
+    context.brokers = dict.fromkeys((1, 2, 3), Broker())
     names = [CountedName(f"existing-{number}") for number in range(existing)]
     context.topics = {name: Topic(name, bytes(16), CountedAssignment({0: (1,)})) for name in names}
     return CreationPlanner(context, topics, CONFIG, {topic.name: bytes(16) for topic in topics})

@@ -481,7 +481,7 @@ async def test_a_creation_whose_answer_zookeeper_lost_is_no_duplicate(
 def doomed_context() -> ControllerContext:
     context = ControllerContext()
     context.topics = {"t": Topic("t", b"i" * 16, {0: (1, 2)})}
-    context.brokers = {1: None}  # type: ignore[dict-item]
+    context.brokers = {1: None}
     return context
 
 
@@ -494,7 +494,7 @@ def test_the_steps_of_a_deletion_are_kept_by_replica() -> None:
     assert tracker.answered(1, TP, ErrorCode.NONE)
     assert tracker.finished() == []
     assert tracker.start_next(context) == {}
-    context.brokers[2] = None  # type: ignore[assignment]
+    context.brokers[2] = None
     tracker.retry(2)
     assert tracker.start_next(context) == {2: [TP]}
     assert not tracker.answered(2, TP, ErrorCode.KAFKA_STORAGE_ERROR)

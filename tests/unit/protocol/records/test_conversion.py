@@ -275,7 +275,7 @@ def rules_of(**changed: object) -> BatchRules | None:
         "after_max_ms": UNBOUNDED_MS,
         "difference_max_ms": UNBOUNDED_MS,
     }
-    return batch_rules(**{**values, **changed})  # type: ignore[arg-type]
+    return batch_rules(**{**values, **changed})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from crc32c import crc32c
@@ -26,7 +26,7 @@ from strandline.protocol.records import (
     validate_produced,
 )
 from strandline.protocol.records.rules import BatchRules
-from strandline.protocol.records.validation import MAX_BATCHES
+from strandline.protocol.records.validation import MAX_BATCHES, ProducedBatch
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1_000_012
@@ -101,8 +101,8 @@ class Batch(NamedTuple):
         )
 
 
-def validate(data: bytearray, **options: object) -> list[object]:
-    return list(validate_produced(memoryview(data), max_batch_bytes=LIMIT_BYTES, **options))  # type: ignore[arg-type]
+def validate(data: bytearray, **options: Any) -> list[ProducedBatch]:
+    return list(validate_produced(memoryview(data), max_batch_bytes=LIMIT_BYTES, **options))
 
 
 def headers(count: int, *pairs: bytes) -> bytes:
@@ -300,7 +300,7 @@ def test_timestamps_within_their_bounds_are_taken_and_the_largest_is_found(offse
     rules = BatchRules(before_max_ms=100, after_max_ms=100)
     data = bytearray(build_batch([(NOW_MS, b"k", b"v"), (NOW_MS + offset_ms, b"k", b"v"), (NOW_MS, b"k", b"v")]))
     (batch,) = validate(data, rules=rules, now_ms=NOW_MS)
-    assert batch.max_timestamp_ms == max(NOW_MS, NOW_MS + offset_ms)  # type: ignore[attr-defined]
+    assert batch.max_timestamp_ms == max(NOW_MS, NOW_MS + offset_ms)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ async def test_a_wave_of_letters_wakes_the_event_loop_once() -> None:
             wakes.append(function)
 
     seen: list[int] = []
-    mailbox = Mailbox(Token(), raise_error)  # type: ignore[arg-type]
+    mailbox = Mailbox(Token(), raise_error)
     for number in range(100):
         mailbox.put(seen.append, number)
     assert len(wakes) == 1
@@ -205,7 +205,7 @@ def test_the_first_result_of_a_call_counts() -> None:
             letters.append(argument)
 
     call = Call(GetData("/a", None), 7)
-    call.mailbox, call.done = Box(), lambda _: None  # type: ignore[assignment]
+    call.mailbox, call.done = Box(), lambda _: None
     call.set_exception(kazoo_errors.ConnectionLoss())
     call.set_exception(kazoo_errors.ConnectionClosedError())
     assert letters == [call] and type(call.result) is kazoo_errors.ConnectionLoss

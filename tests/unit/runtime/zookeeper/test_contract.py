@@ -6,6 +6,7 @@ On the in-memory one trio's clock is virtual, on the real one it is not: no test
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -130,12 +131,13 @@ async def test_a_transaction_is_all_or_nothing_and_names_what_failed(site_clock:
     )
     assert results[:2] == [None, "/b"] and results[4] is None
     assert isinstance(results[2], ZnodeStat) and results[2].version == 1
-    for operations, index, cause in (
+    failing: list[tuple[list[Any], int, type[Exception]]] = [
         ([SetData("/a", b"2", 1), Check("/b", 7), Create("/c")], 1, BadVersion),
         ([Create("/c"), Delete("/no")], 1, NoNode),
         ([Create("/b"), Create("/c")], 0, NodeExists),
         ([Create("/a/x"), Delete("/a")], 1, NotEmpty),
-    ):
+    ]
+    for operations, index, cause in failing:
         with pytest.raises(TransactionFailed) as failed:
             await client.multi(operations)
         assert (failed.value.index, type(failed.value.cause)) == (index, cause)

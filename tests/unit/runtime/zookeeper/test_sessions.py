@@ -154,7 +154,7 @@ async def test_a_watch_event_comes_before_any_read_that_shows_the_change(site_cl
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.set, "/a", b"", version)
             with trio.fail_after(PATIENCE_S):
-                while (await reader.exists("/a")).version == version:  # type: ignore[union-attr]
+                while (await reader.exists("/a")).version == version:
                     assert reader.state is SessionState.CONNECTED
             assert fired.seen == [WatchEvent.CHANGED]
 

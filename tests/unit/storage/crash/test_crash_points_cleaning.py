@@ -54,7 +54,7 @@ def test_several_groups_one_after_another(broker: Any, log: Log) -> None:
     take_over_segments = log.segments.replace
 
     def operate() -> None:
-        log.segments.replace = observe  # type: ignore[method-assign]
+        log.segments.replace = observe
         clean(log, broker.site.disk, segment_bytes=1300)
         del log.segments.replace
         unlink(broker)

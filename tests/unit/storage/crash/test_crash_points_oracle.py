@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from strandline.storage.disk.checkpoints import write_atomically
 from strandline.storage.errors import StorageError
 from strandline.storage.log.flush import FlushPlan
 from strandline.storage.log.log import Log
@@ -25,7 +26,7 @@ from support.crash_points import (
 
 
 def unsynced_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    original = checkpoint_files.write_atomically
+    original = write_atomically
     patch.setattr(
         checkpoint_files,
         "write_atomically",

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from strandline.storage.inspection.dump import DumpEntry, DumpOptions, NotASegmentFile, dump_file
+from strandline.storage.inspection.dump import DumpOptions, NotASegmentFile, dump_file
+from strandline.storage.inspection.dump_entry import DumpEntry
 from strandline.testkit.storage_site import FOLDER, TP, StorageSite, fill, produced
 
 LOG = f"{FOLDER}/{0:020d}.log"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.storage.disk.checkpoints import EpochEntry, encode_epochs, encode_offsets, write_atomically
-from strandline.storage.inspection.dump import DumpEntry, DumpOptions, dump_file
+from strandline.storage.inspection.dump import DumpOptions, dump_file
+from strandline.storage.inspection.dump_entry import DumpEntry
 from strandline.storage.producers.snapshots import encode_snapshot
 from strandline.storage.producers.states import ProducerRow
 from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill
@@ -22,7 +23,7 @@ def written(site: StorageSite) -> StorageSite:
 
 
 def dump(site: StorageSite, path: str, **options: int) -> list[DumpEntry]:
-    return list(dump_file(site.disk, path, DumpOptions(**options)))[1:]  # type: ignore[arg-type]
+    return list(dump_file(site.disk, path, DumpOptions(**options)))[1:]
 
 
 def test_a_snapshot_is_printed_in_kafkas_line(written: StorageSite) -> None:

@@ -50,7 +50,7 @@ def remove_all_due(manager: LogManager) -> None:
 @pytest.mark.parametrize("is_real", [False, True], ids=["memory", "files"])
 def test_a_log_that_is_set_aside_is_kept_for_ever_and_left_alone(is_real: bool, tmp_path: Path) -> None:
     root = f"{tmp_path}/logs" if is_real else "/logs"
-    site = StorageSite(disk=RealDisk(), dirs=(root,)) if is_real else StorageSite()  # type: ignore[arg-type]
+    site = StorageSite(disk=RealDisk(), dirs=(root,)) if is_real else StorageSite()
     manager = site.start()
     fill(manager.create(TP, TOPIC_ID), 10)
     manager.flush_all()

@@ -192,4 +192,4 @@ def test_a_last_batch_that_no_header_shows_counts_where_compaction_took_it(is_co
     left = states(*((sequence, 1) for sequence in range(7)))
     assert loaded.complete_from(left, lambda offset: is_compacted) == is_compacted
     if is_compacted:
-        assert [batch.base_sequence for batch in loaded.get(PID).batches] == [3, 4, 5, 6, 8]  # type: ignore[union-attr]
+        assert [batch.base_sequence for batch in loaded.get(PID).batches] == [3, 4, 5, 6, 8]

@@ -30,7 +30,7 @@ class Content:
 
 
 def found(content: bytes, *, base_offset: int = 0, position: int = 0) -> bool:
-    return is_followed(Content(content), base_offset, position, len(content))  # type: ignore[arg-type]
+    return is_followed(Content(content), base_offset, position, len(content))
 
 
 @pytest.mark.parametrize("chunk_bytes", [HEADER_BYTES, 64, 100, 1000])
@@ -39,7 +39,7 @@ def test_a_whole_batch_is_found_at_any_place(chunk_bytes: int, monkeypatch: pyte
     for before in (NOISE, bytes(400), b"\x02" * 400, kafkas_batch(4)[:-1] * 4):
         for place in range(len(before)):
             file = Content(before[:place] + kafkas_batch(5) + b"tail")
-            assert is_followed(file, 0, 0, len(file.content)), place  # type: ignore[arg-type]
+            assert is_followed(file, 0, 0, len(file.content)), place
             assert file.most <= chunk_bytes
 
 
@@ -104,4 +104,4 @@ def test_a_crc_is_computed_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> No
     for chunk_bytes in (1, 7, len(batch)):
         monkeypatch.setattr(whole_batches, "_CHUNK_BYTES", chunk_bytes)
         for content, is_right in ((batch, True), (batch[:-1] + b"?", False)):
-            assert passes_crc(Content(b"??" + content), 2, read_header(content)) == is_right  # type: ignore[arg-type]
+            assert passes_crc(Content(b"??" + content), 2, read_header(content)) == is_right
