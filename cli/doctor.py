@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import platform
 import shutil
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -43,6 +45,25 @@ class Target(NamedTuple):
 
 class Unfit(Exception):
     """A check found something that will not work; the text names the remedy."""
+
+
+def interpreter(session: Session, target: Target) -> str:
+    """Whether this Python was compiled with a profile of itself, as those of distributions, images and conda are: one
+    without it does the same, in more time."""
+    variables = sysconfig.get_config_vars()
+    return f"{platform.python_implementation()} {platform.python_version()}{_lacks_of_its_build(variables)}"
+
+
+def _lacks_of_its_build(variables: Mapping[str, Any]) -> str:
+    """variables: `sysconfig`'s. Debian's build asks for no optimisation by name and strikes out the flags that it used
+    for it; whoever configures one without it keeps them for a later `make`."""
+    is_told = "CONFIG_ARGS" in variables and "PGO_PROF_USE_FLAG" in variables
+    if not is_told or "--enable-optimizations" in variables["CONFIG_ARGS"] or not variables["PGO_PROF_USE_FLAG"]:
+        return ""
+    return (
+        ", built without a profile (PGO): a broker takes about 12 % more CPU; use your distribution's python3, or "
+        "build with ./configure --enable-optimizations (pyenv: PYTHON_CONFIGURE_OPTS=--enable-optimizations)"
+    )
 
 
 def record_codec(session: Session, target: Target) -> str:
@@ -148,6 +169,7 @@ def _date(ms: int) -> str:
 
 
 CHECKS: dict[str, Callable[[Session, Target], str]] = {
+    "python": interpreter,
     "record codec": record_codec,
     "compression": compression,
     "java": java,
@@ -182,7 +204,7 @@ def examine(session: Session, target: Target) -> list[Finding]:
 @output_option
 @click.pass_context
 def doctor(ctx: click.Context, bootstrap: str | None, zookeeper_connect: str | None, output: str) -> int:
-    """Check what this machine needs: codecs, Java, Spark, its clock, and whether the cluster is reached."""
+    """Check what this machine needs: its Python, codecs, Java, Spark, its clock, and whether the cluster is reached."""
     session = session_of(ctx)
     target = Target(bootstrap_of(session, bootstrap), zookeeper_connect or session.running_zookeeper())
     findings = examine(session, target)

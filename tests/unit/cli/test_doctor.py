@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from typing import Any
 
@@ -47,6 +48,26 @@ def test_sparks_workers_need_the_interpreter_that_has_strandline(monkeypatch: py
     monkeypatch.setenv("PYSPARK_PYTHON", "/bin/sh")
     with pytest.raises(doctor.Unfit, match="export PYSPARK_PYTHON="):
         doctor.worker_python(session, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag", "is_slow"),
+    [
+        ("'--prefix=/opt' '--enable-shared'", "-fprofile-use -fprofile-correction", True),
+        ("'--prefix=/opt' '--enable-optimizations'", "-fprofile-use -fprofile-correction", False),
+        ("'--prefix=/usr' '--with-dtrace'", "", False),
+    ],
+    ids=["plain configure", "optimised", "Debian's"],
+)
+def test_an_interpreter_that_was_built_without_a_profile_is_told_with_what_helps(
+    arguments: str, flag: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session: Any = None
+    variables = {"CONFIG_ARGS": arguments, "PGO_PROF_USE_FLAG": flag}
+    monkeypatch.setattr(doctor.sysconfig, "get_config_vars", lambda: variables)
+    told = doctor.interpreter(session, NOBODY)
+    assert ("--enable-optimizations" in told) == is_slow
+    assert platform.python_version() in told
 
 
 def test_the_codecs_of_this_installation_work() -> None:
