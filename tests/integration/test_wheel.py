@@ -99,7 +99,8 @@ def with_extras(wheel: Path, commands: Path, elsewhere: Path) -> Path:
 
 
 def install(commands: Path, what: str, folder: Path) -> None:
-    pip = (commands / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    """Bytecode is written where it is needed: most of what Spark and pandas bring is never imported here."""
+    pip = (commands / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
     run(*pip, "--constraint", ROOT / "constraints.txt", what, folder=folder)
 
 
