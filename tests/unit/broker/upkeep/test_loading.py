@@ -62,7 +62,9 @@ def manager_of(site: StorageSite, log: Told) -> LogManager:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("clean", [True, False])
-async def test_logs_are_the_same_however_they_are_loaded(site: StorageSite, clean: bool, threads: int) -> None:
+async def test_logs_are_the_same_however_they_are_loaded(
+    site: StorageSite, clean: bool, threads: int, autojump_clock: trio.testing.MockClock
+) -> None:
     manager = site.start() if not site.disk.kill() else None
     assert manager is not None
     expected = {tp: (raw(log), epochs(log)) for tp, log in manager.logs.items()}
