@@ -239,7 +239,7 @@ class ConfigChanges:
                 return await step()
             except (ConnectionLost, SessionExpired):
                 await trio.sleep(RETRY_DELAY_S)
-                while self._coordination.state is not SessionState.CONNECTED:
+                while self._coordination.state is not SessionState.CONNECTED:  # noqa: ASYNC110 (this pause is a back-off)
                     await trio.sleep(RETRY_DELAY_S)
 
 

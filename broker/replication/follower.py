@@ -243,7 +243,7 @@ class Fetcher:
                 backoff_s = min(backoff_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
     async def _connect(self) -> Connection:
-        while self._leader_id not in self._followers.addresses:
+        while self._leader_id not in self._followers.addresses:  # noqa: ASYNC110 (rare: metadata is behind an order)
             await trio.sleep(FIRST_BACKOFF_S)
         with trio.CancelScope() as self._connecting:
             return await Connection.open(
