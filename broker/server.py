@@ -5,10 +5,7 @@
       connections (get a deadline at shutdown)
         listeners (cancelled first)
 
-One Produce request: `acceptor` takes its connection, `processor` and `burst` turn bytes into requests,
-`request_channel` calls `produce`, which checks the batches and appends them through `partition` to `storage/log/log`;
-the answer waits in `purgatory` until the followers' fetches (`fetch`) have raised the high watermark, and leaves in
-order by `connection`.
+`data_plane` builds the replicas and what handles their data. ARCHITECTURE.md follows one Produce request.
 """
 
 from __future__ import annotations
@@ -24,23 +21,22 @@ from strandline.broker.admin.admin_port import AdminPort
 from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.admin.health import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
+from strandline.broker.data_plane import DataPlane
 from strandline.broker.handlers.control import ControlHandlers
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
-from strandline.broker.metadata_cache import MetadataCache
 from strandline.broker.network.listeners import Listeners
-from strandline.broker.network.request_channel import RequestChannel
+from strandline.broker.network.outbox import Outbox
+from strandline.broker.network.request_channel import RequestChannel, WorkQueue
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
-from strandline.broker.replication.follower import Followers
-from strandline.broker.replication.isr_updates import IsrUpdates
-from strandline.broker.replication.replica_manager import ReplicaManager
-from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
+from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.controller.controller import Controller
 from strandline.controller.orders.sender import connector
 from strandline.protocol.api import APIS, ApiKey
@@ -156,7 +152,7 @@ class Broker:
                 # 6
                 await self._leave(nursery)
             await self.environment.blocking.run(
-                self.log_manager.checkpoints.write_high_watermarks, self.replicas.high_watermarks()
+                self.log_manager.checkpoints.write_high_watermarks, self.data.checkpoints.high_watermarks()
             )
             clean = True
         finally:
@@ -167,47 +163,38 @@ class Broker:
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        self._build_replication()
+        self.outbox = Outbox()
+        self.work = WorkQueue(self.config.queued_max_requests)
+        self._build_data_plane(self.outbox.flush, self.work.put)
         self._build_control()
-        queries = QueryHandler(
-            self.replicas,
-            cluster_id=self._cluster_id,
-            software_version=__version__,
-            create_topic=self.control.creations.add,
-        )
-        self.channel = self._build_channel(queries)
-        self.replicas.submit = self.channel.submit
-        self.replicas.flush_responses = self.channel.flush_responses
-        self.channel.warm = self.replicas.warm
-        self.channel.read_failed = self.log_manager.directories.read_failed
+        self.channel = self._build_channel()
         self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
         self.health = HealthCheck(
             self.broker_id,
             versions(),
             self._cluster_id,
-            self.metadata,
-            self.replicas.partitions,
+            self.data.metadata,
+            self.data.replicas.partitions,
             self.log_manager,
             self.registration,
             self.coordination,
             self.listeners,
         )
 
-    def _build_replication(self) -> None:
-        config = self.config
-        self.metadata = MetadataCache()
-        self.isr_updates = IsrUpdates(self.broker_id, self.coordination, self._logs.state_change)
-        self.followers = Followers(self.broker_id, config, self.environment, self._log)
-        self.followers.incarnation = self.registration.incarnation
-        self.replicas = ReplicaManager(
+    def _build_data_plane(
+        self, send_answers: Callable[[], None], submit: Callable[[Callable[[], Awaitable[None]]], None]
+    ) -> None:
+        self.data = DataPlane(
             self.broker_id,
             self.config_changes.config,
             self.environment,
             self.log_manager,
-            self.metadata,
-            self.isr_updates,
-            self.followers,
-            self._logs.state_change,
+            self.coordination,
+            incarnation=self.registration.incarnation,
+            send_answers=send_answers,
+            submit=submit,
+            log=self._log,
+            state_change_log=self._logs.state_change,
         )
 
     def _build_control(self) -> None:
@@ -232,23 +219,32 @@ class Broker:
             config,
             environment,
             self.topic_configs,
-            self.replicas,
-            RoleChanges(self.replicas, self.isr_updates, self.followers, self._logs.state_change),
+            self.data.replicas,
+            self.data.roles,
             self.registration,
             self.controller,
             self._log,
         )
+        self.queries = QueryHandler(
+            self.log_manager,
+            self.data.replicas,
+            self.data.rebuilds,
+            environment.computing,
+            cluster_id=self._cluster_id,
+            software_version=__version__,
+            create_topic=self.control.creations.add,
+        )
 
-    def _build_channel(self, queries: QueryHandler) -> RequestChannel:
+    def _build_channel(self) -> RequestChannel:
         """Which handler serves which API."""
-        config = self.config
+        config, queries = self.config, self.queries
         return RequestChannel(
             handlers={
-                ApiKey.PRODUCE: self.replicas.produce.handle,
-                ApiKey.FETCH: self.replicas.fetch.handle,
+                ApiKey.PRODUCE: self.data.produce.handle,
+                ApiKey.FETCH: self.data.fetch.handle,
                 ApiKey.API_VERSIONS: queries.api_versions,
                 ApiKey.METADATA: queries.metadata,
-                ApiKey.DELETE_RECORDS: self.replicas.delete_records.handle,
+                ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
                 ApiKey.CREATE_TOPICS: self.control.create_topics,
@@ -259,8 +255,11 @@ class Broker:
                 ApiKey.STOP_REPLICA: self.control.stop_replica,
                 ApiKey.UPDATE_METADATA: self.control.update_metadata,
             },
-            end_of_burst=self.replicas.end_of_burst,
-            max_queued_requests=config.queued_max_requests,
+            end_of_burst=self.data.burst.end,
+            outbox=self.outbox,
+            work=self.work,
+            warm=self.data.warm,
+            read_failed=self.log_manager.directories.read_failed,
             max_queued_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
             num_handlers=config.num_io_threads,
             log=self._log,
@@ -268,21 +267,24 @@ class Broker:
 
     async def _start_data_plane(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.channel.run)
-        await nursery.start(self.followers.run)
+        await nursery.start(self.data.followers.run)
         await self.listeners.start_processors(nursery)
+        config, environment, logs = self.config, self.environment, self.log_manager
+        data, replicas, burst = self.data, self.data.replicas, self.data.burst
         background: list[Callable[[], Awaitable[None]]] = [
-            self.isr_updates.run,
+            data.isr_updates.run,
             self.control.creations.run,
-            self.replicas.run_deadlines,
-            self.replicas.run_isr_checks,
-            self.replicas.run_high_watermark_checkpoints,
-            self.replicas.rebuilds.run,
-            self.replicas.log_starts.run,
-            Housekeeping(self.config, self.environment, self.log_manager, self.replicas, self._log).run,
-            DiskFailures(self.log_manager, self.replicas, self._log).run,
+            partial(data.deadlines.run, burst.end),
+            partial(run_isr_checks, replicas, burst),
+            data.checkpoints.run_high_watermarks,
+            data.rebuilds.run,
+            data.log_starts.run,
+            Housekeeping(config, environment, logs, replicas, data.checkpoints).run,
+            RetentionChecks(config, environment, logs, replicas, burst, data.rebuilds, self._log).run,
+            DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
-            partial(self.config_changes.run, self.topic_configs, self.replicas),
-            Cleaning(self.environment, self.log_manager, self.replicas, self._log).run,
+            partial(self.config_changes.run, self.topic_configs, replicas, burst),
+            Cleaning(environment, logs, replicas, data.checkpoints, data.rebuilds, self._log).run,
         ]
         for task in background:
             nursery.start_soon(task)
@@ -297,7 +299,7 @@ class Broker:
             await nursery.start(admin.run)
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())
-        nursery.start_soon(settle_loss, self.log_manager, self.registration, self.replicas)
+        nursery.start_soon(settle_loss, self.log_manager, self.registration, self.environment.blocking)
         await nursery.start(self.controller.run)
         self.listeners.announce()
 
@@ -319,15 +321,15 @@ class Broker:
         caller, last."""
         self.health.leaving = True
         # 1
-        self.followers.leaving = True
+        self.data.replicas.is_leaving = True
         if self.config.controlled_shutdown_enable:
             with trio.move_on_after(self.config.controller_socket_timeout_ms / 1000):
                 await self.control.leave_cluster()
-        self.followers.stop_all()
+        self.data.followers.stop_all()
         # 2
         self.listeners.close()
         # 3
-        await self.replicas.resign_all()
+        await self.data.roles.resign_all()
         await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4
         nursery.cancel_scope.cancel()

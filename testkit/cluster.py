@@ -304,12 +304,12 @@ class MemoryCluster(ClusterView):
         return controller.epoch if controller is not None and controller.is_active else -1
 
     def partition(self, broker_id: int, tp: TopicPartition) -> Partition:
-        return self.broker(broker_id).replicas.partitions[tp]
+        return self.broker(broker_id).data.replicas.partitions[tp]
 
     def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
         node = self.nodes[broker_id]
-        replicas = getattr(node.broker, "replicas", None)
-        return node.is_up and replicas is not None and tp in replicas.partitions
+        data = getattr(node.broker, "data", None)
+        return node.is_up and data is not None and tp in data.replicas.partitions
 
     def state_version(self, tp: TopicPartition) -> int:
         return self.zookeeper.tree.get(PartitionStateZnode.path(tp.topic, tp.partition)).stat.version

@@ -27,7 +27,8 @@ import trio
 from strandline.broker.admin.dynamic_config import ENTITY_TYPE, DynamicConfig
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
@@ -101,19 +102,19 @@ class ConfigChanges:
         config = self.config.value
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
-    async def run(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
+    async def run(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
         while True:
             self._wake = trio.Event()
             entities = await self._until_answered(self._changed_entities)
             if entities:
                 await self._until_answered(partial(self._read_again, entities, topics))
-                await self._apply(topics, replicas)
+                await self._apply(topics, replicas, burst)
             await self._remove_outdated()
             while not await self._is_told():
                 await self._remove_outdated()
                 if self._dynamic.is_troubled or topics.troubled:
                     await self._until_answered(partial(self._look_for_mended, topics))
-                    await self._apply(topics, replicas)
+                    await self._apply(topics, replicas, burst)
 
     async def _is_told(self) -> bool:
         """Waits for an announcement; False when it is time to look at what was to be mended."""
@@ -214,17 +215,16 @@ class ConfigChanges:
             self._log.info("dynamic configuration changed")
             await topics.resolve_again()
 
-    async def _apply(self, topics: TopicConfigs, replicas: ReplicaManager) -> None:
+    async def _apply(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
         """Every replica whose topic has another configuration now gets it; its high watermark may rise by it."""
         for count, partition in enumerate(list(replicas.partitions.values()), 1):
             config = topics.current(partition.topic_partition.topic, partition.topic_id) or partition.config
             is_news = config != partition.config and not partition.failed
             if is_news and partition.set_config(config):
-                replicas.high_watermark_advanced(partition)
+                burst.changes.committed(partition)
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
-        replicas.end_of_burst()
-        replicas.flush_responses()
+        burst.end()
 
     # --- small things ------------------------------------------------------------------------------------------------
 

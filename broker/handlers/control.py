@@ -19,7 +19,7 @@ from strandline.broker.handlers.creations import AutomaticCreations
 from strandline.broker.membership.registration import Registration
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
@@ -77,7 +77,7 @@ class ControlHandlers:
         config: BrokerConfig,
         environment: Environment,
         topic_configs: TopicConfigs,
-        replicas: ReplicaManager,
+        replicas: Replicas,
         roles: RoleChanges,
         registration: Registration,
         controller: ControlPlane,

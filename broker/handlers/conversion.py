@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from strandline.broker.network.limits import ByteBudget
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records.batch import InvalidBatch
 from strandline.protocol.records.conversion import convert_all, stamp, take_over
@@ -30,9 +30,6 @@ from strandline.protocol.records.validation import ProducedBatch
 from strandline.protocol.types import TopicId
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.environment import Computing, ComputingFailed
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
 
 JOB_BYTES = 4 * 2**20
 """Of batches in one job, as they were sent or may come back; a larger batch is a job of its own."""

@@ -17,7 +17,6 @@ names a partition twice is INVALID_REQUEST, one that names many is carried out i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
@@ -25,6 +24,12 @@ import trio
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.replication.log_starts import LogStartWrites
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.purgatory import Waiter
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
@@ -34,11 +39,7 @@ from strandline.protocol.messages import (
     DeleteRecordsTopicResult,
 )
 from strandline.protocol.topic_name import INTERNAL_TOPICS
-from strandline.protocol.types import NO_OFFSET
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET
 
 HIGH_WATERMARK = -1
 """As an offset: delete all that is committed."""
@@ -47,11 +48,12 @@ HIGH_WATERMARK = -1
 class DeleteOperation:
     """One request on its way: one outcome per partition, in the order of the request."""
 
-    __slots__ = ("_outcomes", "_pending", "_request", "deadline")
+    __slots__ = ("_outcomes", "_partitions", "_pending", "_request", "deadline")
 
     def __init__(self, request: RequestInHand[DeleteRecordsRequest], deadline: float) -> None:
         """`deadline`: monotonic seconds."""
         self.deadline = deadline
+        self._partitions: dict[int, Partition] = {}
         self._request = request
         self._pending = sum(len(topic.partitions) for topic in request.message.topics)
         self._outcomes: list[DeleteRecordsPartitionResult | None] = [None] * self._pending
@@ -60,6 +62,25 @@ class DeleteOperation:
     def context(self) -> RequestContext:
         """Who asked."""
         return self._request.context
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self._request.connection.closed
+
+    def waiter(self, position: int, partition: Partition, offset: int) -> Waiter:
+        """For the partition at `position`: its replicas are to begin at `offset` or above for good."""
+        self._partitions[position] = partition
+        return Waiter(offset, self, position, partition.topic_partition.partition)
+
+    def reached(self, waiter: Waiter, log_start_offset: int) -> None:
+        self.complete(waiter.position, DeleteRecordsPartitionResult(waiter.partition, 0, log_start_offset))
+
+    def failed(
+        self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
+    ) -> None:
+        replica = self._partitions[position]
+        low_watermark = NO_OFFSET if replica.leadership is None else replica.low_watermark
+        self.complete(position, DeleteRecordsPartitionResult(partition, code, low_watermark))
 
     def complete(self, position: int, outcome: DeleteRecordsPartitionResult) -> None:
         """The partition at `position` (counted over all topics) is done."""
@@ -80,32 +101,31 @@ class DeleteOperation:
         self._request.respond(DeleteRecordsResponse(topics))
 
 
-class DeletionWaiter(NamedTuple):
-    """One partition of a request that waits until every replica that counts begins at `offset` or above for good."""
-
-    offset: int
-    operation: DeleteOperation
-    position: int
-
-
 class DeleteRecordsHandler:
-    """Inline; the partitions that are waited for are looked at when a follower tells its log start, when this broker's
-    own is on its disk, when a role changes, and at each deadline check (a replica that died and left the in-sync set is
-    waited for no longer)."""
+    """Inline; the partition answers (`Partition.complete_deletions`)."""
 
-    def __init__(self, replicas: ReplicaManager, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        burst: Burst,
+        deadlines: Deadlines,
+        log_starts: LogStartWrites,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
         self._replicas = replicas
+        self._burst = burst
+        self._deadlines = deadlines
+        self._log_starts = log_starts
         self._log = log
-        self._waited_for: dict[Partition, None] = {}
 
     def handle(self, request: RequestInHand[DeleteRecordsRequest]) -> Remainder | None:
         replicas, message = self._replicas, request.message
-        replicas.flush_appends()  # an earlier produce of the same burst is deleted, too
+        self._burst.write_appends()  # an earlier produce of the same burst is deleted, too
         limit_ms = min(max(message.timeout_ms, 0), replicas.config.connections_max_idle_ms)
         all_wanted = [(topic.name, wanted) for topic in message.topics for wanted in topic.partitions]
         if len({(topic, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a DeleteRecords request names a partition twice")
-        operation = DeleteOperation(request, replicas.burst_now() + limit_ms / 1000)
+        operation = DeleteOperation(request, self._burst.now() + limit_ms / 1000)
         if not all_wanted:
             operation.respond()
         if len(all_wanted) > PARTITIONS_PER_STEP:
@@ -120,11 +140,10 @@ class DeleteRecordsHandler:
         """Who leads what is looked at partition by partition."""
         for position, (topic, wanted) in enumerate(all_wanted):
             if position % PARTITIONS_PER_STEP == 0:
-                self._replicas.end_of_burst()
-                self._replicas.flush_responses()
+                self._burst.end()
                 await trio.lowlevel.checkpoint()
             self._delete(topic, wanted, operation, position)
-        self._replicas.end_of_burst()
+        self._burst.end()
 
     def _delete(self, topic: str, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int) -> None:
         index = wanted.partition_index
@@ -143,15 +162,11 @@ class DeleteRecordsHandler:
                 peer=str(operation.context.peer),
                 client_id=operation.context.client_id,
             )
-            self._replicas.log_start_moved(partition)
-            for fetch, is_follower in list(partition.parked_fetches.items()):
-                if is_follower:  # their answer carries the new log start: they need not wait for data first
-                    fetch.expire()
+            partition.log_start_moved()
         if partition.log.durable_log_start_offset < offset:
-            self._replicas.log_starts.add(partition)
-        partition.deletions.append(DeletionWaiter(offset, operation, position))
-        self._waited_for[partition] = None
-        self.look(partition)
+            self._log_starts.add(partition)
+        partition.deletions.park(operation.waiter(position, partition, offset), self._deadlines)
+        partition.complete_deletions()
 
     def _refusal(self, topic: str, index: int, partition: Partition | None, offset: int) -> int:
         """0, or why this broker does not delete that."""
@@ -164,30 +179,3 @@ class DeleteRecordsHandler:
         if offset > partition.high_watermark or offset < HIGH_WATERMARK:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return 0
-
-    def look(self, partition: Partition, now: float = float("-inf")) -> None:
-        """Answer who has what it waited for here, who waits in vain, and whose time is over at `now`."""
-        waiting = partition.deletions
-        if not waiting:
-            return
-        index = partition.topic_partition.partition
-        low_watermark = partition.low_watermark if partition.leadership is not None else NO_OFFSET
-        partition.deletions = []
-        for waiter in waiting:
-            if partition.leadership is None:
-                code = ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif waiter.offset <= low_watermark:
-                code = ErrorCode.NONE
-            elif waiter.operation.deadline <= now:
-                code = ErrorCode.REQUEST_TIMED_OUT
-            else:
-                partition.deletions.append(waiter)
-                continue
-            waiter.operation.complete(waiter.position, DeleteRecordsPartitionResult(index, code, low_watermark))
-        if not partition.deletions:
-            self._waited_for.pop(partition, None)
-
-    def expire(self, now: float) -> None:
-        """Look at everything that is waited for, and end what is overdue."""
-        for partition in list(self._waited_for):
-            self.look(partition, now)

@@ -10,11 +10,18 @@ the burst that brings data (performance.md: no linger, no timer per fetch).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
-from strandline.broker.network.regions import is_cold
-from strandline.broker.network.request import RequestInHand
-from strandline.broker.replication.stalled_followers import is_suspicious, look
+from strandline.broker.network.regions import Warm, is_cold
+from strandline.broker.network.request import Remainder, RequestInHand
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.deadlines import NEVER, Deadlines
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.stalled_followers import Suspicion, is_suspicious
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     EpochEndOffset,
@@ -28,10 +35,6 @@ from strandline.protocol.types import NO_EPOCH, NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 from strandline.storage.segments.rebuilding import RebuildFirst
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
 
 
 class _Read(NamedTuple):
@@ -55,7 +58,7 @@ class _Answer(NamedTuple):
 class PendingFetch:
     """A fetch that waits for `min_bytes`, watched by every partition that it reads."""
 
-    __slots__ = ("_handler", "_partitions", "_reads", "_request", "deadline", "done")
+    __slots__ = ("_handler", "_partitions", "_reads", "_request", "due_at")
 
     def __init__(
         self,
@@ -63,46 +66,59 @@ class PendingFetch:
         request: RequestInHand[FetchRequest],
         reads: list[_Read],
         partitions: list[Partition],
-        deadline: float,
     ) -> None:
         self._handler = handler
         self._request = request
         self._reads = reads
         self._partitions = partitions
-        self.deadline = deadline
-        self.done = False
+        self.due_at = NEVER
         for partition in partitions:
             partition.parked_fetches[self] = request.message.replica_id >= 0
 
-    def try_complete(self) -> bool:
-        if self.done:
-            return True
+    def look(self) -> None:
         if self._request.connection.closed:
-            self._finish()
-            return True
+            self._end()
+            return
         answer = self._handler.read(self._request, self._reads)
-        if not answer.must_send and answer.size_bytes < self._request.message.min_bytes:
-            return False
-        self._finish()
-        self._handler.send(self._request, answer)
-        return True
+        if answer.must_send or answer.size_bytes >= self._request.message.min_bytes:
+            self._end()
+            self._handler.send(self._request, answer)
 
-    def expire(self) -> None:
-        if not self.done:
-            self._finish()
-            self._handler.send(self._request, self._handler.read(self._request, self._reads))
+    def answer(self) -> None:
+        self._end()
+        self._handler.send(self._request, self._handler.read(self._request, self._reads))
 
-    def _finish(self) -> None:
-        self.done = True
+    def expire(self, now: float) -> float:
+        self.answer()
+        return NEVER
+
+    def _end(self) -> None:
         for partition in self._partitions:
-            partition.parked_fetches.pop(self, None)
+            del partition.parked_fetches[self]
+        self._handler.deadlines.leave(self)
 
 
 class FetchHandler:
     """Serves fetches inline; cold reads are warmed by the handler tasks first."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        burst: Burst,
+        deadlines: Deadlines,
+        rebuilds: IndexRebuilds,
+        suspicion: Suspicion,
+        warm: Warm,
+        submit: Callable[[Remainder], None],
+    ) -> None:
+        """`submit` has work done by a handler task."""
         self._replicas = replicas
+        self._burst = burst
+        self.deadlines = deadlines
+        self._rebuilds = rebuilds
+        self._suspicion = suspicion
+        self._warm = warm
+        self._submit = submit
 
     def handle(self, request: RequestInHand[FetchRequest]) -> None:
         message = request.message
@@ -114,8 +130,8 @@ class FetchHandler:
         reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
         if len(reads) > 1 and len({(read.topic, read.wanted.partition) for read in reads}) < len(reads):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a fetch names a partition twice")
-        replicas.flush_appends()  # an earlier produce of the same burst is visible to this fetch
-        now = replicas.burst_now()
+        self._burst.write_appends()  # an earlier produce of the same burst is visible to this fetch
+        now = self._burst.now()
         may_wait = message.max_wait_ms > 0 and message.min_bytes > 0 and bool(reads)
         at_end = is_follower and may_wait
         if is_follower:
@@ -128,7 +144,7 @@ class FetchHandler:
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
-        replicas.park_fetch(PendingFetch(self, request, reads, partitions, now + limit_ms / 1000))
+        self.deadlines.enter(PendingFetch(self, request, reads, partitions), now + limit_ms / 1000)
 
     def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> bool:
         """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned.
@@ -149,12 +165,12 @@ class FetchHandler:
         if partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) is not None:
             return False
         progress.log_start_offset = wanted.log_start_offset
-        if partition.deletions:
-            self._replicas.delete_records.look(partition)
+        if partition.deletions.waiting:
+            partition.complete_deletions()
         if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
-            self._replicas.high_watermark_advanced(partition)
+            self._burst.changes.committed(partition)
         if progress.stalled_fetches and is_suspicious(progress):
-            self._replicas.submit(look(self._replicas, partition, wanted.fetch_offset))
+            self._submit(partial(self._suspicion.look, partition, wanted.fetch_offset))
         return wanted.fetch_offset == partition.log.log_end_offset
 
     def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:
@@ -231,7 +247,7 @@ class FetchHandler:
                 try:
                     region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
                 except RebuildFirst as first:
-                    self._replicas.rebuilds.add(partition, first)
+                    self._rebuilds.add(partition, first)
                 except OffsetOutOfRange:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 except (LogStorageError, OSError) as error:
@@ -249,7 +265,7 @@ class FetchHandler:
     def send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
         if any(region is not None and is_cold(region) for region in answer.regions):
-            self._replicas.submit(lambda: self._warm_and_send(request, answer))
+            self._submit(partial(self._warm_and_send, request, answer))
             return
         request.respond(answer.response, answer.regions if answer.size_bytes else ())
 
@@ -257,12 +273,12 @@ class FetchHandler:
         for region in answer.regions:
             if region is not None and is_cold(region):
                 try:
-                    await self._replicas.warm(region)
+                    await self._warm(region)
                 except OSError as error:
                     self._cold_read_failed(request, answer, region, error)
                     return
         request.respond(answer.response, answer.regions if answer.size_bytes else ())
-        self._replicas.flush_responses()
+        self._burst.end()
 
     def _cold_read_failed(
         self, request: RequestInHand[FetchRequest], answer: _Answer, failed: FileRegion, error: OSError

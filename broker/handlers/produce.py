@@ -1,7 +1,7 @@
 """Produce: from a request in hand to batches in a log, and to the answer.
 
 Inline, a plain function per request. The batches of one burst are gathered per partition and go out in one write each
-(`flush`, at the end of the burst), which is also where acknowledgements are decided:
+(`replication/appends`), which is also where acknowledgements are decided:
 
     acks=0   nothing is answered; a failure closes the connection
     acks=1   answered once the leader's log has the batch
@@ -18,37 +18,103 @@ brokers' own topics are written by brokers, never through a request (INVALID_TOP
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
-from strandline.broker.handlers.conversion import RuledBatches
+from strandline.broker.handlers.conversion import Converter, RuledBatches
 from strandline.broker.network.request import Remainder, RequestInHand
-from strandline.broker.replication.purgatory import ProduceOperation, Waiter
+from strandline.broker.replication.appends import Appends
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.leadership import Leadership
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.purgatory import Waiter
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest
-from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, ProducedBatch, validate_produced
-from strandline.protocol.records.batch import TIMESTAMP_TYPE_BIT
+from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, validate_produced
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
-from strandline.protocol.types import NO_TOPIC_ID, TopicId
-from strandline.storage.errors import LogStorageError, ProducerRefused
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId
+from strandline.runtime.environment import WallClock
 
-if TYPE_CHECKING:
-    from strandline.broker.replication.leadership import Leadership
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
-
+ACKS_ALL = -1
 APPEND_BYTES = 4 * 2**20
 """Of converted batches written without letting others run; the partition that exceeds it is the last."""
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+class ProduceOperation:
+    """One Produce request on its way: one outcome per partition, in the order of the request.
+
+    It is answered when the last outcome is known; with acks=0 there is no answer, but an error closes the connection
+    (the producer has no other way to learn of it).
+    """
+
+    __slots__ = ("deadline", "outcomes", "pending", "request", "waits_for_commit")
+
+    def __init__(self, request: RequestInHand[ProduceRequest], partitions: int, deadline: float) -> None:
+        """`partitions`: how many the request names; `deadline`: monotonic seconds."""
+        self.request = request
+        self.deadline = deadline
+        self.waits_for_commit = request.message.acks == ACKS_ALL
+        self.pending = partitions
+        self.outcomes: list[PartitionProduceResponse | None] = [None] * partitions
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.request.connection.closed
+
+    def reached(self, waiter: Waiter, log_start_offset: int) -> None:
+        """The log has the records, on as many replicas as was asked for."""
+        _, _, position, partition, base_offset, stamped_ms = waiter
+        self.complete(position, PartitionProduceResponse(partition, 0, base_offset, stamped_ms, log_start_offset))
+
+    def failed(
+        self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
+    ) -> None:
+        """Nobody can say any more, or not in time, whether these records stay."""
+        outcome = PartitionProduceResponse(
+            partition, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch
+        )
+        self.complete(position, outcome)
+
+    def refused(self, position: int, partition: int, code: int, message: str) -> None:
+        self.complete(position, PartitionProduceResponse(partition, code, error_message=message))
+
+    def complete(self, position: int, outcome: PartitionProduceResponse) -> None:
+        """The partition at `position` (counted over all topics) is done."""
+        assert self.outcomes[position] is None, "a produce outcome is decided once"
+        self.outcomes[position] = outcome
+        self.pending -= 1
+        if self.pending == 0:
+            self.respond()
+
+    def respond(self) -> None:
+        if self.request.message.acks == 0:
+            failed = next((o for o in self.outcomes if o is not None and o.error_code), None)
+            if failed is not None:
+                reason = ErrorCode(failed.error_code).name
+                self.request.connection.close(f"a produce request with acks=0 failed: {reason}")
+            self.request.no_response()
+            return
+        responses: list[TopicProduceResponse] = []
+        position = 0
+        for topic in self.request.message.topic_data:
+            end = position + len(topic.partition_data)
+            responses.append(TopicProduceResponse(topic.name, self.outcomes[position:end]))  # type: ignore[arg-type]
+            position = end
+        self.request.respond(ProduceResponse(responses))
 
 
 class ProduceHandler:
-    """Gathers the appends of a burst, then carries them out."""
+    """Checks what producers send; `Appends` writes it."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(
+        self, replicas: Replicas, appends: Appends, burst: Burst, converter: Converter, wall_clock: WallClock
+    ) -> None:
         self._replicas = replicas
-        self._wave: dict[Partition, list[tuple[ProduceOperation, int, list[ProducedBatch]]]] = {}
+        self._appends = appends
+        self._burst = burst
+        self._converter = converter
+        self._wall_clock = wall_clock
 
     def handle(self, request: RequestInHand[ProduceRequest]) -> Remainder | None:
         """Check every partition of the request; what may be appended joins the wave of this burst.
@@ -57,7 +123,7 @@ class ProduceHandler:
         do for partitions that need a worker.
         """
         message, records = request.message, request.records
-        deadline = self._replicas.burst_now() + message.timeout_ms / 1000
+        deadline = self._burst.now() + message.timeout_ms / 1000
         operation = ProduceOperation(request, len(records), deadline)
         if not records:
             operation.respond()
@@ -113,37 +179,33 @@ class ProduceHandler:
                 max_batch_bytes=config.max_message_bytes,
                 slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
                 rules=rules,
-                now_ms=0 if rules is None else self._replicas.burst_wall_ms(),
+                now_ms=0 if rules is None else self._burst.wall_ms(),
             )
         except InvalidBatch as error:
             return PartitionProduceResponse(index, error.code, error_message=str(error))
         if rules is not None:
             return RuledBatches(partition, topic_id, position, batches, rules)
-        entries = self._wave.get(partition)
-        if entries is None:
-            self._wave[partition] = [(operation, position, batches)]
-        else:
-            entries.append((operation, position, batches))
+        self._appends.add(partition, operation, position, batches)
         return None
 
     def _join_wave(self, operation: ProduceOperation, part: RuledBatches) -> None:
-        part.stamp(self._replicas.burst_wall_ms())
-        self._wave.setdefault(part.partition, []).append((operation, part.position, part.batches))
+        part.stamp(self._burst.wall_ms())
+        self._appends.add(part.partition, operation, part.position, part.batches)
 
     async def _convert_and_append(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
         """In a handler task: have a worker convert, then append what this broker still leads."""
-        replicas, request = self._replicas, operation.request
+        request = operation.request
         for part in parts:
             part.move_to(request.records[part.position])
-        async with replicas.converter.converted(parts, replicas.wall_ms):
+        async with self._converter.converted(parts, self._wall_clock.now_ms):
             await self._append_converted(operation, parts)
 
     async def _append_converted(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
-        replicas, request = self._replicas, operation.request
+        request = operation.request
         gathered_bytes = 0
         for part in parts:
             if gathered_bytes > APPEND_BYTES:  # whether this broker still leads is asked of each part, after the wait
-                replicas.end_of_burst()
+                self._burst.end()
                 await trio.lowlevel.checkpoint()
                 gathered_bytes = 0
             gathered_bytes += sum(batch.size_bytes for batch in part.batches)
@@ -152,7 +214,7 @@ class ProduceHandler:
                 self._join_wave(operation, part)
             else:
                 operation.complete(part.position, refusal)
-        replicas.end_of_burst()
+        self._burst.end()
 
     def _refuse_after_wait(self, part: RuledBatches, acks: int) -> PartitionProduceResponse | None:
         """Whatever may have changed since `_admit`: the role, the replica itself, the ISR. A broker that leaves
@@ -168,85 +230,6 @@ class ProduceHandler:
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
         code, leader_id, leader_epoch = self._replicas.why_not_leading(topic, index, partition)
         return PartitionProduceResponse(index, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
-
-    def flush(self) -> None:
-        """Write the wave: one append per partition, then acknowledge what may be."""
-        if not self._wave:
-            return
-        wave, self._wave = self._wave, {}
-        for partition, entries in wave.items():
-            high_watermark = partition.high_watermark
-            self._append(partition, entries)
-            self._replicas.data_arrived(partition)
-            if partition.high_watermark != high_watermark:  # nobody else is in sync
-                self._replicas.high_watermark_advanced(partition)
-
-    def _append(self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]) -> None:
-        for entry in entries:
-            if entry[2][0].producer_id >= 0:
-                self._append_checked(partition, entries)
-                return
-        index = partition.topic_partition.partition
-        batches = entries[0][2] if len(entries) == 1 else [batch for entry in entries for batch in entry[2]]
-        try:
-            offset = partition.append(batches)
-        except LogStorageError as error:
-            self._fail(partition, entries, error)
-            return
-        for operation, position, appended in entries:
-            base_offset = offset
-            for batch in appended:
-                offset += batch.records_count
-            stamped_ms = appended[0].max_timestamp_ms if appended[0].attributes & TIMESTAMP_TYPE_BIT else -1
-            self._acknowledge(partition, Waiter(offset, operation, position, index, base_offset, stamped_ms))
-        partition.complete_waiters()
-
-    def _append_checked(
-        self, partition: Partition, entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]]
-    ) -> None:
-        """The same, where idempotent producers take part: each entry is appended, known already, or refused alone.
-
-        A repetition is answered as its first append was, with acks=all once that is below the high watermark."""
-        try:
-            outcomes = partition.append_checked([batches for _, _, batches in entries])
-        except LogStorageError as error:
-            self._fail(partition, entries, error)
-            return
-        index = partition.topic_partition.partition
-        for (operation, position, batches), outcome in zip(entries, outcomes, strict=True):
-            if isinstance(outcome, ProducerRefused):
-                refusal = PartitionProduceResponse(index, outcome.code, error_message=str(outcome))
-                operation.complete(position, refusal)
-                continue
-            stamped_ms = -1
-            if batches[0].attributes & TIMESTAMP_TYPE_BIT:  # a repetition has the time of its first append
-                stamped_ms = outcome.timestamp_ms if outcome.is_repetition else batches[0].max_timestamp_ms
-            waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms)
-            self._acknowledge(partition, waiter)
-        partition.complete_waiters()
-
-    def _acknowledge(self, partition: Partition, waiter: Waiter) -> None:
-        """The log has the records: with acks=all that is not enough, they wait for the high watermark."""
-        operation = waiter.operation
-        if operation.request.message.acks == ACKS_ALL:
-            partition.waiters.park(waiter)
-        else:
-            index, start = waiter.partition, partition.log.log_start_offset
-            done = PartitionProduceResponse(index, 0, waiter.base_offset, waiter.log_append_time_ms, start)
-            operation.complete(waiter.position, done)
-
-    def _fail(
-        self,
-        partition: Partition,
-        entries: list[tuple[ProduceOperation, int, list[ProducedBatch]]],
-        error: LogStorageError,
-    ) -> None:
-        """Nobody knows what of the wave was written: give the replica up, and say so to all."""
-        self._replicas.partition_failed(partition, error)
-        index = partition.topic_partition.partition
-        for operation, position, _ in entries:
-            failure = PartitionProduceResponse(index, ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
-            operation.complete(position, failure)
 
 
 def _refusal(

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.upkeep.index_rebuilds import WAIT_S as REBUILD_WAIT_S
+from strandline.broker.replication.index_rebuilds import WAIT_S as REBUILD_WAIT_S
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -46,33 +48,35 @@ from strandline.protocol.records.batch import BatchHeader, InvalidBatch
 from strandline.protocol.records.conversion import find_record
 from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, check_topic_name
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
-from strandline.runtime.environment import ComputingFailed
+from strandline.runtime.environment import Computing, ComputingFailed
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.timestamps import batch_for_timestamp
+from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.rebuilding import RebuildFirst
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
-
 
 INLINE_DECODE_BYTES = 256 * 1024
 """Uncompressed batches up to this size are looked into on the event loop: a millisecond or two of small records."""
 
 
 class QueryHandler:
-    """Answers from the replica manager's partitions and the metadata cache."""
+    """Answers from this broker's replicas and the metadata cache."""
 
     def __init__(
         self,
-        replicas: ReplicaManager,
+        logs: LogManager,
+        replicas: Replicas,
+        rebuilds: IndexRebuilds,
+        computing: Computing,
         *,
         cluster_id: str,
         software_version: str,
         create_topic: Callable[[str, str], None],
     ) -> None:
         """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
+        self._logs = logs
         self._replicas = replicas
+        self._rebuilds = rebuilds
+        self._computing = computing
         self._metadata = replicas.metadata
         self._cluster_id = cluster_id
         self._software_version = software_version
@@ -237,7 +241,7 @@ class QueryHandler:
                 header, batch = found
                 record = await self._first_record(header, batch, timestamp_ms, start, end)
             except RebuildFirst as first:
-                if not await self._replicas.rebuilds.built(partition, first, deadline):
+                if not await self._rebuilds.built(partition, first, deadline):
                     return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
                 behind = 0  # as below
                 continue
@@ -261,7 +265,7 @@ class QueryHandler:
         if not header.codec and len(batch) <= INLINE_DECODE_BYTES:
             return first_record_from(batch, timestamp_ms, start, end, cap) or ()
         try:
-            found = await self._replicas.run_computing(find_record, batch, timestamp_ms, start, end, cap)
+            found = await self._computing.run(find_record, batch, timestamp_ms, start, end, cap)
         except ComputingFailed as error:
             code = ErrorCode.REQUEST_TIMED_OUT if error.may_succeed_later else ErrorCode.UNKNOWN_SERVER_ERROR
             raise InvalidBatch(code, str(error)) from error
@@ -311,7 +315,7 @@ class QueryHandler:
 
     def _epoch_end_on_disk(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
         """A log that cannot be read may hold anything, and so may a directory: that is another answer than none."""
-        tp, logs = TopicPartition(topic, wanted.partition), self._replicas.logs
+        tp, logs = TopicPartition(topic, wanted.partition), self._logs
         log = logs.get(tp)
         if log is None:
             is_unknown = tp in logs.refused or logs.directories.has_unread

@@ -9,18 +9,18 @@ from __future__ import annotations
 import trio
 
 from strandline.broker.membership.registration import Registration
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.runtime.environment import Blocking
 from strandline.storage.manager.log_manager import LogManager
 
 UNSAID_INTERVAL_S = 1.0
 """Between two looks at states that could not be understood."""
 
 
-async def settle_loss(logs: LogManager, registration: Registration, replicas: ReplicaManager) -> None:
+async def settle_loss(logs: LogManager, registration: Registration, blocking: Blocking) -> None:
     """Call it once this broker is registered. Returns when ZooKeeper has it, and the disk need not keep it any more."""
     if not logs.may_have_lost_data:
         return
     while registration.unsaid:
         await trio.sleep(UNSAID_INTERVAL_S)
         await registration.renounce_rest()
-    await replicas.run_blocking(logs.mark_loss_handled)
+    await blocking.run(logs.mark_loss_handled)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from strandline.runtime.disk import Buffer, FileRegion
+from strandline.runtime.environment import Blocking
 
 COLD_DISTANCE_BYTES = 32 * 2**20
 """Reads closer than this to the end of their file are taken as resident; others are probed."""
@@ -71,5 +72,15 @@ def read_whole(region: FileRegion) -> bytes:
 
 
 async def read_here(region: FileRegion) -> None:
-    """`Warm` of a channel that no broker has bound."""
+    """`Warm` where nothing else runs that would have to wait."""
     read_through(region)
+
+
+def warm_in_threads(blocking: Blocking) -> Warm:
+    """`Warm` in threads of the log directory that the region's log lies in."""
+
+    async def warm(region: FileRegion) -> None:
+        folder = region.file.path.rpartition("/")[0]
+        await blocking.run_in(folder.rpartition("/")[0], read_through, region)
+
+    return warm

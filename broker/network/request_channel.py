@@ -9,7 +9,7 @@
 | control | the same, from controllers | by one task of its own, so that data load never delays a leader change |
 
 Rules:
-* `end_of_burst()` follows the last inline handler of a burst, then the responses that are ready leave, one send per
+* `end_of_burst()` follows the last inline handler of a burst: the responses that are ready leave, one send per
   connection. Only then a queued request that came behind them is enqueued: arrival order holds across kinds.
 * A bug in a handler is one error response (UNKNOWN_SERVER_ERROR) and one log line; a `BrokerError` is answered with its
   code.
@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import trio
 
-from strandline.broker.network.connection import Connection
 from strandline.broker.network.limits import ByteBudget
+from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -73,7 +73,7 @@ class _Queued(NamedTuple):
 _Work = _Queued | Callable[[], Awaitable[None]]
 
 
-class _Queue:
+class WorkQueue:
     """Work for handler tasks: bounded for requests, which wait for room; submitted work is bounded by what submits it
     (at most one piece per request in flight)."""
 
@@ -99,7 +99,9 @@ class RequestChannel:
     """See the module. What has no handler is an unknown API. `gates` stand before the handlers, the first one
     outermost: the place for authorising, for time stamps and for throttling.
 
-    max_queued_requests: `queued.max.requests`. max_queued_bytes: requests above 64 KiB that wait for a handler, and
+    end_of_burst: also sends what is in the `outbox`. work: of the handlers, which submit to it (cold reads), and the
+    queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
+    read while they are sent. max_queued_bytes: requests above 64 KiB that wait for a handler, and
     frames above the receive buffer, together. num_handlers: `num.io.threads`.
     """
 
@@ -109,7 +111,10 @@ class RequestChannel:
         handlers: Mapping[ApiKey, Handler],
         gates: Sequence[Gate] = (),
         end_of_burst: Callable[[], None],
-        max_queued_requests: int,
+        outbox: Outbox,
+        work: WorkQueue,
+        warm: Warm = read_here,
+        read_failed: Callable[[str, OSError], None] = lambda path, error: None,
         max_queued_bytes: int,
         num_handlers: int,
         log: Logger,
@@ -122,17 +127,15 @@ class RequestChannel:
         self._end_of_burst = end_of_burst
         self._num_handlers = num_handlers
         self._log = RateLimited(log)
-        self._data = _Queue(max_queued_requests)
-        self._steps = _Queue(max_queued_requests)
-        self._control = _Queue(MAX_QUEUED_CONTROL_REQUESTS)
+        self._data = work
+        self._steps = WorkQueue(work.max_requests)
+        self._control = WorkQueue(MAX_QUEUED_CONTROL_REQUESTS)
         self._data_bytes = ByteBudget(max_queued_bytes)
         self._control_bytes = ByteBudget(max_queued_bytes)
-        self.read_failed: Callable[[str, OSError], None] = lambda path, error: None
-        """Told of files that cannot be read while they are sent; bound by the server."""
-        self.warm: Warm = read_here
-        """For file regions that would make the loop wait; bound by the server."""
-        self.dirty: list[Connection] = []
-        """Connections with new answers since the last flush; each appends itself once."""
+        self.read_failed = read_failed
+        self.warm = warm
+        self.dirty = outbox.dirty
+        self.flush_responses = outbox.flush
 
     # --- for processors ------------------------------------------------------------------------------------------
 
@@ -184,20 +187,7 @@ class RequestChannel:
         """Where bytes of this API's requests are charged; controllers' requests never wait for data."""
         return self._control_bytes if api.scheduling is Scheduling.CONTROL else self._data_bytes
 
-    # --- for handlers --------------------------------------------------------------------------------------------
-
-    def flush_responses(self) -> None:
-        """Send everything that is ready, one send per connection that got an answer. Never waits, never raises."""
-        dirty = self.dirty
-        if dirty:
-            connections = dirty.copy()
-            dirty.clear()
-            for connection in connections:
-                connection.flush()
-
-    def submit(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work` in a handler task (cold reads). It answers and flushes by itself."""
-        self._data.put(work)
+    # --- its tasks -----------------------------------------------------------------------------------------------
 
     @property
     def queued_requests(self) -> int:
@@ -214,7 +204,7 @@ class RequestChannel:
             nursery.start_soon(self._serve, self._control, name="control request handler")
             task_status.started()
 
-    async def _serve(self, queue: _Queue) -> None:
+    async def _serve(self, queue: WorkQueue) -> None:
         while True:
             item = await queue.take()
             if isinstance(item, _Queued):

@@ -8,36 +8,37 @@ Then the fetcher asks for the partition again: it gets the same answer if the le
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.partition import Partition
+from strandline.storage.manager.log_manager import LogManager
 
-    Done = Callable[[list[Partition], bool], None]
-    """Takes partitions and whether their checkpoints were written."""
+Done = Callable[[list[Partition], bool], None]
+"""Takes partitions and whether their checkpoints were written."""
 
 
 class CutCheckpoints:
-    def __init__(self) -> None:
+    def __init__(self, logs: LogManager, checkpoints: CheckpointSchedule) -> None:
+        self._logs = logs
+        self._checkpoints = checkpoints
         self._waiting: dict[str, dict[Done, list[Partition]]] = {}
         self._running: set[str] = set()
 
-    def add(self, nursery: trio.Nursery, replicas: ReplicaManager, partition: Partition, done: Done) -> None:
+    def add(self, nursery: trio.Nursery, partition: Partition, done: Done) -> None:
         """Have the checkpoints written that this partition waits for. `done` is called once for all of its callers'
         partitions that waited together."""
-        path = partition.log.segments.folder.rpartition("/")[0]
+        path = partition.log_dir
         self._waiting.setdefault(path, {}).setdefault(done, []).append(partition)
         if path not in self._running:
             self._running.add(path)
-            nursery.start_soon(self._run, replicas, path)
+            nursery.start_soon(self._run, path)
 
-    async def _run(self, replicas: ReplicaManager, path: str) -> None:
+    async def _run(self, path: str) -> None:
         while waiting := self._waiting.pop(path, None):
             try:
-                await replicas.write_checkpoints(path, replicas.logs.checkpoints.write_cuts, path)
+                await self._checkpoints.write(path, self._logs.checkpoints.write_cuts, path)
                 written = True
             except OSError:  # the directory is offline, which its logs tell; or no descriptor is left
                 written = False

@@ -15,13 +15,17 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 import trio
 
 from strandline.broker.replication.cuts import CutCheckpoints
-from strandline.broker.replication.follower_fetch import build_fetch
+from strandline.broker.replication.follower_fetch import Asked, build_fetch
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
+from strandline.broker.replication.log_starts import LogStartWrites
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
 from strandline.client.connection import Connection
 from strandline.client.errors import CannotReachBroker, ClientError
 from strandline.protocol.api import MAX_NAMED
@@ -29,17 +33,11 @@ from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
-from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.segments.rebuilding import RebuildFirst
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.follower_fetch import Asked
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
 
 FIRST_BACKOFF_S = 0.02
 """A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
@@ -64,28 +62,27 @@ class Followers:
 
     def __init__(
         self,
-        broker_id: int,
-        config: BrokerConfig,
+        replicas: Replicas,
+        incarnation: int,
         environment: Environment,
+        cuts: CutCheckpoints,
+        rebuilds: IndexRebuilds,
+        log_starts: LogStartWrites,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
-        self.broker_id = broker_id
-        self.config = config
+        """incarnation: version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
+        self.replicas = replicas
+        self.config = replicas.config
+        self.incarnation = incarnation
         self.environment = environment
+        self.rebuilds = rebuilds
+        self.log_starts = log_starts
         self.log = log
-        self.incarnation = -1
-        """Version of this broker's `/brokers/incarnations` znode; travels in every fetch (KIP-903)."""
         self.addresses: dict[int, Address] = {}
-        self.leaving = False
-        """This broker is shutting down: what it led until now it does not follow any more, or the new leaders would
-        take it back into the ISRs that it has just been taken out of (38)."""
-        self.replicas: ReplicaManager | None = None
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._nursery: trio.Nursery | None = None
-        self._cuts = CutCheckpoints()
-
-    def bind(self, replicas: ReplicaManager) -> None:
-        self.replicas = replicas
+        self._cuts = cuts
+        replicas.on_role_change(self._stop_unless_followed)
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Where leaders are reached now. Nobody goes on to wait for an answer from where one was before."""
@@ -116,13 +113,18 @@ class Followers:
                 if other_key != key:
                     fetcher.remove(partition)
             if partition.leadership is None and partition.leader_id >= 0 and not partition.failed:
-                if not self.leaving:
+                # What a leaving broker led until now it does not follow any more, or the new leaders would take it back
+                # into the ISRs that it has just been taken out of (38).
+                if not self.replicas.is_leaving:
                     self._fetcher(key).add(partition)
             elif key in self._fetchers:
                 self._fetchers[key].remove(partition)
         self._drop_idle()
 
-    def stop(self, partition: Partition) -> None:
+    def _stop_unless_followed(self, partition: Partition) -> None:
+        """Who is followed from now on is told by `update`, for many partitions at once."""
+        if partition.leader_id >= 0 and partition.leadership is None:
+            return
         for fetcher in self._fetchers.values():
             fetcher.remove(partition)
         self._drop_idle()
@@ -135,8 +137,8 @@ class Followers:
 
     def checkpoint_first(self, partition: Partition, fetcher: Fetcher) -> None:
         """A cut of this partition waits for a checkpoint; the fetcher is told when it is written."""
-        assert self._nursery is not None and self.replicas is not None
-        self._cuts.add(self._nursery, self.replicas, partition, fetcher.resume)
+        assert self._nursery is not None
+        self._cuts.add(self._nursery, partition, fetcher.resume)
 
     def _key(self, partition: Partition) -> FetcherKey:
         spread = zlib.crc32(str(partition.topic_partition).encode()) % self.config.num_replica_fetchers
@@ -170,7 +172,7 @@ class Fetcher:
         self._followers = followers
         self._config = followers.config
         self._leader_id = key.leader_id
-        self._client_id = f"broker-{followers.broker_id}-fetcher-{key.fetcher_id}"
+        self._client_id = f"broker-{followers.replicas.broker_id}-fetcher-{key.fetcher_id}"
         self.partitions: dict[Partition, None] = {}
         self.scope = trio.CancelScope()
         self._resume_at: dict[Partition, float] = {}
@@ -292,13 +294,13 @@ class Fetcher:
     def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
         """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
         config, max_wait_ms = self._config, self._config.replica_fetch_wait_max_ms
-        replicas = self._followers.replicas
+        followers = self._followers
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
-        if len(partitions) > MAX_FETCHED or (replicas is not None and replicas.log_starts.are_due_soon):
+        if len(partitions) > MAX_FETCHED or followers.log_starts.are_due_soon:
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
-        return build_fetch(partitions, config, self._followers.broker_id, self._followers.incarnation, max_wait_ms)
+        return build_fetch(partitions, config, followers.replicas.broker_id, followers.incarnation, max_wait_ms)
 
     def _process(
         self,
@@ -324,8 +326,7 @@ class Fetcher:
 
     def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
         """The order matters: divergence before anything else may move (7), then the append, then HW."""
-        replicas = self._followers.replicas
-        assert replicas is not None
+        followers = self._followers
         try:
             if data.error_code:
                 self._handle_error(partition, data)
@@ -351,7 +352,7 @@ class Fetcher:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
             if data.log_start_offset > partition.log.durable_log_start_offset:
                 partition.learn_log_start(data.log_start_offset)
-                replicas.log_starts.add(partition)
+                followers.log_starts.add(partition)
             if self._backoff_s:
                 self._backoff_s.pop(partition, None)
                 self._resume_at.pop(partition, None)
@@ -360,14 +361,14 @@ class Fetcher:
             self._followers.checkpoint_first(partition, self)
         except RebuildFirst as first:
             self._resume_at[partition] = math.inf
-            replicas.rebuilds.add(partition, first, lambda is_good: self.resume([partition], is_good))
+            followers.rebuilds.add(partition, first, lambda is_good: self.resume([partition], is_good))
         except InvalidBatch as error:
             self._followers.log.error(
                 "fetched batch refused", partition=str(partition.topic_partition), error=str(error)
             )
             self._back_off(partition)
         except (LogStorageError, OSError) as error:
-            replicas.partition_failed(partition, error)
+            followers.replicas.partition_failed(partition, error)
             if not partition.failed:  # only descriptors are lacking
                 self._back_off(partition)
 

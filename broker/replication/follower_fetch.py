@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import FetchPartition, FetchRequest, FetchTopic
 from strandline.runtime.config.broker import BrokerConfig
 
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-
-    Asked = dict[tuple[str, int], tuple[Partition, int, int]]
-    """(topic, partition) → (the replica, its leader epoch, its LEO) as a fetch named them, to compare with later."""
+Asked = dict[tuple[str, int], tuple[Partition, int, int]]
+"""(topic, partition) → (the replica, its leader epoch, its LEO) as a fetch named them, to compare with later."""
 
 
 def build_fetch(

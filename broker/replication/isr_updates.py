@@ -14,14 +14,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.leadership import IsrProposal
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import (
     BrokerIncarnationZnode,
@@ -48,9 +49,6 @@ from strandline.runtime.coordination import (
 )
 from strandline.runtime.logging import RateLimited
 
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-
 RETRY_DELAY_S = 0.1
 """Between two attempts while ZooKeeper does not answer."""
 MAX_ANNOUNCED = 2000
@@ -71,10 +69,17 @@ class IsrOutcome:
 
 
 class IsrUpdates:
-    """One task that carries proposals to ZooKeeper; `propose` and `forget` are plain functions."""
+    """One task that carries proposals to ZooKeeper; `propose` is a plain function."""
 
-    def __init__(self, broker_id: int, coordination: Coordination, log: structlog.typing.FilteringBoundLogger) -> None:
-        self._broker_id = broker_id
+    def __init__(
+        self,
+        replicas: Replicas,
+        burst: Burst,
+        coordination: Coordination,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._broker_id = replicas.broker_id
+        self._burst = burst
         self._coordination = coordination
         self._log = log
         self._logs_failed = False
@@ -83,23 +88,20 @@ class IsrUpdates:
         self._changed: dict[TopicPartition, None] = {}
         self._wake = trio.Event()
         self._announce = trio.Event()
-        self._finished: Callable[[Partition, IsrProposal, IsrOutcome], None] | None = None
-
-    def bind(self, finished: Callable[[Partition, IsrProposal, IsrOutcome], None]) -> None:
-        """`finished` is called on the event loop with the end of each proposal."""
-        self._finished = finished
+        replicas.on_role_change(self._note_role)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         self._pending[partition] = proposal
         self._wake.set()
 
-    def forget(self, partition: Partition) -> None:
-        self._pending.pop(partition, None)
-
-    def announce_failed_logs(self) -> None:
-        """A log of this broker failed: the controller shall hear of it and move leadership away."""
-        self._logs_failed = True
-        self._announce.set()
+    def _note_role(self, partition: Partition) -> None:
+        """Who does not lead any more has nothing to propose. Where its log failed, the controller shall hear of it and
+        move leadership away."""
+        if partition.leadership is None:
+            self._pending.pop(partition, None)
+        if partition.failed:
+            self._logs_failed = True
+            self._announce.set()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -192,8 +194,7 @@ class IsrUpdates:
                 eligible=outcome.eligible,
                 zk_version=outcome.zk_version,
             )
-        assert self._finished is not None, "bound by the replica manager"
-        self._finished(partition, proposal, outcome)
+        apply_outcome(self._burst, partition, proposal, outcome)
 
     async def _read_back(self, partition: Partition, proposal: IsrProposal) -> IsrOutcome | None:
         """After BadVersion: what stands there? None: not known yet."""
@@ -244,6 +245,24 @@ class IsrUpdates:
             self._logs_failed = failed or self._logs_failed
             return False
         return True
+
+
+def apply_outcome(burst: Burst, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+    """ZooKeeper's word on a proposal; ignored if the role changed while it was on its way."""
+    leadership = partition.leadership
+    if leadership is None or leadership.proposal is not proposal:
+        return
+    if outcome.frozen:
+        leadership.freeze()
+        return
+    now = trio.current_time()
+    if outcome.isr is None:
+        advanced = partition.isr_rejected(now)
+    else:
+        advanced = partition.isr_committed(outcome.isr, outcome.eligible, outcome.zk_version, now)
+    if advanced:
+        burst.changes.committed(partition)
+    burst.end()
 
 
 def _is_current(partition: Partition, proposal: IsrProposal) -> bool:

@@ -14,13 +14,13 @@ goes offline, and its logs with it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.partition import Partition
+from strandline.storage.manager.log_manager import LogManager
 
 RETRY_S = 1.0
 SOON_S = 2.0
@@ -29,9 +29,11 @@ no more: a disk may hang, or be full for days."""
 
 
 class LogStartWrites:
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-        self._came: dict[str, trio.Event] = {directory.path: trio.Event() for directory in replicas.logs.directories}
+    def __init__(self, logs: LogManager, checkpoints: CheckpointSchedule, burst: Burst) -> None:
+        self._logs = logs
+        self._checkpoints = checkpoints
+        self._burst = burst
+        self._came: dict[str, trio.Event] = {directory.path: trio.Event() for directory in logs.directories}
         self._wanted: dict[Partition, None] = {}
         self._under_way: dict[Partition, int] = {}
         """What is being written, and where the log began when that was begun."""
@@ -49,7 +51,7 @@ class LogStartWrites:
             if partition not in self._wanted:
                 self._soon_until = trio.current_time() + SOON_S
             self._wanted[partition] = None
-            self._came[_directory(partition)].set()
+            self._came[partition.log_dir].set()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -64,25 +66,17 @@ class LogStartWrites:
 
     async def _write(self, path: str) -> None:
         """Write all that is wanted by now in this directory, once."""
-        replicas = self._replicas
-        wave = {each: each.log.log_start_offset for each in self._wanted if _directory(each) == path}
+        wave = {each: each.log.log_start_offset for each in self._wanted if each.log_dir == path}
         self._under_way.update(wave)
         for partition in wave:
             del self._wanted[partition]
         try:
-            await replicas.write_checkpoints(
-                path, partial(replicas.logs.checkpoints.write_cuts, path, recovery_points=False)
-            )
+            await self._checkpoints.write(path, partial(self._logs.checkpoints.write_cuts, path, recovery_points=False))
         except OSError:
             await trio.sleep(RETRY_S)
             self._wanted.update(dict.fromkeys(each for each in wave if not each.failed))
             self._came[path].set()
         for partition in wave:
             del self._under_way[partition]
-            replicas.delete_records.look(partition)
-        replicas.end_of_burst()
-        replicas.flush_responses()
-
-
-def _directory(partition: Partition) -> str:
-    return partition.log.segments.folder.rpartition("/")[0]
+            partition.complete_deletions()
+        self._burst.end()

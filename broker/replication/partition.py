@@ -7,10 +7,9 @@ else `leader_id` names who does (−1: nobody). `log_start <= high_watermark <= 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from strandline.broker.replication.leadership import FollowerProgress, IsrProposal, Leadership
-from strandline.broker.replication.purgatory import ParkedFetch, ProduceWaiters
+from strandline.broker.replication.purgatory import OffsetWaiters, ParkedFetch
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
 from strandline.protocol.records import ProducedBatch
@@ -21,9 +20,6 @@ from strandline.storage.log import head
 from strandline.storage.log.checked_append import Outcome, append_checked
 from strandline.storage.log.cutting import CheckpointFirst, may_start_at, may_truncate_to
 from strandline.storage.log.log import Log
-
-if TYPE_CHECKING:
-    from strandline.broker.handlers.delete_records import DeletionWaiter
 
 
 class Partition:
@@ -74,12 +70,18 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.controller_epoch = NO_EPOCH
         self.failed = False
-        self.waiters = ProduceWaiters()
+        self.waiters = OffsetWaiters()
+        """Appends that wait for HW."""
         self.parked_fetches: dict[ParkedFetch, bool] = {}
         """Who waits for data here, and whether it is a follower: those wait for the log to grow, consumers for HW."""
-        self.deletions: list[DeletionWaiter] = []
+        self.deletions = OffsetWaiters()
         """Who waits until the log starts of all live replicas have been raised."""
         self._follower_high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory that its log lies in."""
+        return self.log.segments.folder.rpartition("/")[0]
 
     @property
     def high_watermark(self) -> int:
@@ -109,7 +111,7 @@ class Partition:
         return outcomes
 
     def complete_waiters(self) -> None:
-        self.waiters.complete_below(self.high_watermark, self.log.log_start_offset)
+        self.waiters.complete_up_to(self.high_watermark, self.log.log_start_offset)
 
     # --- leader: followers -------------------------------------------------------------------------------------
 
@@ -188,6 +190,7 @@ class Partition:
         release = self.leadership.propose_release()
         if release is not None:
             self.propose(self, release)
+        self.complete_deletions()
         if not self.leadership.advance_high_watermark(self.log.log_end_offset):
             return False
         self.complete_waiters()
@@ -240,7 +243,9 @@ class Partition:
         if self.leadership is not None:
             self._follower_high_watermark = self.leadership.high_watermark
             self.leadership = None
+        code = ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, leader_epoch)
+        self.deletions.fail_all(code, leader_id, leader_epoch)
 
     def _note_role(self, state: LeaderAndIsrPartitionState) -> None:
         self.leader_id = state.leader
@@ -345,8 +350,19 @@ class Partition:
         self.raise_log_start(min(offset, self._follower_high_watermark))
 
     def log_start_moved(self) -> None:
-        """Something was taken off the head of the log."""
+        """Something was taken off the head of the log. Followers hear of it at once: what they are told comes with an
+        answer, and they need not wait for data first."""
         self._check_invariants()
+        self.complete_deletions()
+        for fetch, is_follower in list(self.parked_fetches.items()):
+            if is_follower:
+                fetch.answer()
+
+    def complete_deletions(self) -> None:
+        """A replica's log start is on its disk, or another one counts now: answer who waited for that."""
+        if self.deletions.waiting and self.leadership is not None:
+            low_watermark = self.low_watermark
+            self.deletions.complete_up_to(low_watermark, low_watermark)
 
     def _check_invariants(self) -> None:
         log = self.log

@@ -1,8 +1,15 @@
-"""Parked operations: produce requests that wait for the high watermark, fetches that wait for data.
+"""Who waits at a partition, until an offset is reached or for data, and how that ends: once, by its condition or its
+deadline.
+
+| who | until | ends otherwise |
+|---|---|---|
+| an append with acks=all | HW is above its last record | leadership lost, deadline |
+| DeleteRecords | the logs of all replicas that count begin there on their disks | leadership lost, deadline |
+| a fetch | the log grew (followers), or more was committed (consumers) | an error, deadline |
 
 No task and no timer per operation (performance.md): a partition keeps its waiters in order of their offset, so a rising
-HW pops a prefix; one coarse timer of the replica manager expires what is overdue. Completion is decided by the
-condition, never by which event woke first, and happens exactly once.
+HW pops a prefix; `deadlines` expires what is overdue. Completion is decided by the condition, never by which event woke
+first.
 """
 
 from __future__ import annotations
@@ -11,115 +18,85 @@ from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from strandline.broker.network.request import RequestInHand
+from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from strandline.protocol.types import NO_BROKER, NO_EPOCH
 
 
-class ProduceOperation:
-    """One Produce request on its way: one outcome per partition, in the order of the request.
+class Operation(Protocol):
+    """What somebody asked for, of one partition or several; each has a position of its own and one outcome."""
 
-    It is answered when the last outcome is known; with acks=0 there is no answer, but an error closes the connection
-    (the producer has no other way to learn of it).
-    """
+    deadline: float
+    """Monotonic seconds."""
 
-    __slots__ = ("deadline", "outcomes", "pending", "request")
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody will see the outcome."""
 
-    def __init__(self, request: RequestInHand[ProduceRequest], partitions: int, deadline: float) -> None:
-        """`partitions`: how many the request names; `deadline`: monotonic seconds."""
-        self.request = request
-        self.deadline = deadline
-        self.pending = partitions
-        self.outcomes: list[PartitionProduceResponse | None] = [None] * partitions
+    def reached(self, waiter: Waiter, log_start_offset: int) -> None:
+        """This waiter's offset is reached; where the log begins now (of a deletion: on all replicas that count)."""
 
-    def complete(self, position: int, outcome: PartitionProduceResponse) -> None:
-        """The partition at `position` (counted over all topics) is done."""
-        assert self.outcomes[position] is None, "a produce outcome is decided once"
-        self.outcomes[position] = outcome
-        self.pending -= 1
-        if self.pending == 0:
-            self.respond()
-
-    def respond(self) -> None:
-        if self.request.message.acks == 0:
-            failed = next((o for o in self.outcomes if o is not None and o.error_code), None)
-            if failed is not None:
-                reason = ErrorCode(failed.error_code).name
-                self.request.connection.close(f"a produce request with acks=0 failed: {reason}")
-            self.request.no_response()
-            return
-        responses: list[TopicProduceResponse] = []
-        position = 0
-        for topic in self.request.message.topic_data:
-            end = position + len(topic.partition_data)
-            responses.append(TopicProduceResponse(topic.name, self.outcomes[position:end]))  # type: ignore[arg-type]
-            position = end
-        self.request.respond(ProduceResponse(responses))
+    def failed(
+        self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
+    ) -> None:
+        """It will not be reached here, or not in time."""
 
 
 class Waiter(NamedTuple):
-    """One partition of a produce request that waits until HW reaches `required_offset` (exclusive).
+    """One partition of an operation, which waits until some offset of the partition reaches `required_offset`.
 
-    `log_append_time_ms`: the broker's time in its batches, −1 where they have the producer's."""
+    `base_offset`: of what was appended; `log_append_time_ms`: the broker's time in its batches, −1 where they have the
+    producer's."""
 
     required_offset: int
-    operation: ProduceOperation
+    operation: Operation
     position: int
     partition: int
-    base_offset: int
+    base_offset: int = -1
     log_append_time_ms: int = -1
 
 
-class ProduceWaiters:
-    """The waiters of one partition, in order of their offsets."""
+class OffsetWaiters:
+    """The waiters of one partition for one of its offsets, in order; entered in `Deadlines` as one."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("due_at", "waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiter] = deque()
+        self.due_at = NEVER
+        self.waiting: deque[Waiter] = deque()
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def park(self, waiter: Waiter) -> None:
-        waiting = self._waiting
+    def park(self, waiter: Waiter, deadlines: Deadlines) -> None:
+        waiting = self.waiting
         if not waiting or waiting[-1].required_offset <= waiter.required_offset:
             waiting.append(waiter)
         else:  # a repetition of what was appended before others that wait
             waiting.insert(bisect_right(waiting, waiter.required_offset, key=_required_offset), waiter)
+        if waiter.operation.deadline < self.due_at:
+            deadlines.enter(self, waiter.operation.deadline)
 
-    def complete_below(self, high_watermark: int, log_start_offset: int) -> None:
-        """Everything below HW is committed: answer its waiters."""
-        waiting = self._waiting
-        while waiting and waiting[0].required_offset <= high_watermark:
-            _, operation, position, partition, base_offset, stamped_ms = waiting.popleft()
-            outcome = PartitionProduceResponse(partition, 0, base_offset, stamped_ms, log_start_offset)
-            operation.complete(position, outcome)
+    def complete_up_to(self, offset: int, log_start_offset: int) -> None:
+        """That offset is reached: end who waited for it or less."""
+        waiting = self.waiting
+        while waiting and waiting[0].required_offset <= offset:
+            waiter = waiting.popleft()
+            waiter.operation.reached(waiter, log_start_offset)
 
     def fail_all(self, code: ErrorCode, leader_id: int, leader_epoch: int) -> None:
-        """Leadership is lost: nobody can say any more whether these records stay."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            waiter.operation.complete(
-                waiter.position,
-                PartitionProduceResponse(
-                    waiter.partition, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch
-                ),
-            )
+        """Leadership is lost: nobody here can say any more what becomes of it."""
+        while self.waiting:
+            waiter = self.waiting.popleft()
+            waiter.operation.failed(waiter.position, waiter.partition, code, leader_id, leader_epoch)
 
-    def expire(self, now: float) -> None:
-        """End what is overdue with REQUEST_TIMED_OUT (the records stay and may still be committed)."""
-        if not self._waiting:
-            return
+    def expire(self, now: float) -> float:
+        """End what is overdue with REQUEST_TIMED_OUT (what was asked for may still come)."""
         kept: deque[Waiter] = deque()
-        for waiter in self._waiting:
+        waiting, self.waiting = self.waiting, kept
+        for waiter in waiting:
             if waiter.operation.deadline <= now:
-                waiter.operation.complete(
-                    waiter.position, PartitionProduceResponse(waiter.partition, ErrorCode.REQUEST_TIMED_OUT)
-                )
-            elif not waiter.operation.request.connection.closed:
+                waiter.operation.failed(waiter.position, waiter.partition, ErrorCode.REQUEST_TIMED_OUT)
+            elif not waiter.operation.is_abandoned:
                 kept.append(waiter)
-        self._waiting = kept
+        return min((waiter.operation.deadline for waiter in kept), default=NEVER)
 
 
 def _required_offset(waiter: Waiter) -> int:
@@ -129,11 +106,8 @@ def _required_offset(waiter: Waiter) -> int:
 class ParkedFetch(Protocol):
     """A fetch that waits for data in any of several partitions."""
 
-    deadline: float
-    done: bool
+    def look(self) -> None:
+        """Answer if the condition holds now (or nothing can come any more)."""
 
-    def try_complete(self) -> bool:
-        """Answer if the condition holds now (or nothing can come any more). Returns whether it is done."""
-
-    def expire(self) -> None:
-        """The wait is over: answer with what is there."""
+    def answer(self) -> None:
+        """Do not wait any longer: answer with what is there."""

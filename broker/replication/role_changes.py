@@ -14,10 +14,12 @@ import structlog
 import trio
 
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_updates import IsrUpdates
 from strandline.broker.replication.partition import Partition
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_EPOCH_TOPIC_DELETED,
@@ -36,6 +38,7 @@ from strandline.runtime.config.topic import TopicConfig
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import DiskFull, EpochsBeganAnew, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
 from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 
 LOGS_PER_STEP = 5
 """Replicas that begin to be hosted between two checkpoints: a new log is several files, some milliseconds of a disk."""
@@ -61,17 +64,22 @@ class _Applied(NamedTuple):
 
 
 class RoleChanges:
-    """Applies the controller's orders to the partitions of a replica manager."""
+    """Applies the controller's orders to the replicas of this broker."""
 
     def __init__(
         self,
-        replicas: ReplicaManager,
+        logs: LogManager,
+        replicas: Replicas,
+        burst: Burst,
+        checkpoints: CheckpointSchedule,
         isr_updates: IsrUpdates,
         followers: Followers,
         state_change_log: structlog.typing.FilteringBoundLogger,
     ) -> None:
+        self._logs = logs
         self._replicas = replicas
-        self._logs = replicas.logs
+        self._burst = burst
+        self._checkpoints = checkpoints
         self._isr_updates = isr_updates
         self._followers = followers
         self._state_change_log = state_change_log
@@ -122,8 +130,7 @@ class RoleChanges:
         if not is_detailed:
             leaders = sum(partition.leadership is not None for partition in touched)
             self._state_change_log.info("roles changed", leaders=leaders, followers=len(touched) - leaders)
-        self._replicas.end_of_burst()
-        self._replicas.flush_responses()
+        self._burst.end()
         return LeaderAndIsrResponse(outcome, errors)
 
     def _apply(
@@ -161,7 +168,8 @@ class RoleChanges:
                 partition = self._host(topic_partition, topic.topic_id, config, state, is_credited=is_credited)
             was_leading = partition.leadership is not None
             if state.leader == self._replicas.broker_id:
-                partition.become_leader(state, self._replicas.lag_time_max_s, self._replicas.now())
+                lag_time_max_s = self._replicas.config.replica_lag_time_max_ms / 1000
+                partition.become_leader(state, lag_time_max_s, trio.current_time())
             else:
                 partition.become_follower(state)
         except (OutOfDescriptors, DiskFull) as error:  # nothing has failed: this code makes the controller say it again
@@ -179,7 +187,7 @@ class RoleChanges:
             if partition is not None:
                 self._replicas.partition_failed(partition, error)
             return _Applied(ErrorCode.KAFKA_STORAGE_ERROR, why=UNEXPECTED)
-        self._replicas.wake(partition)
+        self._replicas.role_changed(partition)
         (self._state_change_log.info if is_detailed else self._state_change_log.debug)(
             "became leader" if state.leader == self._replicas.broker_id else "became follower",
             partition=str(topic_partition),
@@ -239,7 +247,7 @@ class RoleChanges:
             if config.is_tiered and topic_partition not in self._logs.refused:
                 raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)
-            self._replicas.note_creation()
+            self._checkpoints.note_creation()
         elif state.leader_epoch < log.last_epoch:
             raise self._began_anew(log, state)
         elif log.topic_id is None and topic_id != NO_TOPIC_ID:
@@ -274,8 +282,7 @@ class RoleChanges:
         for state in request.partition_states:
             code, why = self._stop(state)
             errors.append(PartitionError(state.topic_name, state.partition_index, code, why and reason_of(why)))
-        self._replicas.end_of_burst()
-        self._replicas.flush_responses()
+        self._burst.end()
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
     def _stop(self, state: StopReplicaPartitionState) -> tuple[ErrorCode, str | None]:
@@ -306,18 +313,24 @@ class RoleChanges:
         if state.delete_partition and self._logs.get(topic_partition) is not None:
             try:
                 self._logs.delete(topic_partition)
-                self._replicas.note_deletion()
+                self._checkpoints.note_deletion()
             except LogStorageError as error:
                 self._state_change_log.error("log not deleted", partition=str(topic_partition), error=str(error))
                 return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         return ErrorCode.NONE, None
 
+    async def resign_all(self) -> None:
+        """This broker stops: who waits for a high watermark that no follower will raise any more is told to ask the
+        next leader, whether the controller's word of that one has come or not."""
+        for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
+            self._replicas.resign(partition)
+            if count % PARTITIONS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        self._burst.end()
+
     def _drop(self, partition: Partition) -> None:
         """Host it no more; its log stays."""
-        self._followers.stop(partition)
-        partition.resign()
-        self._replicas.wake(partition)
-        self._isr_updates.forget(partition)
+        self._replicas.resign(partition)
         self._logs.high_watermarks[partition.topic_partition] = partition.high_watermark
         del self._replicas.partitions[partition.topic_partition]
 

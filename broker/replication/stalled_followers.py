@@ -10,18 +10,17 @@ R20)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.leadership import FollowerProgress
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
+from strandline.runtime.environment import Blocking
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 from strandline.storage.log.cutting import condemn
 from strandline.storage.log.probe import probe
+from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.rebuilding import RebuildFirst
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.leadership import FollowerProgress
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
 
 FIRST_LOOK = 4
 """Fetches for one offset, with data before each of them."""
@@ -33,28 +32,35 @@ def is_suspicious(progress: FollowerProgress) -> bool:
     return count >= FIRST_LOOK and count & (count - 1) == 0
 
 
-def look(replicas: ReplicaManager, partition: Partition, offset: int) -> Callable[[], Awaitable[None]]:
-    """The work of looking at what is sent to a follower that asks for `offset`; it runs in a handler task."""
+class Suspicion:
+    """Looks at what is sent to such followers."""
 
-    async def run() -> None:
+    def __init__(
+        self, logs: LogManager, replicas: Replicas, checkpoints: CheckpointSchedule, burst: Burst, blocking: Blocking
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._checkpoints = checkpoints
+        self._burst = burst
+        self._blocking = blocking
+
+    async def look(self, partition: Partition, offset: int) -> None:
+        """At what a follower gets that asks for `offset`; in a handler task."""
         log = partition.log
         try:
-            region = log.read(offset, replicas.config.replica_fetch_max_bytes, log.log_end_offset)
+            region = log.read(offset, self._replicas.config.replica_fetch_max_bytes, log.log_end_offset)
             if region is None:
                 return
-            path = log.segments.folder.rpartition("/")[0]
-            damage = await replicas.run_on_disk(path, probe, region, offset, log.epochs.entries)
+            path = partition.log_dir
+            damage = await self._blocking.run_in(path, probe, region, offset, log.epochs.entries)
             if damage is None or partition.failed:
                 return
             if not log.cutting.prepare(damage.offset):
-                await replicas.write_checkpoints(path, replicas.logs.checkpoints.write_cuts, path)
+                await self._checkpoints.write(path, self._logs.checkpoints.write_cuts, path)
             error = condemn(log, damage.offset, damage.position, damage.why)
         except (OffsetOutOfRange, RebuildFirst):  # retention was faster; the follower's fetches wait for an index
             return
         except (LogStorageError, OSError) as failure:
             error = failure if isinstance(failure, LogStorageError) else log.fail("reading failed", failure)
-        replicas.partition_failed(partition, error)
-        replicas.end_of_burst()
-        replicas.flush_responses()
-
-    return run
+        self._replicas.partition_failed(partition, error)
+        self._burst.end()

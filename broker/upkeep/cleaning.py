@@ -24,8 +24,10 @@ import msgspec
 import structlog
 import trio
 
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.replicas import Replicas
 from strandline.broker.upkeep.task_count import keep_running
 from strandline.broker.upkeep.throttle import ByteRate
 from strandline.broker.upkeep.trusted_clock import TrustedClock
@@ -93,12 +95,16 @@ class Cleaning:
         self,
         environment: Environment,
         logs: LogManager,
-        replicas: ReplicaManager,
+        replicas: Replicas,
+        checkpoints: CheckpointSchedule,
+        rebuilds: IndexRebuilds,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._environment = environment
         self._logs = logs
         self._replicas = replicas
+        self._checkpoints = checkpoints
+        self._rebuilds = rebuilds
         self._log = log
         self._rate = ByteRate(replicas.config.log_cleaner_io_max_bytes_per_second)
         self._clock = TrustedClock(environment.wall_clock, log, "compaction")
@@ -152,7 +158,7 @@ class Cleaning:
                 try:
                     await self._learn_times_in_time(partition)
                 except RebuildFirst as first:
-                    self._replicas.rebuilds.add(partition, first)
+                    self._rebuilds.add(partition, first)
                     continue
                 except LogStorageError as error:
                     self._replicas.partition_failed(partition, error)
@@ -174,7 +180,7 @@ class Cleaning:
             return False
         if partition.topic_partition in self._busy:
             return False
-        if self._rests_until_s.get(_directory(partition), 0.0) > trio.current_time():
+        if self._rests_until_s.get(partition.log_dir, 0.0) > trio.current_time():
             return False
         trouble = self._trouble(partition)
         return trouble is None or trouble.not_before_s <= trio.current_time()
@@ -203,7 +209,7 @@ class Cleaning:
         with trio.move_on_after(LEARN_WAIT_S) as waiting:
             await self._learn_times(partition)
         if waiting.cancelled_caught:
-            path = _directory(partition)
+            path = partition.log_dir
             self._rests_until_s[path] = trio.current_time() + STUCK_PAUSE_S
             self._log.warning("nothing is compacted where the disk does not answer", path=path, pause_s=STUCK_PAUSE_S)
 
@@ -213,16 +219,16 @@ class Cleaning:
         first_dirty = first_dirty_offset(log.segments.compacted_below, self._bounds(partition))
         try:
             while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
-                times = await self._replicas.run_on_disk(
-                    _directory(partition), head.read_times, self._environment.disk, wanted, abandon=True
+                times = await self._environment.blocking.run_in(
+                    partition.log_dir, head.read_times, self._environment.disk, wanted, abandon=True
                 )
                 if not self._is_hosted(partition):
                     return
                 head.note_times(log, wanted, times)
             while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
                 cuts = log.segments.cuts
-                read = await self._replicas.run_on_disk(
-                    _directory(partition), facts.read_first_times, self._environment.disk, firsts, abandon=True
+                read = await self._environment.blocking.run_in(
+                    partition.log_dir, facts.read_first_times, self._environment.disk, firsts, abandon=True
                 )
                 if not self._is_hosted(partition) or log.segments.cuts != cuts:
                     return
@@ -301,11 +307,11 @@ class Cleaning:
             self._require_unchanged(partition, lent)
             self._leave_alone(partition, done.unreadable_offset, f"at offset {done.unreadable_offset}: {done.why}")
         try:
-            await self._replicas.run_on_disk(
-                _directory(partition), self._environment.disk.fsync_dir, log.segments.folder
+            await self._environment.blocking.run_in(
+                partition.log_dir, self._environment.disk.fsync_dir, log.segments.folder
             )
             lent.cleaned(done.end_offset)
-            await self._replicas.write_checkpoints(_directory(partition), self._logs.checkpoints.write_compacted, name)
+            await self._checkpoints.write(partition.log_dir, self._logs.checkpoints.write_compacted, name)
         except OSError as error:
             self._not_for_a_while(partition)  # it is as dirty as before; without a descriptor it does not fail
             if self._is_hosted(partition):
@@ -352,7 +358,7 @@ class Cleaning:
             self._log.info("cleaning given up", partition=str(partition.topic_partition), why=str(superseded))
             return
         if is_about_space(error.errno):
-            self._rests_until_s[_directory(partition)] = trio.current_time() + FULL_PAUSE_S
+            self._rests_until_s[partition.log_dir] = trio.current_time() + FULL_PAUSE_S
             self._log.warning(
                 "no space to compact a log; it stays as it is for now, free or add some",
                 partition=str(partition.topic_partition),
@@ -381,15 +387,11 @@ class Cleaning:
     async def _tidy(self, partition: Partition) -> None:
         """What was written for nothing takes no space."""
         try:
-            await self._replicas.run_on_disk(
-                _directory(partition), remove_leftovers, self._environment.disk, partition.log.segments.folder
+            await self._environment.blocking.run_in(
+                partition.log_dir, remove_leftovers, self._environment.disk, partition.log.segments.folder
             )
         except OSError as error:  # the folder was deleted; or the next cleaning or start does it
             self._log.info("leftovers of a cleaning not removed", error=str(error))
-
-
-def _directory(partition: Partition) -> str:
-    return partition.log.segments.folder.rpartition("/")[0]
 
 
 def _lag(partition: Partition) -> Lag:

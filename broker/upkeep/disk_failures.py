@@ -18,7 +18,9 @@ import structlog
 import trio
 
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.replicas import Replicas
+from strandline.runtime.environment import Blocking
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.log_manager import LogManager
 
@@ -27,9 +29,18 @@ ROOM_CHECK_INTERVAL_S = 1.0
 
 
 class DiskFailures:
-    def __init__(self, logs: LogManager, replicas: ReplicaManager, log: structlog.typing.FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: Replicas,
+        burst: Burst,
+        blocking: Blocking,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
         self._logs = logs
         self._replicas = replicas
+        self._burst = burst
+        self._blocking = blocking
         self._log = log
 
     async def run(self) -> None:
@@ -51,14 +62,14 @@ class DiskFailures:
                 # 2
                 self._logs.directories.check()
                 # 3, beside: a disk that does not answer must not hold up what else there is to see
-                nursery.start_soon(self._replicas.run_on_disk, "suspects", self._logs.directories.mark_suspects)
+                nursery.start_soon(self._blocking.run_in, "suspects", self._logs.directories.mark_suspects)
 
     async def _look_for_room(self, directory: LogDirectory) -> None:
         while True:
             await trio.sleep(ROOM_CHECK_INTERVAL_S)
             path, look = directory.path, self._logs.directories.look_for_room
             is_full = directory.health.full is not None and directory.health.failure is None
-            if is_full and await self._replicas.run_on_disk(path, look, path):
+            if is_full and await self._blocking.run_in(path, look, path):
                 self._log.info("log directory has room again", path=path)
 
     def _online(self) -> list[str]:
@@ -71,5 +82,4 @@ class DiskFailures:
                 self._replicas.partition_failed(partition, failure)
             if count % PARTITIONS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
-        self._replicas.end_of_burst()
-        self._replicas.flush_responses()
+        self._burst.end()

@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import structlog
 import trio
 
-from strandline.broker.replication.replica_manager import ReplicaManager
-from strandline.broker.upkeep.retention_checks import RetentionChecks
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
@@ -44,14 +43,14 @@ class Housekeeping:
         config: BrokerConfig,
         environment: Environment,
         logs: LogManager,
-        replicas: ReplicaManager,
-        log: structlog.typing.FilteringBoundLogger,
+        replicas: Replicas,
+        checkpoints: CheckpointSchedule,
     ) -> None:
         self._config = config
+        self._blocking = environment.blocking
         self._logs = logs
         self._replicas = replicas
-        self._log = log
-        self._retention = RetentionChecks(config, environment, logs, replicas, log)
+        self._checkpoints = checkpoints
 
     async def run(self) -> None:
         config, logs = self._config, self._logs
@@ -66,7 +65,6 @@ class Housekeeping:
                 nursery.start_soon(self._run_checkpoints, path, log_start_s, logs.checkpoints.write_log_starts)
             nursery.start_soon(self._run_removals)
             nursery.start_soon(self._run_producer_expiry)
-            nursery.start_soon(self._retention.run)
 
     async def _run_flushes(self, path: str) -> None:
         """Of the logs in one directory."""
@@ -77,7 +75,7 @@ class Housekeeping:
             for count, log in enumerate(list(self._logs.logs.values())):
                 if log.failure is None and log.segments.folder.startswith(f"{path}/") and log.flush_due(now_ms):
                     try:
-                        log.flushed(await self._replicas.run_on_disk(path, log.flush_plan()))
+                        log.flushed(await self._blocking.run_in(path, log.flush_plan()))
                     except LogStorageError as error:
                         partition = self._replicas.partitions.get(log.topic_partition)
                         if partition is not None:
@@ -86,7 +84,7 @@ class Housekeeping:
                     await trio.lowlevel.checkpoint()
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
-        await self._replicas.repeat_checkpoint(interval_s, partial(self._replicas.write_checkpoints, path, write, path))
+        await self._checkpoints.repeat(interval_s, partial(self._checkpoints.write, path, write, path))
 
     async def _run_producer_expiry(self) -> None:
         last_ms = int(trio.current_time() * 1000)
@@ -106,5 +104,5 @@ class Housekeeping:
         while True:
             doomed = self._logs.removals.due(int(trio.current_time() * 1000))
             if doomed:
-                await self._replicas.run_on_disk("removals", self._logs.remove, doomed)
+                await self._blocking.run_in("removals", self._logs.remove, doomed)
             await trio.sleep(REMOVAL_INTERVAL_S)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import structlog
 import trio
 
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
-from strandline.broker.replication.replica_manager import ReplicaManager
+from strandline.broker.replication.replicas import Replicas
 from strandline.broker.upkeep.trusted_clock import TrustedClock
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
@@ -34,14 +36,19 @@ class RetentionChecks:
         config: BrokerConfig,
         environment: Environment,
         logs: LogManager,
-        replicas: ReplicaManager,
+        replicas: Replicas,
+        burst: Burst,
+        rebuilds: IndexRebuilds,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._config = config
         self._disk = environment.disk
+        self._blocking = environment.blocking
         self._clock = TrustedClock(environment.wall_clock, log, "retention by time")
         self._logs = logs
         self._replicas = replicas
+        self._burst = burst
+        self._rebuilds = rebuilds
         self._log = log
         self._told_of_future: dict[Partition, int] = {}
 
@@ -59,13 +66,12 @@ class RetentionChecks:
     async def check_all(self, only: str | None = None) -> None:
         """One round over all partitions (only: of this log directory)."""
         for count, partition in enumerate(list(self._replicas.partitions.values()), 1):
-            if not partition.failed and only in (None, _directory(partition)):
+            if not partition.failed and only in (None, partition.log_dir):
                 await self._check(partition)
             if count % LOGS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
         self._told_of_future = {p: at for p, at in self._told_of_future.items() if self._is_hosted(p)}
-        self._replicas.end_of_burst()
-        self._replicas.flush_responses()
+        self._burst.end()
 
     def _is_hosted(self, partition: Partition) -> bool:
         """Still this broker's, and not failed: true before an await says nothing afterwards."""
@@ -85,7 +91,7 @@ class RetentionChecks:
                 else:
                     return
         except RebuildFirst as first:
-            self._replicas.rebuilds.add(partition, first)
+            self._rebuilds.add(partition, first)
         except LogStorageError as error:
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, error)
@@ -94,7 +100,7 @@ class RetentionChecks:
         log = partition.log
         before = log.log_start_offset
         dropped = head.take_off_head(log, decision, partition.high_watermark)
-        self._replicas.log_start_moved(partition)
+        partition.log_start_moved()
         self._log.info(
             "old segments removed",
             partition=str(partition.topic_partition),
@@ -110,7 +116,7 @@ class RetentionChecks:
         log = partition.log
         wanted = head.times_wanted(log, base_offset)
         try:
-            times = await self._replicas.run_on_disk(_directory(partition), head.read_times, self._disk, wanted)
+            times = await self._blocking.run_in(partition.log_dir, head.read_times, self._disk, wanted)
         except OSError as error:
             if log.failure is None:
                 raise log.fail("reading a segment's age failed", error) from error
@@ -131,7 +137,3 @@ class RetentionChecks:
             base_offset=future.base_offset,
             timestamp_ms=future.timestamp_ms,
         )
-
-
-def _directory(partition: Partition) -> str:
-    return partition.log.segments.folder.rpartition("/")[0]

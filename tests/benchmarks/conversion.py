@@ -45,7 +45,7 @@ async def measure_handle() -> None:
     for name, (topic, codec) in topics.items():
         site = ReplicaSite(topic=topic)
         await site.lead(replicas=(1,), isr=(1,))
-        handle, connection = site.replicas.produce.handle, FakeConnection()
+        handle, connection = site.data.produce.handle, FakeConnection()
         for count, size_bytes in SHAPES:
             data = batch_of(count, size_bytes, codec)
             best_us = float("inf")
@@ -55,7 +55,7 @@ async def measure_handle() -> None:
                 for hand in hands:
                     handle(hand)
                 best_us = min(best_us, (time.perf_counter() - began) / HANDLED * 1e6)
-                site.replicas.end_of_burst()
+                site.data.burst.end()
             print(f"handle, {name:22} {count:4} x {size_bytes:4} B: {best_us:6.1f} us")
 
 

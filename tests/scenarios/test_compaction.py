@@ -256,7 +256,7 @@ async def test_a_topic_that_is_created_anew_while_it_is_cleaned_is_not_to_blame_
                 return await run(session, job, *arguments)
             recreated = True
             await admin.delete_topic("t")
-            await cluster.until(lambda: T0 not in cluster.nodes[1].broker.replicas.partitions, "deleted")
+            await cluster.until(lambda: T0 not in cluster.nodes[1].broker.data.replicas.partitions, "deleted")
             await admin.create_topic("t", 1, 1)
             await cluster.until(lambda: cluster.partition(1, T0) is not old, "created anew")
             done = {"end_offset": 5, "records_read": 5, "records_kept": 5, "unreadable_offset": 5, "why": "cut short"}

@@ -63,7 +63,7 @@ def records(cluster: MemoryCluster) -> dict[tuple[int, str], bytes]:
 def refuses(cluster: MemoryCluster, broker_id: int, told_brokers: Sequence[int] = (1, 2, 3)) -> bool:
     """All these know why it takes no role, as far as they run."""
     words = f"{T0} has records of leader epoch "
-    told = [cluster.broker(n).metadata.partition(*T0) for n in told_brokers if cluster.nodes[n].is_up]
+    told = [cluster.broker(n).data.metadata.partition(*T0) for n in told_brokers if cluster.nodes[n].is_up]
     return all(
         state is not None and any(r.broker_id == broker_id and words in r.why for r in state.refused_replicas)
         for state in told

@@ -95,7 +95,7 @@ async def test_a_state_that_was_made_anew_makes_no_replica_new(autojump_clock: M
         await cluster.start_broker(1)
         await trio.sleep(30)
         assert not cluster.hosts(HALF_BLIND, OLD)
-        [refused] = cluster.broker(1).metadata.partition(*OLD).refused_replicas
+        [refused] = cluster.broker(1).data.metadata.partition(*OLD).refused_replicas
         assert refused.broker_id == HALF_BLIND and COULD_NOT_BE_READ in refused.why
         await cluster.start_broker(3)
         await trio.sleep(1)

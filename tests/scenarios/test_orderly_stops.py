@@ -64,7 +64,7 @@ async def test_when_a_broker_has_stopped_everybody_names_the_new_leader(autojump
         for other in (2, 3):
             cluster.network.link("broker-1", f"broker-{other}").latency_s = 0.3
         await cluster.stop(1)
-        named = [cluster.broker(other).metadata.topics[T0.topic].partitions[0].leader for other in (2, 3)]
+        named = [cluster.broker(other).data.metadata.topics[T0.topic].partitions[0].leader for other in (2, 3)]
         assert named == [2, 2]
 
 

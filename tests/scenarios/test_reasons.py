@@ -75,7 +75,7 @@ def refusals(cluster: MemoryCluster) -> dict[int, dict[int, str]]:
     found = {}
     for number, node in cluster.nodes.items():
         if node.is_up:
-            state = cluster.broker(number).metadata.partition(*T0)
+            state = cluster.broker(number).data.metadata.partition(*T0)
             found[number] = {} if state is None else {item.broker_id: item.why for item in state.refused_replicas}
     return found
 

@@ -19,7 +19,7 @@ FOLDER = f"/data/{T0}"
 def held_up(cluster: MemoryCluster) -> dict[int, str]:
     """Live broker → what it tells of the topic's deletion."""
     return {
-        number: "".join(each.why for each in cluster.broker(number).metadata.unfinished_deletions)
+        number: "".join(each.why for each in cluster.broker(number).data.metadata.unfinished_deletions)
         for number, node in cluster.nodes.items()
         if node.is_up
     }

@@ -239,12 +239,14 @@ async def test_r9_an_order_of_a_deposed_controller_is_refused_and_tells_it(autoj
         cluster.zookeeper.hold(cluster.coordination(1).client)
         await depose(cluster, 1)
         epoch = cluster.broker(cluster.controller_id).controller.epoch
-        await cluster.until(lambda: cluster.broker(3).replicas.controller_epoch == epoch, "broker 3 obeys the new one")
+        await cluster.until(
+            lambda: cluster.broker(3).data.replicas.controller_epoch == epoch, "broker 3 obeys the new one"
+        )
         old = cluster.broker(1).controller
         assert old.is_active, "it does not know"
         cluster.network.heal()
         await cluster.until(lambda: not old.is_active, "it is told by broker 3", within_s=3)
-        assert cluster.broker(3).replicas.controller_epoch == epoch
+        assert cluster.broker(3).data.replicas.controller_epoch == epoch
         cluster.zookeeper.heal(cluster.coordination(1).client)
         await ledger.produce(producer, T0, numbered("after", 3))
         await check_at_the_end(cluster, ledger)

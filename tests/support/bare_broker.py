@@ -12,7 +12,6 @@ from uuid import UUID
 
 import trio
 
-from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
@@ -126,17 +125,12 @@ class BareBroker(Broker):
         begin_life = partial(self.environment.blocking.run, directories.begin_life)
         await self.registration.prepare(begin_life)
         # 3
-        self._build_replication()
+        self._build_data_plane(_no_more, self._submit)
         self._build_control()
-        self.queries = QueryHandler(
-            self.replicas, cluster_id=self._cluster_id, software_version="", create_topic=self.control.creations.add
-        )
-        self.followers._nursery = cast(trio.Nursery, self.tasks)
-        self.replicas.submit = self._submit
-        self.replicas.flush_responses = _no_more
+        self.data.followers._nursery = cast(trio.Nursery, self.tasks)
         # 4
         await self.registration.register(self._registration_znode())
-        await settle_loss(self.log_manager, self.registration, self.replicas)
+        await settle_loss(self.log_manager, self.registration, self.environment.blocking)
 
     def _build_control(self) -> None:
         super()._build_control()
@@ -164,14 +158,14 @@ class BareBroker(Broker):
 
     async def hand_over(self) -> None:
         """The first step of an orderly stop: the controller finds other leaders."""
-        self.followers.leaving = True
+        self.data.replicas.is_leaving = True
         await self.control.leave_cluster()
 
     async def end(self) -> None:
         """What remains of an orderly stop."""
-        self.followers.stop_all()
-        await self.replicas.resign_all()
-        self.log_manager.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
+        self.data.followers.stop_all()
+        await self.data.roles.resign_all()
+        self.log_manager.checkpoints.write_high_watermarks(self.data.checkpoints.high_watermarks())
         self.log_manager.close(clean=not self.log_manager.directories.is_loss_open)
         await self.coordination.close()
 
@@ -196,8 +190,8 @@ class BareBroker(Broker):
 
     def answer(self, call: Call) -> FetchResponse:
         """The answer to a fetch that does not wait."""
-        self.replicas.fetch.handle(cast(RequestInHand, call))
-        self.replicas.end_of_burst()
+        self.data.fetch.handle(cast(RequestInHand, call))
+        self.data.burst.end()
         assert isinstance(call.response, FetchResponse)
         return call.response
 
@@ -205,7 +199,7 @@ class BareBroker(Broker):
 
     async def step(self) -> bool:
         """Carry ISR changes to ZooKeeper and announce them, cut what waits for a checkpoint. Whether there was any."""
-        updates = self.isr_updates
+        updates = self.data.isr_updates
         is_busy = bool(updates._pending or updates._changed or self.tasks.waiting)
         if updates._pending:
             await updates.write_wave()
@@ -218,14 +212,14 @@ class BareBroker(Broker):
 
     def following(self) -> list[tuple[Fetcher, Partition]]:
         """The replicas that follow somebody, each with its fetcher."""
-        return [(each, partition) for each in self.followers._fetchers.values() for partition in each.partitions]
+        return [(each, partition) for each in self.data.followers._fetchers.values() for partition in each.partitions]
 
     def check_isrs(self) -> None:
         """The periodic look for who lags."""
-        for partition in self.replicas.partitions.values():
-            if partition.check_in_sync(self.replicas.now()):
-                self.replicas.high_watermark_advanced(partition)
-        self.replicas.end_of_burst()
+        for partition in self.data.replicas.partitions.values():
+            if partition.check_in_sync(trio.current_time()):
+                self.data.burst.changes.committed(partition)
+        self.data.burst.end()
 
 
 def now_ms() -> int:

@@ -258,7 +258,7 @@ class BareCluster(ClusterView):
 
     @staticmethod
     def _standing(leader: BareBroker, follower_id: int, partition: Partition) -> object:
-        led = leader.replicas.partitions.get(partition.topic_partition)
+        led = leader.data.replicas.partitions.get(partition.topic_partition)
         leadership = led.leadership if led is not None else None
         progress = leadership.followers.get(follower_id) if leadership is not None else None
         return (
@@ -305,11 +305,11 @@ class BareCluster(ClusterView):
         return NO_BROKER if controller is None else controller.broker_id
 
     def partition(self, broker_id: int, tp: TopicPartition) -> Partition:
-        return self.broker(broker_id).replicas.partitions[tp]
+        return self.broker(broker_id).data.replicas.partitions[tp]
 
     def hosts(self, broker_id: int, tp: TopicPartition) -> bool:
         broker = self.nodes[broker_id].broker
-        return broker is not None and tp in broker.replicas.partitions
+        return broker is not None and tp in broker.data.replicas.partitions
 
 
 class BareProducer:
@@ -349,8 +349,8 @@ def _produce(broker: BareBroker, tp: TopicPartition, value: bytes) -> Call:
     batch = bytearray(build_batch([(EPOCH_MS, None, value)]))
     data = [TopicProduceData(tp.topic, [PartitionProduceData(tp.partition, len(batch))])]
     call = Call(ProduceRequest(-1, 30_000, data), batch)
-    broker.replicas.produce.handle(cast(RequestInHand, call))
-    broker.replicas.end_of_burst()
+    broker.data.produce.handle(cast(RequestInHand, call))
+    broker.data.burst.end()
     return call
 
 

@@ -12,8 +12,9 @@ import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
-from strandline.broker.network.request_channel import Gate, Handler, RequestChannel
+from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
 from strandline.protocol.api import ApiKey
 from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork, MemoryNode
@@ -29,6 +30,7 @@ class Pipeline:
 
     network: MemoryNetwork
     channel: RequestChannel
+    work: WorkQueue
     processor: Processor
     quota: ConnectionQuota
     address: Address
@@ -56,11 +58,13 @@ async def open_pipeline(
     log = structlog.get_logger()
     network = network or MemoryNetwork()
     quota = quota or ConnectionQuota(1000, 1000)
+    work = WorkQueue(max_queued_requests)
     channel = RequestChannel(
         handlers=handlers,
         gates=gates,
         end_of_burst=end_of_burst,
-        max_queued_requests=max_queued_requests,
+        outbox=Outbox(),
+        work=work,
         max_queued_bytes=max_queued_bytes,
         num_handlers=num_handlers,
         log=log,
@@ -74,5 +78,5 @@ async def open_pipeline(
             await nursery.start(channel.run)
             await nursery.start(processor.run)
             await nursery.start(acceptor.run)
-            yield Pipeline(network, channel, processor, quota, Address("broker", 9092))
+            yield Pipeline(network, channel, work, processor, quota, Address("broker", 9092))
             nursery.cancel_scope.cancel()

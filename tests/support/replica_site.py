@@ -1,7 +1,7 @@
-"""One broker's replicas for tests: log manager, replica manager, handlers and role changes; no network, no channel.
+"""One broker's replicas for tests: log manager, data plane; no network, no channel.
 
 `ReplicaSite` plays the controller (`order`, `stop`), clients (`produce`, `fetch`) and the other replicas (`follow`).
-`burst` calls handlers as the request channel does, inline and then `end_of_burst`. A `Hand` is a request whose answers
+`burst` calls handlers as the request channel does, inline, then the burst ends. A `Hand` is a request whose answers
 are kept with the bytes that would have been sent. What the handlers submit or leave to do waits until `run_submitted`.
 """
 
@@ -13,16 +13,17 @@ from typing import Any, cast
 import structlog
 from structlog.testing import LogCapture
 
-from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.data_plane import DataPlane
+from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.native import NATIVE, name_sizes
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.replication.follower import Followers
-from strandline.broker.replication.isr_updates import IsrOutcome, IsrUpdates
+from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.partition import Partition
-from strandline.broker.replication.replica_manager import ReplicaManager
-from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.upkeep.cleaning import Cleaning
+from strandline.broker.upkeep.housekeeping import Housekeeping
+from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -198,28 +199,52 @@ class ReplicaSite:
             random=self.environment.random("storage"),
         )
         self.logs.load()
-        self.metadata = MetadataCache()
-        self.isr_updates = IsrUpdates(BROKER, coordination, log)
-        self.followers = Followers(BROKER, self.config, self.environment, log)
-        self.replicas = ReplicaManager(
+        self.submitted: list[Callable[[], Awaitable[None]]] = []
+        self.flushes = 0
+        self.data = DataPlane(
             BROKER,
             CurrentConfig(self.config),
             self.environment,
             self.logs,
-            self.metadata,
-            self.isr_updates,
-            self.followers,
-            log,
+            coordination,
+            incarnation=1,
+            send_answers=self._flush,
+            submit=self.submitted.append,
+            log=log,
+            state_change_log=log,
         )
-        self.roles = RoleChanges(self.replicas, self.isr_updates, self.followers, log)
-        self.submitted: list[Callable[[], Awaitable[None]]] = []
-        self.flushes = 0
-        self.replicas.submit = self.submitted.append
-        self.replicas.flush_responses = self._flush
+        self.metadata = self.data.metadata
+        self.replicas = self.data.replicas
+        self.isr_updates = self.data.isr_updates
+        self.followers = self.data.followers
+        self.roles = self.data.roles
         self.update_metadata()
 
     def _flush(self) -> None:
         self.flushes += 1
+
+    def queries(self) -> QueryHandler:
+        """Answers questions about these replicas."""
+        return QueryHandler(
+            self.logs,
+            self.replicas,
+            self.data.rebuilds,
+            self.environment.computing,
+            cluster_id="c",
+            software_version="1",
+            create_topic=lambda *_: None,
+        )
+
+    def housekeeping(self) -> Housekeeping:
+        return Housekeeping(self.config, self.environment, self.logs, self.replicas, self.data.checkpoints)
+
+    def retention_checks(self) -> RetentionChecks:
+        return RetentionChecks(
+            self.config, self.environment, self.logs, self.replicas, self.data.burst, self.data.rebuilds, self.log
+        )
+
+    def cleaning(self) -> Cleaning:
+        return Cleaning(self.environment, self.logs, self.replicas, self.data.checkpoints, self.data.rebuilds, self.log)
 
     def partition(self, tp: TopicPartition = T0) -> Partition:
         return self.replicas.partitions[tp]
@@ -318,13 +343,13 @@ class ReplicaSite:
         """Handle the requests as one burst."""
         for hand in hands:
             handler: Any = {
-                ProduceRequest: self.replicas.produce.handle,
-                DeleteRecordsRequest: self.replicas.delete_records.handle,
-            }.get(type(hand.message), self.replicas.fetch.handle)
+                ProduceRequest: self.data.produce.handle,
+                DeleteRecordsRequest: self.data.delete_records.handle,
+            }.get(type(hand.message), self.data.fetch.handle)
             remainder = handler(in_hand(hand))
             if remainder is not None:
                 self.submitted.append(remainder)
-        self.replicas.end_of_burst()
+        self.data.burst.end()
 
     def produce(self, *parts: tuple[TopicPartition, bytes], **fields: Any) -> Hand:
         """Handle one Produce request as a burst of its own; see `produce_hand`."""
@@ -361,7 +386,7 @@ class ReplicaSite:
         partition = self.partition(tp)
         assert partition.leadership is not None and partition.leadership.proposal is not None
         outcome = IsrOutcome(None if isr is None else tuple(isr), zk_version)
-        self.replicas.isr_update_finished(partition, partition.leadership.proposal, outcome)
+        apply_outcome(self.data.burst, partition, partition.leadership.proposal, outcome)
 
     async def run_submitted(self) -> None:
         """Do what the handlers have submitted."""

@@ -10,7 +10,7 @@ cluster.take(question, answer)                      # … and when B hears it
 cluster.fetch("B")                                  # the three at once, from whom B follows
 proposal = cluster.proposals["A"]                   # an ISR change on its way to ZooKeeper, for as long as you like
 ```
-Everything else is the broker's own code: `RoleChanges`, `ReplicaManager`, `ProduceHandler`, `FetchHandler`, `Fetcher`.
+Everything else is the broker's own code: `DataPlane` with its handlers, `Fetcher`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ import msgspec
 import structlog
 import trio
 
-from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.data_plane import DataPlane
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects.native import name_sizes
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.replication.follower import Fetcher, Followers
-from strandline.broker.replication.isr_updates import IsrOutcome, IsrUpdates
+from strandline.broker.replication.follower import Fetcher
+from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.leadership import IsrProposal
 from strandline.broker.replication.partition import Partition
-from strandline.broker.replication.replica_manager import ReplicaManager
-from strandline.broker.replication.role_changes import RoleChanges
 from strandline.protocol.messages import (
     FetchPartitionData,
     FetchRequest,
@@ -54,6 +52,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.config.topic import TopicConfig, topic_config
+from strandline.runtime.coordination import Coordination
 from strandline.runtime.disk import FileRegion
 from strandline.runtime.network import Address
 from strandline.storage.log.log import Log
@@ -121,36 +120,15 @@ class Answer(NamedTuple):
         return self.response.responses[0].partitions[0]
 
 
-class _HeldIsrUpdates:
-    """`IsrUpdates` that only keeps what is proposed."""
-
-    def __init__(self) -> None:
-        self.proposal: IsrProposal | None = None
-        self.finished: Any = None
-
-    def bind(self, finished: Any) -> None:
-        self.finished = finished
-
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        self.proposal = proposal
-
-    def forget(self, partition: Partition) -> None:
-        self.proposal = None
-
-
 @dataclass(eq=False)
 class Replica:
     """One broker, reduced to its replicas."""
 
-    broker_id: int
-    replicas: ReplicaManager
-    roles: RoleChanges
-    followers: Followers
-    isr_updates: _HeldIsrUpdates
+    data: DataPlane
     disk: MemoryDisk
 
     def topic_config_of(self, topic: str) -> TopicConfig:
-        return topic_config(self.replicas.config, {})
+        return topic_config(self.data.replicas.config, {})
 
 
 class ScriptedReplicas:
@@ -206,17 +184,21 @@ class ScriptedReplicas:
             random=environment.random("storage"),
         )
         logs.load()
-        isr_updates = _HeldIsrUpdates()
-        followers = Followers(broker_id, config, environment, log)
-        followers.incarnation = INCARNATION
-        updates = cast(IsrUpdates, isr_updates)
-        current = CurrentConfig(config)
-        replicas = ReplicaManager(broker_id, current, environment, logs, MetadataCache(), updates, followers, log)
-        replicas.flush_responses = lambda: None
+        data = DataPlane(
+            broker_id,
+            CurrentConfig(config),
+            environment,
+            logs,
+            cast(Coordination, None),  # what is proposed is held: the task that would ask ZooKeeper does not run
+            incarnation=INCARNATION,
+            send_answers=lambda: None,
+            submit=lambda work: None,
+            log=log,
+            state_change_log=log,
+        )
         brokers = [UpdateMetadataBroker(self.id_of(other), []) for other in self.names]
-        replicas.update_metadata(UpdateMetadataRequest(CONTROLLER, CONTROLLER_EPOCH, 0, [], brokers))
-        roles = RoleChanges(replicas, updates, followers, log)
-        return Replica(broker_id, replicas, roles, followers, isr_updates, disk)
+        data.replicas.update_metadata(UpdateMetadataRequest(CONTROLLER, CONTROLLER_EPOCH, 0, [], brokers))
+        return Replica(data, disk)
 
     # --- the controller ------------------------------------------------------------------------------------------
 
@@ -237,7 +219,7 @@ class ScriptedReplicas:
         request = LeaderAndIsrRequest(CONTROLLER, CONTROLLER_EPOCH, 0, topics, [])
         for name in self.names if tell is None else tell:
             broker = self._brokers[name]
-            await broker.roles.become_leader_or_follower(request, broker.topic_config_of)
+            await broker.data.roles.become_leader_or_follower(request, broker.topic_config_of)
 
     # --- ZooKeeper -----------------------------------------------------------------------------------------------
 
@@ -253,12 +235,12 @@ class ScriptedReplicas:
         broker = self._brokers[leader]
         self._zk_version = proposal.zk_version + 1
         outcome = IsrOutcome(proposal.isr, self._zk_version)
-        broker.isr_updates.finished(self.partition(leader), proposal, outcome)
+        apply_outcome(broker.data.burst, self.partition(leader), proposal, outcome)
 
     # --- replicas ------------------------------------------------------------------------------------------------
 
     def partition(self, name: str) -> Partition:
-        return self._brokers[name].replicas.partitions[PARTITION]
+        return self._brokers[name].data.replicas.partitions[PARTITION]
 
     def log(self, name: str) -> Log:
         return self.partition(name).log
@@ -280,7 +262,7 @@ class ScriptedReplicas:
 
     def check_isrs(self, name: str) -> None:
         """The periodic look for followers that lag."""
-        self.partition(name).check_in_sync(self._brokers[name].replicas.now())
+        self.partition(name).check_in_sync(trio.current_time())
 
     # --- clients and followers -----------------------------------------------------------------------------------
 
@@ -289,15 +271,15 @@ class ScriptedReplicas:
         batch = bytearray(build_batch([(EPOCH_MS, None, item) for item in items]))
         data = [TopicProduceData(PARTITION.topic, [PartitionProduceData(PARTITION.partition, len(batch))])]
         call = Call(ProduceRequest(acks, 30_000, data), batch)
-        replicas = self._brokers[leader].replicas
-        replicas.produce.handle(cast(RequestInHand, call))
-        replicas.end_of_burst()
+        broker = self._brokers[leader]
+        broker.data.produce.handle(cast(RequestInHand, call))
+        broker.data.burst.end()
         return call
 
     def ask(self, follower: str) -> Question:
         """The follower's next fetch, from its log as it is now. It must follow somebody."""
         partition = self.partition(follower)
-        for fetcher in self._brokers[follower].followers._fetchers.values():
+        for fetcher in self._brokers[follower].data.followers._fetchers.values():
             if partition in fetcher.partitions:
                 request, asked = fetcher._request([partition], trio.current_time())
                 return Question(follower, fetcher, msgspec.structs.replace(request, max_wait_ms=0), asked)
@@ -306,9 +288,9 @@ class ScriptedReplicas:
     def answer(self, leader: str, question: Question) -> Answer:
         """What this broker answers now."""
         call = Call(question.request)
-        replicas = self._brokers[leader].replicas
-        replicas.fetch.handle(cast(RequestInHand, call))
-        replicas.end_of_burst()
+        data = self._brokers[leader].data
+        data.fetch.handle(cast(RequestInHand, call))
+        data.burst.end()
         assert isinstance(call.response, FetchResponse)
         records = b"".join(region.file.pread(region.length, region.position) for region in call.regions)
         return Answer(call.response, records)

@@ -93,8 +93,8 @@ MUTANTS = [
     Mutant(
         "acknowledged at the append",
         "broker/handlers/produce.py",
-        "        if operation.request.message.acks == ACKS_ALL:\n",
-        "        if operation.request.message.acks == 2:\n",
+        "message.acks == ACKS_ALL\n        self.pending",
+        "message.acks == 2\n        self.pending",
         (OF_REPLICATION, "test_r6_"),
     ),
     Mutant(
@@ -226,7 +226,7 @@ MUTANTS = [
     Mutant(
         "a log is named by no checkpoint before the next one is due",
         "broker/replication/role_changes.py",
-        "            self._replicas.note_creation()\n",
+        "            self._checkpoints.note_creation()\n",
         "",
         (ELIGIBLE_LEADERS, "test_a_log_whose_folder_is_gone"),
     ),

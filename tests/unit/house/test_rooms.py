@@ -23,12 +23,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""
 
 UPWARDS: set[tuple[str, str]] = {
-    ("strandline.broker.replication.partition", "strandline.broker.handlers.delete_records"),
-    ("strandline.broker.replication.replica_manager", "strandline.broker.handlers.conversion"),
-    ("strandline.broker.replication.replica_manager", "strandline.broker.handlers.delete_records"),
-    ("strandline.broker.replication.replica_manager", "strandline.broker.handlers.fetch"),
-    ("strandline.broker.replication.replica_manager", "strandline.broker.handlers.produce"),
-    ("strandline.broker.replication.replica_manager", "strandline.broker.upkeep.index_rebuilds"),
     ("strandline.controller.planning.planning", "strandline.controller.term.term"),
     ("strandline.controller.planning.planning", "strandline.controller.term.waits"),
     ("strandline.controller.topics.changes", "strandline.controller.term.events"),
@@ -41,19 +35,6 @@ UPWARDS: set[tuple[str, str]] = {
 """(importing module, imported module) that go against the order and wait for somebody to turn them round."""
 
 IN_CIRCLES: set[str] = {
-    "strandline.broker.handlers.conversion",
-    "strandline.broker.handlers.delete_records",
-    "strandline.broker.handlers.fetch",
-    "strandline.broker.handlers.produce",
-    "strandline.broker.replication.cuts",
-    "strandline.broker.replication.follower",
-    "strandline.broker.replication.follower_fetch",
-    "strandline.broker.replication.isr_updates",
-    "strandline.broker.replication.log_starts",
-    "strandline.broker.replication.partition",
-    "strandline.broker.replication.replica_manager",
-    "strandline.broker.replication.stalled_followers",
-    "strandline.broker.upkeep.index_rebuilds",
     "strandline.controller.planning.planning",
     "strandline.controller.term.broker_changes",
     "strandline.controller.term.recovery",

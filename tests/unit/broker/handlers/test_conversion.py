@@ -256,7 +256,7 @@ async def test_what_all_requests_hold_at_once_is_bounded_and_a_giant_goes_alone(
     monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1_000_000)
     site = site_with({"compression.type": "uncompressed", "max.message.bytes": "500000"})
     await site.lead(replicas=(1,), isr=(1,))
-    budget = site.replicas.converter.budget
+    budget = site.data.converter.budget
     site.slow_computing(1.0)
     hands = [produce_hand((T0, good("gzip") * count), acks=1) for count in (1, 1, 1, 3, 1)]
     site.burst(*hands)
@@ -292,7 +292,7 @@ async def test_who_goes_while_it_waits_for_room_leaves_it_to_others(
             for work in site.submitted:
                 nursery.start_soon(work)
     site.submitted.clear()
-    assert site.replicas.converter.budget.used_bytes == 0
+    assert site.data.converter.budget.used_bytes == 0
     hand = await answered(site, produce_hand((T0, good("gzip")), acks=1))
     assert hand.outcomes[0].error_code == 0
 

@@ -36,7 +36,7 @@ async def leading_three(site: ReplicaSite, records: int = 10) -> None:
 async def write_log_starts(site: ReplicaSite) -> None:
     """Let the log starts that were raised reach the disk."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.log_starts.run)
+        nursery.start_soon(site.data.log_starts.run)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
 
@@ -92,8 +92,8 @@ async def test_a_replica_that_dies_is_waited_for_until_nobody_can_elect_it_any_m
     hand = site.delete_records((T0, 6), timeout_ms=60_000)
     site.follow(2, 10, log_start=6)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
-        nursery.start_soon(site.replicas.log_starts.run)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
+        nursery.start_soon(site.data.log_starts.run)
         await trio.sleep(1)
         assert not hand.is_answered
         site.update_metadata(alive=(1, 2))
@@ -141,7 +141,7 @@ async def test_after_its_timeout_it_says_how_far_the_replicas_are(site: ReplicaS
     hand = site.delete_records((T0, 6), timeout_ms=500)
     site.follow(2, 10, log_start=6)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
         await trio.sleep(2)
         nursery.cancel_scope.cancel()
     assert hand.deleted == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
@@ -271,8 +271,8 @@ async def test_a_disk_that_takes_nothing_times_the_request_out_and_holds_up_nobo
     else:
         fault = site.disk.fail("open", f"/logs/{CHECKPOINT}*", errno.EMFILE, times=3)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
-        nursery.start_soon(site.replicas.log_starts.run)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
+        nursery.start_soon(site.data.log_starts.run)
         hand = site.delete_records((T0, 7), timeout_ms=1000)
         other = site.delete_records((T1, 7), timeout_ms=1000)
         await trio.sleep(0.5)
@@ -291,7 +291,7 @@ async def test_a_follower_tells_its_leader_what_is_on_its_disk(site: ReplicaSite
     partition = await site.follow_leader()
     partition.append_fetched(memoryview(raw(leaders_log(5, 4))), 20)
     partition.learn_log_start(7)
-    site.replicas.log_starts.add(partition)
+    site.data.log_starts.add(partition)
 
     def told() -> int:
         request, _ = build_fetch([partition], site.config, 1, 1, 500)

@@ -31,7 +31,7 @@ def codes(hand: Hand) -> list[int]:
 @asynccontextmanager
 async def deadlines(site: ReplicaSite) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
         yield
         nursery.cancel_scope.cancel()
 

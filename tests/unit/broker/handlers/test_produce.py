@@ -118,7 +118,7 @@ async def test_requests_that_wait_while_the_isr_shrank_below_the_minimum_time_ou
     site.settle((1,))
     assert not hand.is_answered, "all of the ISR has it, yet the ISR is too small"
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
         await trio.sleep(0.1)
         assert not hand.is_answered
         await trio.sleep(0.2)

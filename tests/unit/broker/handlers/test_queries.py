@@ -42,7 +42,10 @@ class Queries:
         self.site = site
         self.created: list[tuple[str, str]] = []
         self.handler = QueryHandler(
+            site.logs,
             site.replicas,
+            site.data.rebuilds,
+            site.environment.computing,
             cluster_id="the-cluster",
             software_version="1.2.3",
             create_topic=lambda name, asked_by: self.created.append((name, asked_by)),

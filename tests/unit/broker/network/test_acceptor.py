@@ -11,9 +11,10 @@ import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import Handler, RequestChannel
+from strandline.broker.network.request_channel import Handler, RequestChannel, WorkQueue
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address, CannotListen
@@ -93,7 +94,8 @@ async def test_connections_are_dealt_out_round_robin() -> None:
     channel = RequestChannel(
         handlers=HANDLERS,
         end_of_burst=lambda: None,
-        max_queued_requests=1,
+        outbox=Outbox(),
+        work=WorkQueue(1),
         max_queued_bytes=1,
         num_handlers=1,
         log=log,

@@ -13,9 +13,10 @@ import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
+from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import Handler, RequestChannel
+from strandline.broker.network.request_channel import Handler, RequestChannel, WorkQueue
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     FetchPartitionData,
@@ -40,7 +41,8 @@ async def serving(handlers: dict[ApiKey, Handler]) -> AsyncIterator[tuple[Addres
     channel = RequestChannel(
         handlers=handlers,
         end_of_burst=lambda: None,
-        max_queued_requests=10,
+        outbox=Outbox(),
+        work=WorkQueue(10),
         max_queued_bytes=10**8,
         num_handlers=1,
         log=log,

@@ -122,7 +122,7 @@ async def test_others_are_served_between_the_large_requests_of_one_connection() 
 
 @pytest.fixture
 async def queries(site: ReplicaSite) -> QueryHandler:
-    return QueryHandler(site.replicas, cluster_id="c", software_version="1", create_topic=lambda *_: None)
+    return site.queries()
 
 
 async def turns_of_others(handle: Callable[[RequestInHand], Remainder | None], hand: Hand) -> int:
@@ -215,7 +215,13 @@ async def test_leaders_are_among_the_brokers_of_the_answer_though_brokers_come_a
 async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_anew(site: ReplicaSite) -> None:
     created: list[str] = []
     queries = QueryHandler(
-        site.replicas, cluster_id="c", software_version="1", create_topic=lambda name, _: created.append(name)
+        site.logs,
+        site.replicas,
+        site.data.rebuilds,
+        site.environment.computing,
+        cluster_id="c",
+        software_version="1",
+        create_topic=lambda name, _: created.append(name),
     )
     for number in range(MANY):
         site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
@@ -234,8 +240,8 @@ async def test_deletions_of_records_in_many_partitions_let_others_run(site: Repl
     parts = [m.DeleteRecordsPartition(number, 3) for number in NUMBERS]
     hand = Hand(m.DeleteRecordsRequest([m.DeleteRecordsTopic("t", parts)], 1000))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.log_starts.run)
-        assert await turns_of_others(site.replicas.delete_records.handle, hand) >= 4
+        nursery.start_soon(site.data.log_starts.run)
+        assert await turns_of_others(site.data.delete_records.handle, hand) >= 4
         nursery.cancel_scope.cancel()
     assert hand.deleted[:2] == [(0, 3), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
     assert len(hand.deleted) == MANY
@@ -262,7 +268,7 @@ async def test_a_fetch_or_deletion_that_names_a_partition_twice_is_refused_and_w
         assert refusal.value.code == ErrorCode.INVALID_REQUEST
         with pytest.raises(BrokerError, match="twice"):
             site.delete_records(*((tp, 0) for tp in names))
-    assert not site.partition().parked_fetches and not site.partition().deletions
+    assert not site.partition().parked_fetches and not site.partition().deletions.waiting
     assert not site.fetch((T0, 0), (T1, 0), (TopicPartition("t", 2), 0), wait_ms=0).answer.error_code
 
 

@@ -8,8 +8,9 @@ import trio
 import trio.testing
 
 from strandline.broker.network.limits import ByteBudget, ConnectionLimits
+from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import Gate, Handler, RequestChannel
+from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
 from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -256,7 +257,8 @@ def test_without_a_gate_nothing_stands_before_a_handler() -> None:
     channel = RequestChannel(
         handlers=handlers,
         end_of_burst=lambda: None,
-        max_queued_requests=1,
+        outbox=Outbox(),
+        work=WorkQueue(1),
         max_queued_bytes=1,
         num_handlers=1,
         log=structlog.get_logger(),
@@ -286,8 +288,8 @@ async def test_submitted_work_runs_in_the_handler_tasks_and_answers_by_itself() 
     async with open_pipeline({ApiKey.METADATA: lambda request: submit(request)}) as pipeline:
 
         def submit(request: RequestInHand) -> None:
-            pipeline.channel.submit(broken)
-            pipeline.channel.submit(lambda: cold_read(request))
+            pipeline.work.put(broken)
+            pipeline.work.put(lambda: cold_read(request))
 
         client = await pipeline.connect()
         await client.send(b"".join(request_frame(MetadataRequest(), correlation_id=number) for number in range(5)))

@@ -215,7 +215,7 @@ async def test_a_cut_waits_for_a_damaged_index_and_nobody_else_does(autojump_clo
     site = ReplicaSite(topic={"min.insync.replicas": "1", "segment.bytes": "300"})
     async with leader_of(site) as leader, trio.open_nursery() as nursery:
         site.logs.rebuilds.on_the_spot_bytes = 0
-        nursery.start_soon(site.replicas.rebuilds.run)
+        nursery.start_soon(site.data.rebuilds.run)
         partition = await following(site, (1,) * 8 + (2,))
         await site.follow_leader(T1, epoch=EPOCH)
         while len(leader.reads(request := await leader.next())) < 2:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.broker.replication.purgatory import ProduceOperation, ProduceWaiters, Waiter
+from strandline.broker.handlers.produce import ProduceOperation
+from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.replication.purgatory import OffsetWaiters, Waiter
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceResponse
 from support.replica_site import T0, T1, Hand, in_hand, produce_hand
@@ -16,9 +18,9 @@ def operation(hand: Hand, partitions: int = 1, deadline: float = 100.0) -> Produ
     return ProduceOperation(in_hand(hand), partitions, deadline)
 
 
-def parked(waiters: ProduceWaiters, required_offset: int, deadline: float = 100.0) -> Hand:
+def parked(waiters: OffsetWaiters, required_offset: int, deadline: float = 100.0) -> Hand:
     hand = produce_hand((T0, b""))
-    waiters.park(Waiter(required_offset, operation(hand, deadline=deadline), 0, 0, required_offset - 1))
+    waiters.park(Waiter(required_offset, operation(hand, deadline=deadline), 0, 0, required_offset - 1), Deadlines())
     return hand
 
 
@@ -43,41 +45,41 @@ def test_an_outcome_is_decided_once() -> None:
 
 
 def test_the_high_watermark_answers_those_whose_last_record_is_below_it() -> None:
-    waiters = ProduceWaiters()
+    waiters = OffsetWaiters()
     hands = [parked(waiters, offset) for offset in (3, 5, 8)]
-    waiters.complete_below(2, 0)
+    waiters.complete_up_to(2, 0)
     assert codes(hands) == [None, None, None]
-    waiters.complete_below(5, 1)
+    waiters.complete_up_to(5, 1)
     assert codes(hands) == [0, 0, None]
     assert (hands[1].outcomes[0].base_offset, hands[1].outcomes[0].log_start_offset) == (4, 1)
-    assert len(waiters) == 1
+    assert len(waiters.waiting) == 1
 
 
 def test_all_who_wait_learn_of_the_new_leader() -> None:
-    waiters = ProduceWaiters()
+    waiters = OffsetWaiters()
     hands = [parked(waiters, offset) for offset in (3, 5)]
     waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2, 9)
     for hand in hands:
         (outcome,) = hand.outcomes
         assert (outcome.error_code, outcome.current_leader_id, outcome.current_leader_epoch) == (6, 2, 9)
-    assert len(waiters) == 0
+    assert len(waiters.waiting) == 0
 
 
 def test_only_what_is_overdue_expires_wherever_it_stands() -> None:
-    waiters = ProduceWaiters()
+    waiters = OffsetWaiters()
     hands = [parked(waiters, 3, deadline=50.0), parked(waiters, 5, deadline=10.0), parked(waiters, 8, deadline=50.0)]
     waiters.expire(10.0)
     assert codes(hands) == [None, ErrorCode.REQUEST_TIMED_OUT, None]
-    waiters.complete_below(8, 0)
+    waiters.complete_up_to(8, 0)
     assert codes(hands) == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
 
 
 def test_who_has_hung_up_is_forgotten() -> None:
-    waiters = ProduceWaiters()
+    waiters = OffsetWaiters()
     hand = parked(waiters, 3)
     hand.connection.close("gone")
     waiters.expire(0.0)
-    assert len(waiters) == 0
+    assert len(waiters.waiting) == 0
 
 
 def test_a_failure_with_acks_0_closes_and_is_not_answered() -> None:
@@ -102,17 +104,17 @@ steps = st.lists(
 def test_everybody_is_answered_exactly_once_and_with_success_only_below_the_high_watermark(
     steps: list[tuple[str, int]],
 ) -> None:
-    waiters = ProduceWaiters()
+    waiters = OffsetWaiters()
     hands: list[tuple[Hand, int]] = []
     end = high_watermark = 0
     for number, (what, value) in enumerate(steps):
         if what == "park":
             end += value
             hands.append((parked(waiters, end, deadline=float(number + 10)), end))
-            waiters.complete_below(high_watermark, 0)
+            waiters.complete_up_to(high_watermark, 0)
         elif what == "hw":
             high_watermark = max(high_watermark, min(value, end))
-            waiters.complete_below(high_watermark, 0)
+            waiters.complete_up_to(high_watermark, 0)
         elif what == "expire":
             waiters.expire(float(value))
         else:

@@ -9,9 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.disk_failures import DiskFailures
-from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NoLogDirLeft
@@ -27,7 +25,7 @@ T2 = TopicPartition("t", 2)
 
 async def watch(site: ReplicaSite, seconds: float = 1) -> None:
     with trio.move_on_after(seconds):
-        await DiskFailures(site.logs, site.replicas, site.log).run()
+        await DiskFailures(site.logs, site.replicas, site.data.burst, site.environment.blocking, site.log).run()
 
 
 async def test_all_replicas_of_the_directory_are_given_up_and_who_waits_is_told(
@@ -146,8 +144,8 @@ async def test_a_disk_that_does_not_answer_holds_up_its_own_logs_only(autojump_c
     site.produce((T0, batch()), (T1, batch()), acks=1)
     with trio.move_on_after(70):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run)
-            nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+            nursery.start_soon(site.housekeeping().run)
+            nursery.start_soon(site.data.checkpoints.run_high_watermarks)
     assert (site.partition(T0).log.recovery_point, site.partition(T1).log.recovery_point) == (0, 1)
     assert site.disk.read("/more/recovery-point-offset-checkpoint") == b"0\n1\nt 1 1\n"
     assert site.disk.exists("/more/replication-offset-checkpoint")
@@ -175,7 +173,7 @@ async def test_retention_goes_on_where_another_disk_does_not_answer(autojump_clo
     site = await with_segments_of_an_earlier_life({"retention.ms": "1000"})
     site.hang_disk("/logs")
     with trio.move_on_after(1000):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.retention_checks().run()
     assert site.partition(T0).log.log_start_offset == 0 and site.partition(T1).log.log_start_offset == 10
 
 
@@ -187,7 +185,7 @@ async def test_compaction_goes_on_where_another_disk_does_not_answer(autojump_cl
         site.partition(tp).learn_high_watermark(10)
     site.hang_disk("/logs")
     with trio.move_on_after(60):
-        await Cleaning(site.environment, site.logs, site.replicas, site.log).run()
+        await site.cleaning().run()
     compacted = [site.partition(tp).log.segments.compacted_below for tp in (T0, T1)]
     assert compacted[0] == 0 and compacted[1] > 0
     assert site.event_names().count("nothing is compacted where the disk does not answer") == 1

@@ -9,7 +9,6 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.protocol.errors import ErrorCode
 from support.replica_site import T0, T1, ReplicaSite, batch
 
@@ -25,7 +24,7 @@ async def site_with(topic: Mapping[str, str] | None = None, *, config: Mapping[s
 
 async def run(site: ReplicaSite, seconds: float) -> None:
     with trio.move_on_after(seconds):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.housekeeping().run()
 
 
 async def test_a_log_is_synced_once_flush_messages_is_reached(autojump_clock) -> None:
@@ -59,7 +58,7 @@ async def test_a_topic_that_was_deleted_and_is_created_again_makes_the_loop_wait
     site.produce((T0, batch(3)), (T1, batch(2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run, site, 1000)
-        nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+        nursery.start_soon(site.data.checkpoints.run_high_watermarks)
         await trio.sleep(70)
         site.delete_records((T0, 2))
         await trio.sleep(66)
@@ -82,7 +81,7 @@ async def test_a_failed_sync_ends_that_replica_and_none_of_another_directory(aut
     site.produce((T0, batch()), (T1, batch()))
     parked = site.fetch((T0, 1), wait_ms=60_000)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
         await run(site, 30)
         nursery.cancel_scope.cancel()
     assert fault.hits == 1, "it is never tried again as if the pages were clean"
@@ -130,7 +129,7 @@ async def test_a_deletion_while_the_checkpoints_of_another_are_written_is_notice
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
     site.produce((T0, batch(3)), (T1, batch(2)), acks=1)
     site.logs.checkpoints.write_recovery_points()
-    site.logs.checkpoints.write_high_watermarks(site.replicas.high_watermarks())
+    site.logs.checkpoints.write_high_watermarks(site.data.checkpoints.high_watermarks())
     blocking = site.environment.blocking.run
 
     async def slow(function: Callable[..., Any], *args: object) -> Any:
@@ -141,7 +140,7 @@ async def test_a_deletion_while_the_checkpoints_of_another_are_written_is_notice
     site.environment.blocking.run = slow
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run, site, 1000)
-        nursery.start_soon(site.replicas.run_high_watermark_checkpoints)
+        nursery.start_soon(site.data.checkpoints.run_high_watermarks)
         await wait_all_tasks_blocked()
         site.stop(T0, delete=True)
         await trio.sleep(0.1)

@@ -9,7 +9,6 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.replication.partition import Partition
-from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.testkit.environment import EPOCH_MS
 from support.replica_site import T0, T1, ReplicaSite, batch
@@ -33,20 +32,20 @@ def starts(site: ReplicaSite) -> list[int]:
 
 
 def checks(site: ReplicaSite) -> RetentionChecks:
-    return RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log)
+    return site.retention_checks()
 
 
 async def test_old_segments_go_at_the_next_check_and_their_files_a_minute_later(autojump_clock: MockClock) -> None:
     site = await site_with(retention_bytes="300")
     with trio.move_on_after(299):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.retention_checks().run()
     assert starts(site) == [0, 0]
     with trio.move_on_after(303):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.retention_checks().run()
     assert starts(site)[0] == starts(site)[1] > 0
     assert [name for name in site.disk.listdir("/logs/t-0") if name.endswith(".deleted")]
     with trio.move_on_after(70):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.housekeeping().run()
     assert not [name for name in site.disk.listdir("/logs/t-0") if name.endswith(".deleted")]
 
 
@@ -54,7 +53,7 @@ async def test_log_starts_reach_their_checkpoint(autojump_clock: MockClock) -> N
     site = await site_with()
     site.delete_records((T0, 3))
     with trio.move_on_after(61):
-        await Housekeeping(site.config, site.environment, site.logs, site.replicas, site.log).run()
+        await site.housekeeping().run()
     assert b"t 0 3\n" in site.disk.read("/logs/log-start-offset-checkpoint")
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from strandline.broker.replication.isr_updates import IsrOutcome
+from strandline.broker.replication.isr_checks import run_isr_checks
+from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
 from strandline.protocol.reasons import MAX_REASON_CHARS
@@ -55,7 +56,7 @@ async def test_the_same_order_again_changes_nothing(site: ReplicaSite, autojump_
     leadership = partition.leadership
     assert codes(await site.order(site.state(epoch=3))) == [0]
     assert partition.leadership is leadership
-    assert len(partition.waiters) == 1
+    assert len(partition.waiters.waiting) == 1
 
 
 async def test_a_broker_that_is_not_assigned_hosts_nothing(site: ReplicaSite, autojump_clock: MockClock) -> None:
@@ -282,7 +283,7 @@ async def test_a_stopped_replica_keeps_its_log_and_its_high_watermark(
     site.produce((T0, batch(3)))
     assert codes(site.stop()) == [0]
     assert T0 not in site.replicas.partitions and site.logs.get(T0) is not None
-    assert site.replicas.high_watermarks()[T0] == 3
+    assert site.data.checkpoints.high_watermarks()[T0] == 3
     assert (await site.follow_leader(epoch=1)).high_watermark == 3
 
 
@@ -297,7 +298,7 @@ async def test_a_deleted_replica_loses_its_log_and_the_files_go_off_the_loop(
     assert site.disk.exists(f"/logs/{doomed}"), "it waits for file.delete.delay.ms"
     site.logs.remove(site.logs.removals.due(60_000))
     assert not site.disk.exists(f"/logs/{doomed}")
-    assert T0 not in site.replicas.high_watermarks()
+    assert T0 not in site.data.checkpoints.high_watermarks()
 
 
 async def test_an_older_epoch_stops_nothing_and_a_gone_topic_stops_any_epoch(
@@ -382,10 +383,10 @@ async def test_followers_that_lag_are_found_by_the_periodic_check(site: ReplicaS
     partition = await site.lead()
     site.produce((T0, batch()), acks=1)
     with trio.move_on_after(29):
-        await site.replicas.run_isr_checks()
+        await run_isr_checks(site.replicas, site.data.burst)
     assert not partition.leadership.proposal
     with trio.move_on_after(31):
-        await site.replicas.run_isr_checks()
+        await run_isr_checks(site.replicas, site.data.burst)
     assert partition.leadership.proposal.isr == (1,)
     assert list(site.isr_updates._pending) == [partition]
 
@@ -395,7 +396,7 @@ async def test_an_isr_outcome_of_a_role_that_is_over_is_ignored(site: ReplicaSit
     site.follow(3, 0)
     proposal = partition.leadership.proposal
     await site.lead(epoch=1, isr=(1, 2), zk_version=8)
-    site.replicas.isr_update_finished(partition, proposal, IsrOutcome((1, 2, 3), 1))
+    apply_outcome(site.data.burst, partition, proposal, IsrOutcome((1, 2, 3), 1))
     assert (partition.leadership.isr, partition.leadership.zk_version) == ((1, 2), 8)
 
 
@@ -416,7 +417,7 @@ async def test_high_watermarks_are_checkpointed_and_found_again(site: ReplicaSit
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch(3)))
     with trio.move_on_after(6):
-        await site.replicas.run_high_watermark_checkpoints()
+        await site.data.checkpoints.run_high_watermarks()
     site.disk.kill()
     again = ReplicaSite(disk=site.disk)
     assert again.logs.high_watermarks == {TopicPartition("t", 0): 3}
@@ -437,7 +438,7 @@ async def test_a_checkpoint_under_way_says_nothing_of_a_replica_that_was_created
 
     monkeypatch.setattr(site.logs.checkpoints, "write_high_watermarks", write_late)
     with trio.move_on_after(6):
-        await site.replicas.run_high_watermark_checkpoints()
+        await site.data.checkpoints.run_high_watermarks()
     assert read_offsets(site.disk, "/logs/replication-offset-checkpoint") == {}
 
 
@@ -450,7 +451,7 @@ async def test_a_checkpoint_that_fails_takes_its_directory_offline_and_the_other
     fault = site.disk.fail("rename", "/logs/replication-offset-checkpoint*", errno.EROFS)
     site.produce((T0, batch(3)), (T1, batch(3)), acks=1)
     with trio.move_on_after(16):
-        await site.replicas.run_high_watermark_checkpoints()
+        await site.data.checkpoints.run_high_watermarks()
     assert fault.hits == 1
     assert site.logs.directories.offline_paths == ["/logs"]
     assert site.disk.read("/more/replication-offset-checkpoint").startswith(b"0\n1\nt 1 ")

@@ -11,10 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from strandline.broker.handlers.queries import QueryHandler
-from strandline.broker.upkeep.cleaning import Cleaning
-from strandline.broker.upkeep.index_rebuilds import IDLE_S, WAIT_S
-from strandline.broker.upkeep.retention_checks import RetentionChecks
+from strandline.broker.replication.index_rebuilds import IDLE_S, WAIT_S
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from strandline.protocol.records.batch import scan
@@ -60,7 +57,7 @@ def damage(site: ReplicaSite, tp: TopicPartition = T0) -> tuple[Segment, int]:
 @asynccontextmanager
 async def rebuilding(site: ReplicaSite) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.rebuilds.run)
+        nursery.start_soon(site.data.rebuilds.run)
         await wait_all_tasks_blocked()
         yield
         nursery.cancel_scope.cancel()
@@ -99,7 +96,7 @@ async def test_a_fetch_whose_time_is_over_first_is_answered_with_nothing(autojum
     site = await site_with()
     _, offset = damage(site)
     async with rebuilding(site), trio.open_nursery() as nursery:
-        nursery.start_soon(site.replicas.run_deadlines)
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
         hand = site.fetch((T0, offset), wait_ms=1000)
         await trio.sleep(1.5)
         assert is_empty(hand)
@@ -132,7 +129,7 @@ async def test_a_follower_waits_as_well_and_nobody_becomes_suspicious(autojump_c
 
 async def by_time(site: ReplicaSite, timestamp_ms: int) -> tuple[int, int]:
     """(error, offset)."""
-    queries = QueryHandler(site.replicas, cluster_id="c", software_version="1", create_topic=lambda *_: None)
+    queries = site.queries()
     hand = Hand(ListOffsetsRequest([ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp_ms)])]))
     remainder = queries.list_offsets(in_hand(hand))
     assert remainder is not None
@@ -230,7 +227,7 @@ async def test_retention_leaves_the_log_out_until_the_next_round(autojump_clock:
     await trio.sleep(10)
     (_, segment, *_) = site.partition(T0).log.segments
     ruin(site, segment)
-    checks = RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log)
+    checks = site.retention_checks()
     async with rebuilding(site):
         await checks.check_all()
         assert site.partition(T0).log.log_start_offset == segment.base_offset, "the first segment went"
@@ -253,7 +250,7 @@ async def test_compaction_leaves_the_log_out_until_then(autojump_clock: MockCloc
     assert second is not None
     for suffix in (".index", ".timeindex"):
         site.disk.write(second.path + suffix, b"nonsense")
-    cleaning = Cleaning(site.environment, site.logs, site.replicas, site.log)
+    cleaning = site.cleaning()
     async with rebuilding(site):
         chosen = await cleaning._choose(claim=False)
         assert chosen is not None and chosen.partition is site.partition(T1)
@@ -292,12 +289,12 @@ async def test_what_happens_to_the_partition_meanwhile_comes_first(happens: str,
             await site.follow_leader(T0, epoch=1)
         elif happens == "head goes":
             site.delete_records((T0, RECORDS))
-            await RetentionChecks(site.config, site.environment, site.logs, site.replicas, site.log).check_all()
+            await site.retention_checks().check_all()
             assert site.fetch((T0, offset)).fetched[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             await trio.sleep(BUILD_S)
         else:
             site.replicas.partition_failed(partition, partition.log.fail("flushing failed", OSError(errno.EIO, "")))
-            site.replicas.end_of_burst()
+            site.data.burst.end()
         (answer,) = hand.fetched
         assert answer.error_code and not hand.sent
         await trio.sleep(BUILD_S)

@@ -17,21 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.environment import Computing, ComputingFailed, ComputingSession
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import LogStorageError, StorageError
+from strandline.storage.log.log import Log
+from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, build, damage
-
-if TYPE_CHECKING:
-    from strandline.broker.replication.partition import Partition
-    from strandline.broker.replication.replica_manager import ReplicaManager
-    from strandline.storage.log.log import Log
-    from strandline.storage.segments.segment import Segment
+from strandline.storage.segments.segment import Segment
 
 RETRY_S = 1.0
 """After a worker died or none could be started."""
@@ -62,16 +61,23 @@ class _Lane:
 
 class IndexRebuilds:
     def __init__(
-        self, replicas: ReplicaManager, computing: Computing, log: structlog.typing.FilteringBoundLogger
+        self,
+        logs: LogManager,
+        replicas: Replicas,
+        burst: Burst,
+        computing: Computing,
+        log: structlog.typing.FilteringBoundLogger,
     ) -> None:
+        self._logs = logs
         self._replicas = replicas
+        self._burst = burst
         self._computing = computing
         self._log = RateLimited(log)
-        self._lanes = {directory.path: _Lane() for directory in replicas.logs.directories}
+        self._lanes = {directory.path: _Lane() for directory in logs.directories}
 
     def add(self, partition: Partition, first: RebuildFirst, done: Done | None = None) -> None:
         """Have it done. Who waits at the partition is looked at again then, and `done` called."""
-        lane = self._lanes[partition.log.segments.folder.rpartition("/")[0]]
+        lane = self._lanes[partition.log_dir]
         work = lane.work.get(first.segment)
         if work is None:
             work = lane.work[first.segment] = _Work(partition, partition.log, first)
@@ -95,7 +101,7 @@ class IndexRebuilds:
 
     async def run(self) -> None:
         """As long as it runs no index of a large segment is built anew on the event loop."""
-        place = self._replicas.logs.rebuilds
+        place = self._logs.rebuilds
         place.is_elsewhere = True
         try:
             async with trio.open_nursery() as nursery:
@@ -124,9 +130,8 @@ class IndexRebuilds:
         segment.indexes.pending = None
         for done in work.done:
             done(is_good)
-        self._replicas.wake(work.partition)
-        self._replicas.end_of_burst()
-        self._replicas.flush_responses()
+        self._burst.changes.wake(work.partition)
+        self._burst.end()
 
     async def _rebuild(self, work: _Work, session: ComputingSession) -> bool:
         """Whether to go on at once: it is built, or the log is another by now, or offline."""

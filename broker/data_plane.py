@@ -1,0 +1,80 @@
+"""A broker's replicas and the handlers of their data, built from top to bottom: each part is given what it uses.
+
+changes, deadlines ── replicas ── appends ── burst ── checkpoints ─┬─ ISR updates, index rebuilds, log starts, cuts
+                                                                   └─ followers ── role changes ── handlers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from strandline.broker.handlers.conversion import Converter
+from strandline.broker.handlers.delete_records import DeleteRecordsHandler
+from strandline.broker.handlers.fetch import FetchHandler
+from strandline.broker.handlers.produce import ProduceHandler
+from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.network.regions import warm_in_threads
+from strandline.broker.replication.appends import Appends
+from strandline.broker.replication.burst import Burst, Changes
+from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.cuts import CutCheckpoints
+from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.replication.follower import Followers
+from strandline.broker.replication.index_rebuilds import IndexRebuilds
+from strandline.broker.replication.isr_updates import IsrUpdates
+from strandline.broker.replication.log_starts import LogStartWrites
+from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.replication.stalled_followers import Suspicion
+from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.coordination import Coordination
+from strandline.runtime.environment import Environment
+from strandline.storage.manager.log_manager import LogManager
+
+
+class DataPlane:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: CurrentConfig,
+        environment: Environment,
+        logs: LogManager,
+        coordination: Coordination,
+        *,
+        incarnation: int,
+        send_answers: Callable[[], None],
+        submit: Callable[[Callable[[], Awaitable[None]]], None],
+        log: structlog.typing.FilteringBoundLogger,
+        state_change_log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        """incarnation: which start of this broker this is. send_answers: sends what handlers answered. submit: has work
+        done by a handler task."""
+        blocking, computing = environment.blocking, environment.computing
+        changes, self.deadlines = Changes(), Deadlines()
+        self.metadata = MetadataCache()
+        self.replicas = Replicas(broker_id, config, self.metadata, changes, state_change_log)
+        appends = Appends(self.replicas, changes, self.deadlines)
+        self.burst = Burst(environment.wall_clock, changes, appends.write, send_answers)
+        self.checkpoints = CheckpointSchedule(logs, self.replicas, blocking)
+        self.isr_updates = IsrUpdates(self.replicas, self.burst, coordination, state_change_log)
+        self.rebuilds = IndexRebuilds(logs, self.replicas, self.burst, computing, state_change_log)
+        self.log_starts = LogStartWrites(logs, self.checkpoints, self.burst)
+        cuts = CutCheckpoints(logs, self.checkpoints)
+        self.followers = Followers(self.replicas, incarnation, environment, cuts, self.rebuilds, self.log_starts, log)
+        self.roles = RoleChanges(
+            logs, self.replicas, self.burst, self.checkpoints, self.isr_updates, self.followers, state_change_log
+        )
+        self.converter = converter = Converter(computing, config, state_change_log)
+        self.produce = ProduceHandler(self.replicas, appends, self.burst, converter, environment.wall_clock)
+        self.warm = warm_in_threads(blocking)
+        suspicion = Suspicion(logs, self.replicas, self.checkpoints, self.burst, blocking)
+        self.fetch = FetchHandler(
+            self.replicas, self.burst, self.deadlines, self.rebuilds, suspicion, self.warm, submit
+        )
+        self.delete_records = DeleteRecordsHandler(
+            self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
+        )

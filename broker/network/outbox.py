@@ -1,0 +1,21 @@
+"""Connections that have answers to send."""
+
+from __future__ import annotations
+
+from strandline.broker.network.connection import Connection
+
+
+class Outbox:
+    """Each connection puts itself into `dirty` when its next answer is ready; `flush` is one send per connection."""
+
+    def __init__(self) -> None:
+        self.dirty: list[Connection] = []
+
+    def flush(self) -> None:
+        """Send everything that is ready. Never waits, never raises."""
+        dirty = self.dirty
+        if dirty:
+            connections = dirty.copy()
+            dirty.clear()
+            for connection in connections:
+                connection.flush()

@@ -1,0 +1,22 @@
+"""The periodic look for followers that lag."""
+
+from __future__ import annotations
+
+import trio
+
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.replicas import Replicas
+
+
+async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:
+    """Twice per replica.lag.time.max.ms, for ever."""
+    while True:
+        await trio.sleep(replicas.config.replica_lag_time_max_ms / 1000 / 2)
+        now = trio.current_time()
+        for count, partition in enumerate(list(replicas.partitions.values())):
+            if partition.check_in_sync(now):
+                burst.changes.committed(partition)
+            if count % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                await trio.lowlevel.checkpoint()
+        burst.end()

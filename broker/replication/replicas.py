@@ -1,0 +1,103 @@
+"""All partition replicas of this broker: the dictionary of them, and who hears of their roles.
+
+`role_changes` fills and empties it as the controller orders. The hot paths (`produce`, `fetch`) reach a partition
+through `partitions` directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.replication.burst import Changes
+from strandline.broker.replication.partition import Partition
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import UpdateMetadataRequest
+from strandline.runtime.config.broker import BrokerConfig
+from strandline.runtime.config.dynamic import CurrentConfig
+from strandline.runtime.logging import RateLimited
+from strandline.storage.errors import DiskFull, OutOfDescriptors
+
+
+class Replicas:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: CurrentConfig,
+        metadata: MetadataCache,
+        changes: Changes,
+        state_change_log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self.broker_id = broker_id
+        self._config = config
+        self.metadata = metadata
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.controller_epoch = -1
+        self.is_leaving = False
+        """This broker stops, and hands its leaderships over."""
+        self._changes = changes
+        self._listeners: list[Callable[[Partition], None]] = []
+        self._state_change_log = state_change_log
+        self._limited = RateLimited(state_change_log)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's as it is now: some keys are dynamic."""
+        return self._config.value
+
+    def why_not_leading(self, topic: str, index: int, partition: Partition | None) -> tuple[ErrorCode, int, int]:
+        """(error, who leads, its epoch) for a request about a partition that this broker does not lead."""
+        if partition is not None and partition.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR, -1, -1
+        known = self.metadata.partition(topic, index)
+        if known is None and partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
+        if known is not None and (partition is None or known.leader_epoch > partition.leader_epoch):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, known.leader, known.leader_epoch
+        assert partition is not None
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, partition.leader_id, partition.leader_epoch
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> bool:
+        """Take over the controller's view; False when it comes from a controller of the past."""
+        if request.controller_epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = request.controller_epoch
+        self.metadata.update(request)
+        for partition in self.partitions.values():
+            if partition.deletions.waiting:  # who died is waited for no longer
+                partition.complete_deletions()
+        return True
+
+    # --- roles -------------------------------------------------------------------------------------------------
+
+    def on_role_change(self, listener: Callable[[Partition], None]) -> None:
+        """Have `listener` called each time that a partition begins or ceases to be led or followed here, or fails,
+        right after it did. It looks at the partition to see which; it neither waits nor raises."""
+        self._listeners.append(listener)
+
+    def role_changed(self, partition: Partition) -> None:
+        """Tell who listens, and let parked fetches get their (error) answer at the end of this burst."""
+        for listener in self._listeners:
+            listener(partition)
+        self._changes.wake(partition)
+
+    def resign(self, partition: Partition) -> None:
+        """This broker neither leads nor follows it any more."""
+        partition.resign()
+        self.role_changed(partition)
+
+    def partition_failed(self, partition: Partition, error: Exception) -> None:
+        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24). Where
+        only descriptors or room are lacking nothing has failed: the request gets an error, the next one may succeed."""
+        if partition.failed or isinstance(error, DiskFull):
+            return
+        if isinstance(error, OutOfDescriptors):
+            self._limited.warning("out of descriptors", "out of descriptors", error=str(error))
+            return
+        partition.failed = True
+        self.resign(partition)
+        self._state_change_log.error("replica failed", partition=str(partition.topic_partition), error=str(error))
