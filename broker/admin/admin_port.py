@@ -7,7 +7,12 @@
 HTTP is parsed by h11; this file only moves bytes. Loopback unless configured otherwise (`admin.listener`), bounded in
 connections, bytes and time, and apart from the data plane: it has no part in its queues, and a broker whose data plane
 is full still answers here. Whoever comes when all connections are taken gets the place of the one that asked nothing
-for the longest time. Nothing that a peer sends, and no bug behind an answer, ends more than its own connection.
+for the longest time. Nothing that a peer sends, and no bug behind an answer, ends more than its own connection. A new
+page is a row of `AdminPort._pages`.
+
+Why no ASGI server: hypercorn 0.18 on trio sends under a shield, so that one client that does not read its answer keeps
+a cancelled server, and with it the broker, from ever ending. It bounds no number of connections, takes sockets and not
+the broker's network, and with starlette costs each broker 4 MiB of memory.
 """
 
 from __future__ import annotations
