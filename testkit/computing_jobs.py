@@ -1,4 +1,4 @@
-"""Jobs for tests of the computing seam: a worker process can only run what a module of the package has."""
+"""Jobs for tests of the computing seam; here, because a worker process runs only what a module of the package has."""
 
 from __future__ import annotations
 

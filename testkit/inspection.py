@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,30 +11,26 @@ from strandline.client.errors import ClientError
 from strandline.client.producer import TrioProducer
 from strandline.protocol.records import Record, decode_records, scan
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.inspection.overlay_disk import OverlayDisk
 from strandline.storage.log.log import Log
-from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import FixedClock, SmallLogConfig
 
 
-def log_bytes(log: Log, end_offset: int, start_offset: int | None = None) -> bytes:
-    """The record batches of a log that lie wholly below `end_offset`, as they stand in its files; from the log start
-    on, or from the batch that has `start_offset`."""
+def log_bytes(
+    log: Log, end_offset: int | None = None, start_offset: int | None = None, max_read_bytes: int = 2**30
+) -> bytes:
+    """The record batches of a log that lie wholly below `end_offset` (the log's end), as they stand in its files; from
+    the log start on, or from the batch that has `start_offset`."""
     parts: list[bytes] = []
     offset = log.log_start_offset if start_offset is None else start_offset
-    while offset < end_offset:
-        region = log.read(offset, 2**30, end_offset)
-        if region is None:
-            break
+    end = log.log_end_offset if end_offset is None else end_offset
+    while offset < end and (region := log.read(offset, max_read_bytes, end)) is not None:
         part = region.file.pread(region.length, region.position)
+        assert len(part) == region.length, "the file is shorter than the log says"
         parts.append(part)
         offset = max(header.next_offset for _, header in scan(memoryview(part)))
     return b"".join(parts)
 
 
 def log_records(log: Log, end_offset: int | None = None) -> list[Record]:
-    end_offset = log.log_end_offset if end_offset is None else end_offset
     return decode_records(memoryview(log_bytes(log, end_offset)))
 
 
@@ -46,7 +41,7 @@ def values(log: Log, end_offset: int | None = None) -> list[bytes | None]:
 
 def epochs(log: Log) -> list[int]:
     """The leader epoch of each record batch."""
-    return [header.partition_leader_epoch for _, header in scan(memoryview(log_bytes(log, log.log_end_offset)))]
+    return [header.partition_leader_epoch for _, header in scan(memoryview(log_bytes(log)))]
 
 
 def assert_same_below(logs: Mapping[int, Log], end_offset: int) -> None:
@@ -58,25 +53,6 @@ def assert_same_below(logs: Mapping[int, Log], end_offset: int) -> None:
             f"logs of brokers {first} and {broker_id} differ below {end_offset}: "
             f"{values(logs[first], end_offset)} and {values(logs[broker_id], end_offset)}"
         )
-
-
-def log_starts_on_disk(broker_id: int, data_dir: str) -> dict[TopicPartition, int]:
-    """Where the logs of a dead broker begin: it is loaded as by a start, over a disk that keeps what is below as it is.
-    Blocking."""
-    manager = LogManager(
-        OverlayDisk(PosixDisk()),
-        [data_dir],
-        broker_id=broker_id,
-        topic_config_for=lambda topic: SmallLogConfig(),
-        wall_clock=FixedClock(),
-        random=random.Random(1),
-    )
-    manager.load()
-    try:
-        assert not manager.refused
-        return {tp: log.log_start_offset for tp, log in manager.logs.items()}
-    finally:
-        manager.close(clean=False)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.manager.segment_manifest import encode_marker
-from strandline.testkit.storage_site import SmallLogConfig, StorageSite, wave
+from support.storage_site import SmallLogConfig, StorageSite, wave
 
 
 def put_in_place(site: Site, written: Written, *, with_indexes: bool) -> None:

@@ -14,7 +14,7 @@ from strandline.protocol.records.rules import CODEC_NUMBERS, BatchRules
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.inspection.dump import DumpOptions, dump_file
-from strandline.testkit.storage_site import TOPIC_ID, SmallLogConfig, StorageSite
+from support.storage_site import TOPIC_ID, SmallLogConfig, StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"
 COMPLAINTS = re.compile(r"isvalid: false|invalid bytes|mismatch|Exception|corrupt|out of order", re.IGNORECASE)

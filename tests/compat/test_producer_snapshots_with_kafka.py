@@ -16,7 +16,7 @@ from strandline.storage.disk.checkpoints import RECOVERY_POINTS, encode_offsets,
 from strandline.storage.manager.segment_manifest import encode_marker
 from strandline.storage.producers.snapshots import decode_snapshot
 from strandline.storage.producers.states import ProducerRow
-from strandline.testkit.storage_site import StorageSite
+from support.storage_site import StorageSite
 
 MAIN = "kafka.tools.DumpLogSegments"
 TOPICS = ("idempotent", "emptied")

@@ -20,8 +20,8 @@ from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import SmallLogConfig, StorageSite, fill, produced, raw
 from support.cleaning import clean
+from support.storage_site import SmallLogConfig, StorageSite, fill, produced, raw
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CONFIG = SmallLogConfig(segment_bytes=20_000, index_interval_bytes=500, segment_ms=10_000_000)

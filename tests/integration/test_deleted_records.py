@@ -7,6 +7,7 @@ disk (tests/scenarios/test_log_heads.py).
 
 from __future__ import annotations
 
+import random
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,8 +20,12 @@ from integration.real_time import off_loop, until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
-from strandline.testkit.inspection import Ledger, log_starts_on_disk, read_all
+from strandline.storage.inspection.overlay_disk import OverlayDisk
+from strandline.storage.manager.log_manager import LogManager
+from strandline.testkit.inspection import Ledger, read_all
+from support.storage_site import FixedClock, SmallLogConfig
 
 TOPIC = "t"
 BROKERS = (1, 2, 3)
@@ -45,6 +50,25 @@ CHECKPOINTS = {
     "log.flush.scheduler.interval.ms": "200",
 }
 """What a broker does within some minutes, so often that nobody has to wait for it."""
+
+
+def log_starts_on_disk(broker_id: int, data_dir: str) -> dict[TopicPartition, int]:
+    """Where the logs of a dead broker begin: it is loaded as by a start, over a disk that keeps what is below as it is.
+    Blocking."""
+    manager = LogManager(
+        OverlayDisk(PosixDisk()),
+        [data_dir],
+        broker_id=broker_id,
+        topic_config_for=lambda topic: SmallLogConfig(),
+        wall_clock=FixedClock(),
+        random=random.Random(1),
+    )
+    manager.load()
+    try:
+        assert not manager.refused
+        return {tp: log.log_start_offset for tp, log in manager.logs.items()}
+    finally:
+        manager.close(clean=False)
 
 
 def in_sync(cluster: EmbeddedCluster) -> list[list[int]]:

@@ -17,7 +17,7 @@ from strandline.protocol.records.batch import scan
 from strandline.runtime.network import Address
 from strandline.testkit.cluster import CLIENT, PORT, MemoryCluster, node_name
 from strandline.testkit.inspection import log_bytes, values
-from strandline.testkit.raw_client import RawClient, request_frame
+from support.raw_client import RawClient, request_frame
 from support.scenario import T0, check_at_the_end, cluster_with_topic
 
 PID = 4711

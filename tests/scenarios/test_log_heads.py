@@ -12,8 +12,8 @@ from strandline.client.errors import ClientError, OffsetOutOfRange
 from strandline.protocol.records.batch import scan
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.inspection import read_all, values
-from strandline.testkit.storage_site import raw
 from support.scenario import LAG_TIME_MAX_S, T0, cluster_with_topic, numbered
+from support.storage_site import raw
 
 
 async def produce_batches(cluster: MemoryCluster, batches: int, per_batch: int, prefix: str = "m") -> None:

@@ -13,8 +13,8 @@ from strandline.storage.inspection.log_check import check_directories
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.inspection import read_all
-from strandline.testkit.storage_site import FixedClock, SmallLogConfig
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
+from support.storage_site import FixedClock, SmallLogConfig
 
 DAMAGED = 2
 

@@ -22,7 +22,7 @@ from strandline.runtime.network import Address
 from strandline.testkit.cluster import MemoryCluster
 from strandline.testkit.environment import EPOCH_MS
 from strandline.testkit.inspection import Ledger
-from strandline.testkit.raw_client import RawClient, request_frame
+from support.raw_client import RawClient, request_frame
 from support.scenario import T0, check_at_the_end, numbered
 
 U0 = TopicPartition("u", 0)

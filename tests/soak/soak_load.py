@@ -17,8 +17,8 @@ from strandline.client import TrioConsumer, TrioProducer
 from strandline.client.delivery import RecordMetadata
 from strandline.client.errors import ClientError, DeliveryFailed, OffsetOutOfRange
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.lasting import KeyHistory, Reading, keyed_value, padded, read_keyed_value, unpadded
 from strandline.testkit.verification import Outcomes, make_value, read_value
+from support.lasting import KeyHistory, Reading, keyed_value, padded, read_keyed_value, unpadded
 
 NUMBERS, LATEST = "numbers", "latest"
 PARTITIONS: Mapping[str, int] = {NUMBERS: 3, LATEST: 2}

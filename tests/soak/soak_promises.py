@@ -17,7 +17,8 @@ from pathlib import Path
 from soak.soak_load import LATEST, NUMBERS, PARTITIONS, Load
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.process import ProcessId
-from strandline.testkit.lasting import (
+from strandline.testkit.verification import PromiseBroken
+from support.lasting import (
     check_compacted,
     check_retained,
     newest_numbers,
@@ -25,7 +26,6 @@ from strandline.testkit.lasting import (
     same_values,
     unpadded,
 )
-from strandline.testkit.verification import PromiseBroken
 
 ERROR_LINE = re.compile(r"\[error *\] (.*?)(?: \w+=|$)")
 Records = dict[int, list[tuple[int, bytes | None, bytes | None]]]

@@ -30,7 +30,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
 )
 from strandline.protocol.native.frame import MAX_FRAME_BYTES
-from strandline.testkit.raw_client import RawClient, frame_of, request_frame
+from support.raw_client import RawClient, frame_of, request_frame
 
 CORRELATION_ID = 41
 

@@ -9,8 +9,8 @@ from strandline.protocol.records.validation import validate_produced
 from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.log.checked_append import append_checked
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import StorageSite, raw
 from support.cleaning import batches, clean, records_of
+from support.storage_site import StorageSite, raw
 
 NOW_MS = 50_000
 DELETE_RETENTION_MS = 1000

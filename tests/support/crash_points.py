@@ -24,8 +24,8 @@ from strandline.protocol.records.batch import read_header
 from strandline.protocol.types import TopicPartition
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import StorageSite
 from support.log_audit import LogState, States, audit_start, is_run_of
+from support.storage_site import StorageSite
 
 CHANGES = frozenset(
     ["pwritev", "truncate", "fsync", "rename", "unlink", "rmdir", "makedirs", "fsync_dir", "open", "reserve"]

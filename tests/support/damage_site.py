@@ -11,7 +11,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import read_file
 from strandline.runtime.disk_posix import PosixDisk, PosixLock
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill
 
 OTHER = TopicPartition("other", 0)
 OTHER_RECORDS = 7

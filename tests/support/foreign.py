@@ -13,7 +13,7 @@ from strandline.protocol.records.batch import CRC_START, MAGIC, TRANSACTIONAL_BI
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LEADER_EPOCHS, RECOVERY_POINTS, encode_offsets
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite
+from support.storage_site import FOLDER, TP, StorageSite
 
 KAFKAS_MARKER = b'{"version":0,"brokerEpoch":-1}'
 FULL_INDEX_BYTES = 10 * 2**20

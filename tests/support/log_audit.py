@@ -23,7 +23,7 @@ from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.scan import build_indexes, walk_headers
 from strandline.storage.segments.segment import Segment
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import Reports, StorageSite, produced
+from support.storage_site import Reports, StorageSite, produced
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 """The files of a new segment's indexes are made when there is something to write, or at the next start."""

@@ -28,10 +28,10 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk.model import Fault
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, produced
 from support.crash_points import CHANGES
 from support.log_audit import check_log, is_run_of, state_of
 from support.log_model import Lawful, Model, longer_or_shorter, replaced, untouched
+from support.storage_site import TOPIC_ID, TP, StorageSite, produced
 
 FAULTS = [
     ("pwritev", "/logs/t-0/*.log"),

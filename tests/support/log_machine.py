@@ -22,11 +22,11 @@ from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.producers.states import SEQUENCES
-from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 from support.cleaning import clean, foreseen, newest_of, plan_for
 from support.log_audit import state_of
 from support.log_crashes import LogUnderCrashes
 from support.log_model import Batches, Model, longer_or_shorter, replaced, untouched
+from support.storage_site import TOPIC_ID, TP, produced
 
 PRODUCERS = st.integers(1, 3)
 CODECS = st.sampled_from(["none", "none", "none", "gzip", "lz4"])

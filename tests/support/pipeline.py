@@ -18,7 +18,7 @@ from strandline.broker.network.request_channel import Gate, Handler, RequestChan
 from strandline.protocol.api import ApiKey
 from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork, MemoryNode
-from strandline.testkit.raw_client import RawClient
+from support.raw_client import RawClient
 
 HANG_S, HANG_VIRTUAL_S = 30, 10_000
 """A test that takes longer hangs and fails (on the virtual clock the processor's timer would tick for ever)."""

@@ -25,7 +25,7 @@ from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.producers.states import SEQUENCES
 from strandline.storage.segments.scan import walk_headers
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, produced, raw
+from support.storage_site import TOPIC_ID, TP, StorageSite, produced, raw
 
 FIRST_SEQUENCES = (0, 5, SEQUENCES - 3)
 REFUSALS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)

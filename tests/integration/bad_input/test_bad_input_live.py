@@ -29,10 +29,10 @@ from strandline.protocol.messages import (
 from strandline.runtime.loopback import free_port
 from strandline.runtime.network import Address, TransportClosed
 from strandline.runtime.network_socket import SocketNetwork
-from strandline.testkit.raw_client import RawClient, request_frame
 from support import bad_input, bad_requests
 from support.bad_input import BadInput, error_codes
 from support.bad_requests import GOOD_BATCH, TOPIC, BadRequest
+from support.raw_client import RawClient, request_frame
 
 MAX_RSS_BYTES = 250 * 2**20
 FRAME_TIMEOUT_MS = 1000

@@ -64,7 +64,7 @@ def test_an_interpreter_that_was_built_without_a_profile_is_told_with_what_helps
 ) -> None:
     session: Any = None
     variables = {"CONFIG_ARGS": arguments, "PGO_PROF_USE_FLAG": flag}
-    monkeypatch.setattr(doctor.sysconfig, "get_config_vars", lambda: variables)
+    monkeypatch.setattr("sysconfig.get_config_vars", lambda: variables)
     told = doctor.interpreter(session, NOBODY)
     assert ("--enable-optimizations" in told) == is_slow
     assert platform.python_version() in told

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from strandline.testkit.storage_site import make_transactional
 from support.damage_site import DamageSite
+from support.storage_site import make_transactional
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.testkit.storage_site import StorageSite
+from support.storage_site import StorageSite
 
 
 @pytest.fixture

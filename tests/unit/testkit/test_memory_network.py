@@ -11,7 +11,7 @@ import trio.testing
 from strandline.runtime.network import Address, CannotConnect, TransportClosed
 from strandline.testkit.network import MemoryNetwork
 from strandline.testkit.network.pipes import MemoryTransport
-from strandline.testkit.raw_client import RawClient
+from support.raw_client import RawClient
 
 ADDRESS = Address("b", 9092)
 

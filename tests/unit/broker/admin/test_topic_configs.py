@@ -16,7 +16,7 @@ from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.config.reading import load_broker_config
 from strandline.runtime.coordination import Coordination, Znode, ZnodeStat
-from strandline.testkit.storage_site import Reports
+from support.storage_site import Reports
 
 CONFIG = load_broker_config(
     {"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data", "log.retention.ms": "60000"}

@@ -15,8 +15,8 @@ from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import StorageSite, produced, raw
 from support.replica_site import T0, T1, Hand, ReplicaSite, batch
+from support.storage_site import StorageSite, produced, raw
 
 
 async def leading_alone(site: ReplicaSite, records: int = 10, tp: TopicPartition = T0) -> None:

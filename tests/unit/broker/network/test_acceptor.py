@@ -19,8 +19,8 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address, CannotListen
 from strandline.testkit.network import MemoryListener, MemoryNetwork
-from strandline.testkit.raw_client import RawClient
 from support.pipeline import open_pipeline
+from support.raw_client import RawClient
 
 
 def answer(request: RequestInHand) -> None:

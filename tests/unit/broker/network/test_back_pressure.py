@@ -18,8 +18,8 @@ from strandline.protocol.messages import (
 )
 from strandline.runtime.network import TransportClosed
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.raw_client import RawClient, produce_frames, request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import RawClient, produce_frames, request_frame
 
 OK = ProduceResponse([])
 

@@ -30,7 +30,6 @@ from strandline.protocol.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
-from strandline.testkit.raw_client import frame_of, request_frame
 from support.bad_input import (
     API_VERSIONS_OF_THE_FUTURE,
     CORRELATION_ID,
@@ -42,6 +41,7 @@ from support.bad_input import (
     check,
 )
 from support.pipeline import open_pipeline
+from support.raw_client import frame_of, request_frame
 
 
 async def queued(request: RequestInHand[Request]) -> Message:

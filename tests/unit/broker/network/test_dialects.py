@@ -40,8 +40,8 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.native.frame import FIRST_BYTE
 from strandline.runtime.disk import Buffer
-from strandline.testkit.raw_client import RawClient, produce_request, request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import RawClient, produce_request, request_frame
 
 HEAD = struct.Struct(">ihhi")
 

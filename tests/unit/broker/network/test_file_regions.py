@@ -21,8 +21,8 @@ from strandline.protocol.messages import (
     Request,
 )
 from strandline.runtime.disk import FileRegion
-from strandline.testkit.raw_client import request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import request_frame
 
 
 def fetch_frames(count: int) -> bytes:

@@ -30,7 +30,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.runtime.network import Address
 from strandline.runtime.network_socket import SocketNetwork
-from strandline.testkit.raw_client import RawClient, request_frame
+from support.raw_client import RawClient, request_frame
 
 FETCH = FetchRequest(0, 0, 0, [])
 

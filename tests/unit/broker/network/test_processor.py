@@ -21,8 +21,8 @@ from strandline.protocol.messages import (
     TopicProduceResponse,
 )
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.raw_client import produce_frames, produce_request, request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import produce_frames, produce_request, request_frame
 
 OK = ProduceResponse([])
 

@@ -10,8 +10,8 @@ from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import TransportClosed
-from strandline.testkit.raw_client import RawClient, request_frame
 from support.pipeline import Pipeline, open_pipeline
+from support.raw_client import RawClient, request_frame
 
 FRAME = request_frame(MetadataRequest())
 LIMITS = ConnectionLimits(max_idle_ms=60_000, frame_deadline_ms=10_000, send_timeout_ms=5_000)

@@ -18,8 +18,8 @@ from strandline.protocol.messages import (
     Message,
     ProduceResponse,
 )
-from strandline.testkit.raw_client import RawClient, frame_of, produce_request, request_frame
 from support.pipeline import Pipeline, open_pipeline
+from support.raw_client import RawClient, frame_of, produce_request, request_frame
 
 OK = ProduceResponse([])
 pytestmark = pytest.mark.usefixtures("autojump_clock")

@@ -20,8 +20,8 @@ from strandline.protocol.api import API_OF, MAX_NAMED, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
-from strandline.testkit.raw_client import request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import request_frame
 from support.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
 
 MANY = 5 * PARTITIONS_PER_STEP

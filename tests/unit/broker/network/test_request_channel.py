@@ -30,8 +30,8 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from strandline.testkit.raw_client import RawClient, produce_request, request_frame
 from support.pipeline import open_pipeline
+from support.raw_client import RawClient, produce_request, request_frame
 
 CREATED = CreateTopicsResponse([])
 

@@ -7,8 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
-from strandline.testkit.storage_site import StorageSite
 from support.replica_site import BROKER, T0, ReplicaSite, batch
+from support.storage_site import StorageSite
 
 BATCH = 3
 """The one that is damaged, of ten; each has one record."""

@@ -16,7 +16,7 @@ from strandline.runtime.environment import ComputingFailed, Environment
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.environment import simulated_environment
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.storage_site import TOPIC_ID, StorageSite, epochs, fill, raw
+from support.storage_site import TOPIC_ID, StorageSite, epochs, fill, raw
 
 
 class Told:

@@ -35,7 +35,7 @@ from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.coordination import NodeExists, Znode, ZnodeStat
 from strandline.runtime.network import Address
-from strandline.testkit.raw_client import request_frame
+from support.raw_client import request_frame
 
 LIMIT = 2**31 - 1
 BROKERS = (1, 2, 3)

@@ -14,8 +14,8 @@ from strandline.protocol.records.batch import BatchHeader
 from strandline.protocol.records.validation import validate_produced
 from strandline.storage.cleaning.rewrite import has_horizon
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import StorageSite
 from support.cleaning import Seen, batches, check_compacted, clean, expected_records, records_of
+from support.storage_site import StorageSite
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -25,7 +25,8 @@ from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import (
+from support.cleaning import batches, check_compacted, clean, plan_for, records_of
+from support.storage_site import (
     TOPIC_ID,
     TP,
     SmallLogConfig,
@@ -37,7 +38,6 @@ from strandline.testkit.storage_site import (
     produced,
     raw,
 )
-from support.cleaning import batches, check_compacted, clean, plan_for, records_of
 
 
 def compacted(site: StorageSite, count: int = 30) -> Log:

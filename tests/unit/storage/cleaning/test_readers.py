@@ -10,9 +10,9 @@ from strandline.protocol.records.batch import read_header
 from strandline.storage.cleaning.rewrite import has_horizon
 from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.storage.inspection.dump_entry import DumpEntry
-from strandline.testkit.storage_site import FOLDER, file_names
 from support.cleaning import batches, check_compacted, records_of
 from support.compacted import DELETE_RETENTION_MS, NOW_MS, batches_of, compacted_log
+from support.storage_site import FOLDER, file_names
 
 CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
 

@@ -14,10 +14,10 @@ import pytest
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogClosed
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import StorageSite
 from support.crash_points import Between, Expected, Point, Tally, nothing_between, survive_every_crash
 from support.log_audit import States, states_of
 from support.log_machine import LogMachine
+from support.storage_site import StorageSite
 
 TALLY = Tally()
 RANDOM_LOSSES = 40 if os.environ.get("STRANDLINE_SOAK_MINUTES") else 2

@@ -16,9 +16,9 @@ from strandline.storage.disk.checkpoints import (
     RECOVERY_POINTS,
 )
 from strandline.storage.log.head import raise_log_start
-from strandline.testkit.storage_site import TOPIC_ID, TP, Reports, StorageSite, epochs, fill, offsets
 from support.crash_points import endings, record
 from support.log_audit import check_log
+from support.storage_site import TOPIC_ID, TP, Reports, StorageSite, epochs, fill, offsets
 
 LOG_START, HIGH_WATERMARK, END = 7, 30, 40
 

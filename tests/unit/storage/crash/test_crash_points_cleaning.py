@@ -10,10 +10,10 @@ import pytest
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 from support.cleaning import clean
 from support.crash_points import Point
 from support.log_audit import LogState, States
+from support.storage_site import TOPIC_ID, TP, produced
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from strandline.protocol.records.batch import read_header
 from strandline.storage.log.cutting import may_start_at, may_truncate_to
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced, wave
 from support.crash_points import (
     Point,
     anything_without_a_hole,
@@ -19,6 +18,7 @@ from support.crash_points import (
     part_of_what_is_cut_off,
 )
 from support.log_audit import LogState, States
+from support.storage_site import TOPIC_ID, TP, fill, produced, wave
 
 SEGMENT_BYTES = 500
 """Four or five batches of one record."""

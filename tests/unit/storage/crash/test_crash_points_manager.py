@@ -16,9 +16,9 @@ from strandline.storage.disk.checkpoints import (
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
 from support.crash_points import Point
 from support.log_audit import LogState, States, states_of
+from support.storage_site import TOPIC_ID, TP, fill, produced
 
 OTHER = TopicPartition("other", 3)
 NEW_ID = bytes(reversed(range(16)))

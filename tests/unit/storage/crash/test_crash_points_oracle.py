@@ -17,12 +17,12 @@ from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.scan import IndexBuilder
 from strandline.storage.segments.segment_list import SegmentList
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, produced
 from support.crash_points import (
     Tally,
     anything_without_a_hole,
     part_of_what_is_cut_off,
 )
+from support.storage_site import TOPIC_ID, TP, fill, produced
 
 
 def unsynced_checkpoints(patch: pytest.MonkeyPatch) -> None:

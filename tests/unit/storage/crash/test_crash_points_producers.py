@@ -13,7 +13,6 @@ from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, produced
 from support.crash_points import (
     Point,
     anything_without_a_hole,
@@ -21,6 +20,7 @@ from support.crash_points import (
     part_of_what_is_appended,
     part_of_what_is_cut_off,
 )
+from support.storage_site import TOPIC_ID, TP, produced
 
 QUIET = 5
 """A producer that wrote once, long ago."""

@@ -17,8 +17,8 @@ from strandline.storage.errors import StorageError
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.disk.model import NoRoom
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, Reports, StorageSite, file_names, fill
 from support.log_audit import states_of
+from support.storage_site import FOLDER, TOPIC_ID, TP, Reports, StorageSite, file_names, fill
 
 Damage = Callable[[MemoryDisk, list[str]], None]
 """Told the paths of the log's segments, oldest first, without suffix."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.storage.disk.context import PooledFile, SecondChanceCache, StorageContext
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import FixedClock
+from support.storage_site import FixedClock
 
 
 class Holder:

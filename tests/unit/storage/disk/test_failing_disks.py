@@ -18,7 +18,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, raw
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill, raw
 
 OTHER = TopicPartition("t", 1)
 LATE = TopicPartition("t", 2)

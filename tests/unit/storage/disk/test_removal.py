@@ -6,7 +6,7 @@ import errno
 
 from strandline.storage.disk.removal import Removals, remove
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import Reports
+from support.storage_site import Reports
 
 
 def disk_with(*names: str) -> MemoryDisk:

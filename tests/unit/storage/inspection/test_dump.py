@@ -8,7 +8,7 @@ import pytest
 
 from strandline.storage.inspection.dump import DumpOptions, NotASegmentFile, dump_file
 from strandline.storage.inspection.dump_entry import DumpEntry
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, fill, produced
+from support.storage_site import FOLDER, TP, StorageSite, fill, produced
 
 LOG = f"{FOLDER}/{0:020d}.log"
 INDEX = f"{FOLDER}/{0:020d}.index"

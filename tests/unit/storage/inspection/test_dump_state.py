@@ -9,7 +9,7 @@ from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.storage.inspection.dump_entry import DumpEntry
 from strandline.storage.producers.snapshots import encode_snapshot
 from strandline.storage.producers.states import ProducerRow
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill
 
 SNAPSHOT = f"{FOLDER}/{40:020d}.snapshot"
 

@@ -14,8 +14,8 @@ from strandline.storage.errors import LogDirLocked
 from strandline.storage.inspection.log_check import CheckProgress, Finding, check_directories
 from strandline.storage.inspection.overlay_disk import OverlayDisk
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import TP
 from support.damage_site import DamageSite
+from support.storage_site import TP
 
 
 def checked(site: DamageSite, **options: bool) -> list[Finding]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from strandline.protocol.records.batch import assign_offset, read_header
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, produced
 from support.log_audit import check_log, state_of
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, produced
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 0, 0, 1, 7, 40])), min_size=1, max_size=25)
 

@@ -14,7 +14,7 @@ from strandline.storage.log.cutting import may_start_at, may_truncate_to
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
 
 DURABLE = 40
 

@@ -9,7 +9,7 @@ import pytest
 from strandline.storage.disk.checkpoints import read_epochs
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, epochs, fill, offsets, raw
+from support.storage_site import FOLDER, TP, StorageSite, epochs, fill, offsets, raw
 
 
 def flush(log: Log) -> None:

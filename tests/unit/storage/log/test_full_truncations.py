@@ -14,7 +14,7 @@ from strandline.storage.log.checked_append import append_checked
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk.model import NoRoom, nothing_happens
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, produced, raw
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill, produced, raw
 
 Truncation = Callable[[Log], None]
 

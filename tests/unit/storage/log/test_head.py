@@ -22,7 +22,7 @@ from strandline.storage.log.head import (
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import (
+from support.storage_site import (
     FOLDER,
     TOPIC_ID,
     TP,

@@ -27,7 +27,7 @@ from strandline.storage.log.head import (
 )
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, epochs, produced, raw
+from support.storage_site import TOPIC_ID, TP, StorageSite, epochs, produced, raw
 
 BATCH_BYTES = produced()[0].size_bytes
 

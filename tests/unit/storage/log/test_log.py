@@ -11,7 +11,7 @@ import pytest
 from strandline.protocol.records import read_header, scan
 from strandline.protocol.records.batch import InvalidBatch
 from strandline.storage.errors import DiskFull, LogStorageError, OffsetOutOfRange
-from strandline.testkit.storage_site import (
+from support.storage_site import (
     FOLDER,
     SmallLogConfig,
     StorageSite,

@@ -12,9 +12,9 @@ import pytest
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import TP, fill, records
 from support.cleaning import clean
 from support.damage_site import OTHER, DamageSite
+from support.storage_site import TP, fill, records
 
 KINDS = (".log", ".index", ".timeindex")
 DELETED_BELOW = 70

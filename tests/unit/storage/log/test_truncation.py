@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets
-from strandline.testkit.storage_site import (
+from support.storage_site import (
     FOLDER,
     TP,
     StorageSite,

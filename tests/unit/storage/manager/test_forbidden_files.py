@@ -9,8 +9,8 @@ import pytest
 
 from strandline.storage.errors import LogStorageError, NoLogDirLeft, UnusableFile
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
-from strandline.testkit.storage_site import TP, fill, offsets
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TP, fill, offsets
 
 REMEDY = r"^[^;\n]*t-0[^;\n]*; let the user that the broker runs as read and write it, and restart the broker$"
 AT_THE_START = [

@@ -15,8 +15,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NotALog, OccupiedName
 from strandline.storage.inspection.log_check import REFUSE, check_directories
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
-from strandline.testkit.storage_site import TP, fill, offsets
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TP, fill, offsets
 
 OTHER_ID = bytes(range(1, 17))
 

@@ -19,8 +19,8 @@ from strandline.storage.errors import (
 )
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 from support.foreign import kafka_stops
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 
 TWO = ("/logs", "/more")
 META = "/logs/meta.properties"

@@ -24,7 +24,7 @@ from strandline.storage.errors import (
     LogStorageError,
 )
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets, raw
 
 OTHER = TopicPartition("other", 3)
 

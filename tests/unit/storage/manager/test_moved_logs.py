@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
-from strandline.testkit.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
 
 
 def write_line(site: StorageSite, path: str, start: int) -> None:

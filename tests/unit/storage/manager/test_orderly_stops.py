@@ -16,7 +16,6 @@ from strandline.storage.manager.adoption import MAX_REFUSED_BYTES, is_adopted, w
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.storage.manager.segment_manifest import MANIFEST
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 from support.foreign import (
     as_of_transaction,
     kafka_is_killed,
@@ -25,6 +24,7 @@ from support.foreign import (
     markers,
     old_messages,
 )
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 
 OTHER = TopicPartition("other", 0)
 BOTH = [CLEAN_MARKER, OUR_MARKER]

@@ -15,8 +15,8 @@ from strandline.storage.errors import LogStorageError, StrayLog
 from strandline.storage.inspection.log_check import NOTE, check_directories
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk.model import lose_everything
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets
 from support.damage_site import RealDisk
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, offsets
 
 NEW_ID = bytes(range(1, 17))
 LONG_AFTER_MS = 10**15

@@ -12,7 +12,7 @@ from strandline.storage.errors import DiskFull, LogStorageError, ProducerRefused
 from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.log import Log
 from strandline.storage.producers.snapshots import decode_snapshot
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets, produced, raw
+from support.storage_site import FOLDER, TP, StorageSite, file_names, offsets, produced, raw
 
 PID = 7
 

@@ -16,7 +16,7 @@ from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.log import Log
 from strandline.storage.producers.snapshots import decode_snapshot, encode_snapshot, list_snapshots
 from strandline.storage.producers.states import ProducerRow
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, produced, raw
+from support.storage_site import FOLDER, TP, StorageSite, file_names, produced, raw
 
 PID = 7
 

@@ -16,9 +16,9 @@ from strandline.storage.inspection.log_check import check_directories
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, epochs, file_names, fill, offsets, raw
 from support.cleaning import batches, clean, records_of
 from support.damage_site import DamageSite
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, epochs, file_names, fill, offsets, raw
 
 
 def findings(site: StorageSite) -> dict[str, str]:

@@ -29,9 +29,9 @@ from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.storage.manager.segment_manifest import MANIFEST, decode_marker, encode_marker
 from strandline.storage.recovery import stored_epochs
-from strandline.testkit.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
 from support.cleaning import clean
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
 
 EPOCHS = 20
 """More than are held against the log where there is no checksum."""

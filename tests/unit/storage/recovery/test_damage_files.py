@@ -19,8 +19,8 @@ from strandline.storage.disk.checkpoints import (
     RECOVERY_POINTS,
 )
 from strandline.storage.manager.segment_manifest import MANIFEST
-from strandline.testkit.storage_site import TP, epochs, fill, offset_for_timestamp, offsets, records
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TP, epochs, fill, offset_for_timestamp, offsets, records
 
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda data: None,

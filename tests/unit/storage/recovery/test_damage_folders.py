@@ -15,8 +15,8 @@ import pytest
 from strandline.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import DamagedLog, DuplicateLog, InconsistentMetaProperties
 from strandline.storage.inspection.log_check import REFUSE, check_directories
-from strandline.testkit.storage_site import TOPIC_ID, TP, fill, offsets, records
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TOPIC_ID, TP, fill, offsets, records
 
 
 def remove(number: int) -> Callable[[DamageSite], None]:

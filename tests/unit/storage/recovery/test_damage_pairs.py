@@ -13,8 +13,8 @@ import pytest
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.segment_manifest import MANIFEST
-from strandline.testkit.storage_site import TP, fill, offsets
 from support.damage_site import OTHER, DamageSite
+from support.storage_site import TP, fill, offsets
 
 CONTENT: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda data: None,

@@ -15,8 +15,8 @@ import pytest
 
 from strandline.protocol.records import HEADER_BYTES, Record
 from strandline.storage.log.log import Log
-from strandline.testkit.storage_site import TP, epochs, fill, produced, records
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
+from support.storage_site import TP, epochs, fill, produced, records
 
 BIG = 10**6
 

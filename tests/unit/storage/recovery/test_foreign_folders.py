@@ -14,7 +14,7 @@ from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.segment_manifest import decode_marker, encode_marker
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
-from strandline.testkit.storage_site import (
+from support.storage_site import (
     FOLDER,
     TOPIC_ID,
     TP,

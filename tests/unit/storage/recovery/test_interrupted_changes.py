@@ -10,8 +10,8 @@ import pytest
 from strandline.protocol.records.batch import scan
 from strandline.storage.disk.checkpoints import PARTITION_METADATA
 from strandline.storage.errors import DamagedLog
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets, raw
 from support.foreign import kafkas_batch, kafkas_site
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets, raw
 
 Names = list[str]
 """Of the .log files, oldest first."""

@@ -9,8 +9,8 @@ import pytest
 
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import TP
 from support.damage_site import DamageSite
+from support.storage_site import TP
 
 
 class Ended(Exception):

@@ -11,7 +11,7 @@ import pytest
 from strandline.protocol.records import HEADER_BYTES
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.segments.scan import build_indexes
-from strandline.testkit.storage_site import (
+from support.storage_site import (
     FOLDER,
     TP,
     StorageSite,

@@ -6,8 +6,8 @@ import pytest
 
 from strandline.storage.disk.checkpoints import PARTITION_METADATA, encode_topic_id
 from strandline.storage.errors import UnreadableTopicId
-from strandline.testkit.storage_site import TOPIC_ID, TP, offsets
 from support.damage_site import OTHER, DamageSite
+from support.storage_site import TOPIC_ID, TP, offsets
 
 ID = encode_topic_id(TOPIC_ID).encode()
 WHOLE = b"version: 0\ntopic_id: " + ID

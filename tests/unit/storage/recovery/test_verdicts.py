@@ -13,9 +13,9 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
 from strandline.storage.recovery.verdicts import Fault, Origin, Verdict, verdict
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets
 from support.damage_site import OTHER, DamageSite
 from support.foreign import KAFKAS_MARKER, kafkas_batch, kafkas_site
+from support.storage_site import FOLDER, TP, StorageSite, file_names, offsets
 
 DROP, KEEP, LOSE, REFUSE, SERVE = Verdict.DROP, Verdict.KEEP, Verdict.LOSE, Verdict.REFUSE, Verdict.SERVE
 POWER_OR_NOT_COUNTED = [(power, counted) for power in (True, False) for counted in (True, False)]

@@ -19,9 +19,9 @@ from strandline.storage.log import head
 from strandline.storage.log.log import Log
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 from support.log_audit import check_indexes
 from support.sampling import sampled
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 
 BATCHES = 50
 TIMES: dict[str, Callable[[int], int]] = {

@@ -12,8 +12,8 @@ from strandline.storage.errors import OutOfDescriptors
 from strandline.storage.log.log import Log
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segments.scan import ScanTask, scan_segment
-from strandline.testkit.storage_site import FOLDER, TP, StorageSite, file_names, offsets, produced
 from support.cleaning import check_compacted, clean
+from support.storage_site import FOLDER, TP, StorageSite, file_names, offsets, produced
 
 FAR = 5 * 2**31
 PLACES = [0, 1, 2, FAR, FAR + 1, FAR + 2]

@@ -17,7 +17,8 @@ from strandline.storage.segments.offset_index import ENTRY_BYTES, OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from strandline.storage.segments.time_index import TimeIndex
-from strandline.testkit.storage_site import (
+from support.log_audit import check_log
+from support.storage_site import (
     TOPIC_ID,
     TP,
     SmallLogConfig,
@@ -28,7 +29,6 @@ from strandline.testkit.storage_site import (
     raw,
     wave,
 )
-from support.log_audit import check_log
 
 INTERVAL = 100
 LIMITS = (12, 25, 60, 61, 95, 500)

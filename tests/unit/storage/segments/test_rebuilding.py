@@ -16,8 +16,8 @@ from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments import rebuilding, scan
 from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, Wanted, build
 from strandline.storage.segments.segment import Segment
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 from support.log_audit import check_indexes
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, produced, raw, served
 
 SEALED, ACTIVE = 1, -1
 INTERVAL = 200

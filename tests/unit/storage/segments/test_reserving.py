@@ -15,8 +15,8 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, raw
 from support.cleaning import clean
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, fill, raw
 
 SEGMENT_BYTES = 200_000
 

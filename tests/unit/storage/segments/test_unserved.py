@@ -18,7 +18,6 @@ from strandline.storage.errors import DamagedLog, OldFormat, TieredLog
 from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.storage.inspection.log_check import REFUSE, check_directories
 from strandline.storage.segments.scan import ScannedSegment, scan_segments
-from strandline.testkit.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 from support.foreign import (
     as_of_transaction,
     kafka_is_killed,
@@ -27,6 +26,7 @@ from support.foreign import (
     old_message,
     old_messages,
 )
+from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 
 OTHER = TopicPartition("other", 0)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import crc32c
 
 from strandline.protocol.records import Record, build_batch, decode_records, first_record_from
-from strandline.protocol.records.batch import CRC_START, LENGTH_PREFIX_BYTES, TRANSACTIONAL_BIT, scan
+from strandline.protocol.records.batch import CRC_START, LENGTH_PREFIX_BYTES, TRANSACTIONAL_BIT
 from strandline.protocol.records.validation import ProducedBatch, validate_produced
 from strandline.protocol.types import TopicPartition
 from strandline.storage.log.log import Log
@@ -22,6 +22,7 @@ from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, build
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.inspection import log_bytes
 
 T = TypeVar("T")
 
@@ -146,19 +147,7 @@ def fill(log: Log, batches: int, *, epoch: int = 0, count: int = 1, size: int = 
 
 def raw(log: Log, start: int | None = None, end: int | None = None, max_bytes: int = 2**20) -> bytes:
     """The bytes of [start, end), read as fetches read them."""
-    offset = log.log_start_offset if start is None else start
-    end = log.log_end_offset if end is None else end
-    parts = []
-    while offset < end:
-        region = log.read(offset, max_bytes, end)
-        if region is None:
-            break
-        data = region.file.pread(region.length, region.position)
-        assert len(data) == region.length
-        parts.append(data)
-        *_, (_, last) = scan(data)
-        offset = last.next_offset
-    return b"".join(parts)
+    return log_bytes(log, end, start, max_bytes)
 
 
 def records(log: Log, start: int | None = None, end: int | None = None, max_bytes: int = 2**20) -> list[Record]:

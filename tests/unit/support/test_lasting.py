@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.protocol.records import assign_offset, build_batch
-from strandline.testkit.lasting import (
+from strandline.testkit.verification import Outcomes, PromiseBroken, make_value
+from support.lasting import (
     KeyHistory,
     Reading,
     check_compacted,
@@ -17,7 +18,6 @@ from strandline.testkit.lasting import (
     same_values,
     unpadded,
 )
-from strandline.testkit.verification import Outcomes, PromiseBroken, make_value
 
 
 def batch(base_offset: int, *records: tuple[bytes | None, bytes | None]) -> bytes:
