@@ -37,8 +37,8 @@ docs: setup ## write docs/configuration.md from the table of keys
 	@$(VENV)/bin/strandline broker --reference > docs/.configuration.md
 	@mv docs/.configuration.md docs/configuration.md
 
-test: setup ## run every test
-	$(PYTHON) -m pytest $(TESTS)
+test: setup ## run every test, in as many processes as there are cores
+	$(PYTHON) -m pytest -n auto $(TESTS)
 
 soak: setup ## property tests, crash points, orders of blows, the cluster under load for long (MINUTES=20)
 	STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),20) $(PYTHON) -m pytest -o faulthandler_timeout=0 \

@@ -1,4 +1,5 @@
-"""One tally of crash points for all tests here, shown at the end of a run: the figure of the release notes.
+"""One tally of crash points for all tests here, shown at the end of a run in one process: the figure of the release
+notes.
 
 `make soak` draws many more power failures per point.
 """
