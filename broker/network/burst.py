@@ -28,12 +28,10 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.messages import ApiVersionsRequest, ProduceRequest, Request
-from strandline.protocol.native.frame import FIRST_BYTE
+from strandline.protocol.messages import ApiVersionsRequest, Message, ProduceRequest, Request
 from strandline.runtime.logging import RateLimited
 
-DIALECTS: dict[int, Dialect] = {FIRST_BYTE: NATIVE}
-"""By the first byte behind a connection's first length. Kafka's will be 0x00, the high byte of an API key."""
+DIALECTS: dict[int, Dialect] = {NATIVE.first_byte: NATIVE}
 
 MAX_OTHERS_IN_BURST = 16
 """Requests other than Produce in one burst: a Metadata request of 20 bytes can have an answer of a megabyte, and the
@@ -174,12 +172,14 @@ class BurstReader:
             return self._take_other_version(connection, dialect, api, header, frame)
         if api.inter_broker_only and not connection.context.is_inter_broker:
             text = f"{api.key.name} is served on the inter-broker listener only"
-            _refuse(connection, dialect, api, header, None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+            failure = api.failure(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+            _refuse(connection, dialect, api, header, failure)
             return None
         try:
             context, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
-            _refuse(connection, dialect, api, header, None, ErrorCode.INVALID_REQUEST, str(error))
+            failure = api.failure(None, ErrorCode.INVALID_REQUEST, str(error))
+            _refuse(connection, dialect, api, header, failure)
             self._log_fault(connection, str(error))
             connection.finish(str(error))
             return None
@@ -201,7 +201,7 @@ class BurstReader:
             return RequestInHand(api, message, (), connection.context, header, dialect, connection, slot)
         lowest, highest = dialect.versions(api)
         text = f"{api.key.name} version {header.version} is not served; use {lowest} to {highest}"
-        _refuse(connection, dialect, api, header, message, ErrorCode.UNSUPPORTED_VERSION, text)
+        _refuse(connection, dialect, api, header, api.failure(message, ErrorCode.UNSUPPORTED_VERSION, text))
         return None
 
     def break_off(self, connection: Connection, reason: str) -> None:
@@ -221,24 +221,15 @@ class BurstReader:
         )
 
 
-def _refuse(
-    connection: Connection,
-    dialect: Dialect,
-    api: Api,
-    header: Header,
-    message: Request | None,
-    code: ErrorCode,
-    text: str,
-) -> None:
+def _refuse(connection: Connection, dialect: Dialect, api: Api, header: Header, failure: Message) -> None:
     """Answer with an error, in the request's place."""
-    answer = dialect.encode(api, header, api.failure(message, code, text), ())
-    connection.fill(connection.new_slot(), *answer)
+    connection.fill(connection.new_slot(), *dialect.encode(api, header, failure, ()))
 
 
 def _pick_dialect(connection: Connection, buffer: bytearray, have: int) -> Dialect:
     """Decided once, by the first byte of a connection's first frame."""
     if have <= PREFIX_BYTES:
-        return NATIVE  # for its limits of a length
+        return NATIVE  # which only looks at the length yet; later the one whose frames may be the shortest
     dialect = DIALECTS.get(buffer[PREFIX_BYTES])
     if dialect is None:
         raise RemoteProtocolError(f"the first frame begins with 0x{buffer[PREFIX_BYTES]:02x}: no dialect spoken here")

@@ -43,7 +43,7 @@ HEADER_BYTES = 17
 PREFIX_AND_HEADER_BYTES = PREFIX_BYTES + HEADER_BYTES
 
 FIRST_BYTE = 0x94
-"""Of a payload: other dialects are told by theirs (Kafka: 0x00, high byte of its API key)."""
+"""Of a payload: no other dialect begins so (Kafka: 0x00, the high byte of its API key)."""
 
 _UINT16, _UINT32 = 0xCD, 0xCE
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,6 +1,6 @@
 """The dialects of the wire: how the bytes of a connection become requests, and answers become bytes.
 
-A dialect is a module (or a folder) here with an object of the class below, and a row in `burst.DIALECTS`. It owns
+A dialect is a module (or a folder) here with an object of the class below, and a place in `burst.DIALECTS`. It owns
 framing, headers, bodies, where record batches lie, and which versions are routed. Which APIs there are, who may use
 them and in what order they are answered is none of its business. All of it is called within a burst: plain functions
 that copy nothing.
@@ -18,7 +18,7 @@ from strandline.protocol.messages import Message, Request
 from strandline.runtime.disk import Buffer, FileRegion
 
 PREFIX_BYTES = 4
-"""Frames of every dialect begin with their length; the byte behind it tells which dialect it is."""
+"""Frames of every dialect begin with their length, an int32."""
 
 Records = Sequence[memoryview | None]
 """The record batches of each partition that a message names, in its order; None where there are none."""
@@ -52,6 +52,8 @@ class Dialect(Protocol):
     """See the module. RemoteProtocolError: what a peer sent breaks the protocol."""
 
     name: str
+    first_byte: int
+    """Of each frame, behind its length: tells one dialect from the others."""
 
     def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> Header | None:
         """Of the frame at `position`, of which `available` bytes are there. None: too few to tell. Raises as soon as it

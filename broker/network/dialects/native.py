@@ -22,6 +22,7 @@ from strandline.protocol.api import MAX_NAMED, Api
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, FetchResponse, Message, ProduceRequest, Request
 from strandline.protocol.native.frame import (
+    FIRST_BYTE,
     PREFIX_AND_HEADER_BYTES,
     cut_records,
     decode_body,
@@ -43,6 +44,7 @@ class NativeDialect:
     """See `Dialect`."""
 
     name = "native"
+    first_byte = FIRST_BYTE
 
     read_header = staticmethod(read_header)
 

@@ -58,6 +58,7 @@ class Toy:
     """A body is JSON: the client's id, then acks and records, or what is to be read."""
 
     name = "toy"
+    first_byte = 0x00
 
     def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> ToyHeader | None:
         if available < HEAD.size:
@@ -154,7 +155,7 @@ class Handlers:
 @pytest.fixture
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
     toy: Dialect = Toy()
-    monkeypatch.setitem(burst.DIALECTS, 0x00, toy)
+    monkeypatch.setitem(burst.DIALECTS, toy.first_byte, toy)
     return Handlers()
 
 

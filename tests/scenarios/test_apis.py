@@ -1,0 +1,27 @@
+"""The table of APIs against a whole broker: each has its handler, and each listener offers what it serves."""
+
+from __future__ import annotations
+
+import inspect
+
+from trio.testing import MockClock
+
+from strandline.client.connection import Connection
+from strandline.protocol.api import APIS, Scheduling
+from strandline.testkit.cluster import MemoryCluster
+
+
+async def test_every_api_has_a_handler_of_its_kind(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(1).running() as cluster:
+        channel = cluster.broker(1).channel
+        assert channel.apis == APIS
+        for key, handler in channel._handlers.items():
+            assert inspect.iscoroutinefunction(handler) == (APIS[key].scheduling is not Scheduling.INLINE)
+
+
+async def test_a_broker_offers_brokers_what_only_they_may_use(autojump_clock: MockClock) -> None:
+    async with MemoryCluster(1).running() as cluster:
+        (address,) = cluster.broker(1).listeners.addresses.values()
+        connection = await Connection.open(cluster.network.node("asking"), address)
+        assert connection.versions == {key: api.native[1] for key, api in APIS.items()}
+        connection.close()
