@@ -61,20 +61,18 @@ class DataPlane:
         self.burst = Burst(environment.wall_clock, changes, appends.write, send_answers)
         self.checkpoints = CheckpointSchedule(logs, self.replicas, blocking)
         self.isr_updates = IsrUpdates(self.replicas, self.burst, coordination, state_change_log)
-        self.rebuilds = IndexRebuilds(logs, self.replicas, self.burst, computing, state_change_log)
+        self.warm = warm_in_threads(blocking)
+        self.rebuilds = IndexRebuilds(logs, self.replicas, self.burst, self.warm)
         self.log_starts = LogStartWrites(logs, self.checkpoints, self.burst)
         cuts = CutCheckpoints(logs, self.checkpoints)
-        self.followers = Followers(self.replicas, incarnation, environment, cuts, self.rebuilds, self.log_starts, log)
+        self.followers = Followers(self.replicas, incarnation, environment, cuts, self.log_starts, log)
         self.roles = RoleChanges(
             logs, self.replicas, self.burst, self.checkpoints, self.isr_updates, self.followers, state_change_log
         )
         self.converter = converter = Converter(computing, config, state_change_log)
         self.produce = ProduceHandler(self.replicas, appends, self.burst, converter, environment.wall_clock)
-        self.warm = warm_in_threads(blocking)
         suspicion = Suspicion(logs, self.replicas, self.checkpoints, self.burst, blocking)
-        self.fetch = FetchHandler(
-            self.replicas, self.burst, self.deadlines, self.rebuilds, suspicion, self.warm, submit
-        )
+        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, suspicion, self.warm, submit)
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )

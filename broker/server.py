@@ -228,7 +228,6 @@ class Broker:
         self.queries = QueryHandler(
             self.log_manager,
             self.data.replicas,
-            self.data.rebuilds,
             environment.computing,
             cluster_id=self._cluster_id,
             software_version=__version__,
@@ -280,11 +279,11 @@ class Broker:
             data.rebuilds.run,
             data.log_starts.run,
             Housekeeping(config, environment, logs, replicas, data.checkpoints).run,
-            RetentionChecks(config, environment, logs, replicas, burst, data.rebuilds, self._log).run,
+            RetentionChecks(config, environment, logs, replicas, burst, self._log).run,
             DiskFailures(logs, replicas, burst, environment.blocking, self._log).run,
             self.registration.run,
             partial(self.config_changes.run, self.topic_configs, replicas, burst),
-            Cleaning(environment, logs, replicas, data.checkpoints, data.rebuilds, self._log).run,
+            Cleaning(environment, logs, replicas, data.checkpoints, self._log).run,
         ]
         for task in background:
             nursery.start_soon(task)

@@ -29,13 +29,13 @@ class InlineBlocking:
 
     def __init__(self, delay_s: float | Callable[[], float] = 0.0) -> None:
         """delay_s: of each call; a function is asked each time (draw it from a seeded stream)."""
-        self._delay_s = delay_s
+        self.delay_s = delay_s
         self.calls = 0
         self.stuck_lanes: set[str] = set()
         """Calls in these never begin: a disk that does not answer."""
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        await trio.sleep(self._delay_s if isinstance(self._delay_s, int | float) else self._delay_s())
+        await trio.sleep(self.delay_s if isinstance(self.delay_s, int | float) else self.delay_s())
         self.calls += 1
         return function(*args)
 

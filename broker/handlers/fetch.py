@@ -18,7 +18,6 @@ from strandline.broker.network.regions import Warm, is_cold
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import NEVER, Deadlines
-from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.stalled_followers import Suspicion, is_suspicious
@@ -34,7 +33,6 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_EPOCH, NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 
 class _Read(NamedTuple):
@@ -106,7 +104,6 @@ class FetchHandler:
         replicas: Replicas,
         burst: Burst,
         deadlines: Deadlines,
-        rebuilds: IndexRebuilds,
         suspicion: Suspicion,
         warm: Warm,
         submit: Callable[[Remainder], None],
@@ -115,7 +112,6 @@ class FetchHandler:
         self._replicas = replicas
         self._burst = burst
         self.deadlines = deadlines
-        self._rebuilds = rebuilds
         self._suspicion = suspicion
         self._warm = warm
         self._submit = submit
@@ -189,8 +185,7 @@ class FetchHandler:
         return None
 
     def read(self, request: RequestInHand[FetchRequest], reads: list[_Read]) -> _Answer:
-        """Read every partition within the limits of the request; changes nothing. One whose index has to be built anew
-        first has nothing yet (`index_rebuilds`)."""
+        """Read every partition within the limits of the request; changes nothing."""
         message = request.message
         remaining_bytes = message.max_bytes
         if message.replica_id < 0:
@@ -246,8 +241,6 @@ class FetchHandler:
             if max_bytes > 0 or is_first:
                 try:
                     region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
-                except RebuildFirst as first:
-                    self._rebuilds.add(partition, first)
                 except OffsetOutOfRange:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 except (LogStorageError, OSError) as error:

@@ -14,8 +14,6 @@ import trio
 
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
-from strandline.broker.replication.index_rebuilds import WAIT_S as REBUILD_WAIT_S
-from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.api import APIS
@@ -52,7 +50,6 @@ from strandline.runtime.environment import Computing, ComputingFailed
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 INLINE_DECODE_BYTES = 256 * 1024
 """Uncompressed batches up to this size are looked into on the event loop: a millisecond or two of small records."""
@@ -65,7 +62,6 @@ class QueryHandler:
         self,
         logs: LogManager,
         replicas: Replicas,
-        rebuilds: IndexRebuilds,
         computing: Computing,
         *,
         cluster_id: str,
@@ -75,7 +71,6 @@ class QueryHandler:
         """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
         self._logs = logs
         self._replicas = replicas
-        self._rebuilds = rebuilds
         self._computing = computing
         self._metadata = replicas.metadata
         self._cluster_id = cluster_id
@@ -186,13 +181,12 @@ class QueryHandler:
     async def _list_offsets_in_steps(self, request: RequestInHand[ListOffsetsRequest]) -> None:
         """Those by timestamp one at a time."""
         looked_at = 0
-        deadline = trio.current_time() + REBUILD_WAIT_S
         topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
         for topic, answer in zip(request.message.topics, topics, strict=True):
             for wanted in topic.partitions:
                 if wanted.timestamp >= 0:
                     await trio.lowlevel.checkpoint()
-                    answer.partitions.append(await self._find_by_time(topic.name, wanted, deadline))
+                    answer.partitions.append(await self._find_by_time(topic.name, wanted))
                 else:
                     looked_at += 1
                     if looked_at % PARTITIONS_PER_STEP == 0:
@@ -220,11 +214,8 @@ class QueryHandler:
             return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
         return ListOffsetsPartitionResponse(index, 0)
 
-    async def _find_by_time(
-        self, topic: str, wanted: ListOffsetsPartition, deadline: float
-    ) -> ListOffsetsPartitionResponse:
-        """The first record that is not older. The role is looked at anew after each wait for a worker. `deadline`: of
-        waiting for indexes."""
+    async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        """The first record that is not older. The role is looked at anew after each wait for a worker."""
         index, timestamp_ms = wanted.partition_index, wanted.timestamp
         behind = 0
         while True:
@@ -240,11 +231,6 @@ class QueryHandler:
                     return ListOffsetsPartitionResponse(index, 0)
                 header, batch = found
                 record = await self._first_record(header, batch, timestamp_ms, start, end)
-            except RebuildFirst as first:
-                if not await self._rebuilds.built(partition, first, deadline):
-                    return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
-                behind = 0  # as below
-                continue
             except InvalidBatch as error:  # a producer may have compressed nonsense, which is looked into only here
                 return ListOffsetsPartitionResponse(index, error.code)
             except LogStorageError as error:

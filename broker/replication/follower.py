@@ -4,8 +4,7 @@
 
 * The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
 * An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
-* What may not be cut before a checkpoint was written (`cuts`), or before the index that shows where (`index_rebuilds`)
-  is sound again, is fetched again then; the others go on.
+* What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
 * Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
 """
@@ -22,7 +21,6 @@ import trio
 
 from strandline.broker.replication.cuts import CutCheckpoints
 from strandline.broker.replication.follower_fetch import Asked, build_fetch
-from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.log_starts import LogStartWrites
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
@@ -37,7 +35,6 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.cutting import CheckpointFirst
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 FIRST_BACKOFF_S = 0.02
 """A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""
@@ -66,7 +63,6 @@ class Followers:
         incarnation: int,
         environment: Environment,
         cuts: CutCheckpoints,
-        rebuilds: IndexRebuilds,
         log_starts: LogStartWrites,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
@@ -75,7 +71,6 @@ class Followers:
         self.config = replicas.config
         self.incarnation = incarnation
         self.environment = environment
-        self.rebuilds = rebuilds
         self.log_starts = log_starts
         self.log = log
         self.addresses: dict[int, Address] = {}
@@ -359,9 +354,6 @@ class Fetcher:
         except CheckpointFirst:
             self._resume_at[partition] = math.inf
             self._followers.checkpoint_first(partition, self)
-        except RebuildFirst as first:
-            self._resume_at[partition] = math.inf
-            followers.rebuilds.add(partition, first, lambda is_good: self.resume([partition], is_good))
         except InvalidBatch as error:
             self._followers.log.error(
                 "fetched batch refused", partition=str(partition.topic_partition), error=str(error)

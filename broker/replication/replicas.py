@@ -19,6 +19,7 @@ from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.logging import RateLimited
 from strandline.storage.errors import DiskFull, OutOfDescriptors
+from strandline.storage.segments.indexes import IndexLost
 
 
 class Replicas:
@@ -41,6 +42,7 @@ class Replicas:
         """This broker stops, and hands its leaderships over."""
         self._changes = changes
         self._listeners: list[Callable[[Partition], None]] = []
+        self._builders: list[Callable[[Partition, IndexLost], None]] = []
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log)
 
@@ -79,6 +81,10 @@ class Replicas:
         right after it did. It looks at the partition to see which; it neither waits nor raises."""
         self._listeners.append(listener)
 
+    def on_lost_index(self, builder: Callable[[Partition, IndexLost], None]) -> None:
+        """Have `builder` called each time that somebody needs an index that is lost."""
+        self._builders.append(builder)
+
     def role_changed(self, partition: Partition) -> None:
         """Tell who listens, and let parked fetches get their (error) answer at the end of this burst."""
         for listener in self._listeners:
@@ -92,8 +98,13 @@ class Replicas:
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (24). Where
-        only descriptors or room are lacking nothing has failed: the request gets an error, the next one may succeed."""
+        only descriptors, room or an index are lacking nothing has failed: the request gets an error, a later one may
+        succeed."""
         if partition.failed or isinstance(error, DiskFull):
+            return
+        if isinstance(error, IndexLost):
+            for build in self._builders:
+                build(partition, error)
             return
         if isinstance(error, OutOfDescriptors):
             self._limited.warning("out of descriptors", "out of descriptors", error=str(error))

@@ -20,7 +20,6 @@ from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 from strandline.storage.log.cutting import condemn
 from strandline.storage.log.probe import probe
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 FIRST_LOOK = 4
 """Fetches for one offset, with data before each of them."""
@@ -58,7 +57,7 @@ class Suspicion:
             if not log.cutting.prepare(damage.offset):
                 await self._checkpoints.write(path, self._logs.checkpoints.write_cuts, path)
             error = condemn(log, damage.offset, damage.position, damage.why)
-        except (OffsetOutOfRange, RebuildFirst):  # retention was faster; the follower's fetches wait for an index
+        except OffsetOutOfRange:  # retention was faster
             return
         except (LogStorageError, OSError) as failure:
             error = failure if isinstance(failure, LogStorageError) else log.fail("reading failed", failure)

@@ -25,7 +25,6 @@ import structlog
 import trio
 
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
-from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.upkeep.task_count import keep_running
@@ -44,7 +43,6 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log import head
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 WORKER_IDLE_S = 60.0
 """A worker that has nothing to do stays for so long: a start costs 0.3 s of a core (numpy, the codec)."""
@@ -97,14 +95,12 @@ class Cleaning:
         logs: LogManager,
         replicas: Replicas,
         checkpoints: CheckpointSchedule,
-        rebuilds: IndexRebuilds,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._environment = environment
         self._logs = logs
         self._replicas = replicas
         self._checkpoints = checkpoints
-        self._rebuilds = rebuilds
         self._log = log
         self._rate = ByteRate(replicas.config.log_cleaner_io_max_bytes_per_second)
         self._clock = TrustedClock(environment.wall_clock, log, "compaction")
@@ -157,11 +153,9 @@ class Cleaning:
             if self._may_clean(partition):
                 try:
                     await self._learn_times_in_time(partition)
-                except RebuildFirst as first:
-                    self._rebuilds.add(partition, first)
-                    continue
                 except LogStorageError as error:
                     self._replicas.partition_failed(partition, error)
+                    continue
                 if self._may_clean(partition):
                     candidate = self._examine(partition, now_ms)
                     if candidate.is_worthwhile(_lag(partition)):

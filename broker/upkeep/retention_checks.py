@@ -15,7 +15,6 @@ import structlog
 import trio
 
 from strandline.broker.replication.burst import Burst
-from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.upkeep.trusted_clock import TrustedClock
@@ -25,7 +24,6 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log import head
 from strandline.storage.log.retention import Decision
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments.rebuilding import RebuildFirst
 
 LOGS_PER_STEP = 100
 
@@ -38,7 +36,6 @@ class RetentionChecks:
         logs: LogManager,
         replicas: Replicas,
         burst: Burst,
-        rebuilds: IndexRebuilds,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
         self._config = config
@@ -48,7 +45,6 @@ class RetentionChecks:
         self._logs = logs
         self._replicas = replicas
         self._burst = burst
-        self._rebuilds = rebuilds
         self._log = log
         self._told_of_future: dict[Partition, int] = {}
 
@@ -90,8 +86,6 @@ class RetentionChecks:
                     await self._learn_times(partition, decision.needs_time_of)
                 else:
                     return
-        except RebuildFirst as first:
-            self._rebuilds.add(partition, first)
         except LogStorageError as error:
             if self._is_hosted(partition):
                 self._replicas.partition_failed(partition, error)

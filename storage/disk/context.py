@@ -124,8 +124,8 @@ class RebuildPlace:
     """Where damaged indexes are built anew, of all logs of one broker."""
 
     is_elsewhere: bool = False
-    """An event loop serves the logs: what takes long is not built where it is needed, RebuildFirst is raised
-    (`rebuilding`)."""
+    """An event loop serves the logs: what takes long is not built where it is needed, IndexLost is raised
+    (`indexes`)."""
     on_the_spot_bytes: int = 2**18
     """Of a .log file up to so large they are built there all the same: in 1 ms, or 2 where all batches are tiny."""
 

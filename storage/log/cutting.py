@@ -83,7 +83,7 @@ class Cutting:
 
 
 def may_truncate_to(log: Log, offset: int) -> bool:
-    """Whether `log.truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError, RebuildFirst."""
+    """Whether `log.truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError, IndexLost."""
     log.health.check()
     if offset >= log.log_end_offset:
         return True

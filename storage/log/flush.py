@@ -163,14 +163,13 @@ class Flushes:
     def plan(self, log_end_offset: int, *, final: bool) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop. (A plan that is dropped
         counts for nothing.) final: no append follows, so the last time entry and a producer snapshot are written, the
-        topic id is synced, indexes that wait for a rebuild are removed, and reserved space is given back.
+        topic id is synced, and reserved space is given back.
         LogStorageError."""
         self._health.check()
         active = self._segments.active
         try:
             if final:
                 active.finish()
-                self._segments.remove_unsound_indexes()
                 self._producers.capture(log_end_offset)
             else:
                 active.indexes.flush()

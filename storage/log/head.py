@@ -132,7 +132,7 @@ def read_times(disk: Disk, wanted: Sequence[WantedTime]) -> list[int | None]:
 
 def note_times(log: Log, wanted: Sequence[WantedTime], times: Sequence[int | None]) -> None:
     """Remember what was read of the segments that are still as they were; nothing where the log was cut meanwhile.
-    LogStorageError where an index had to be built anew and could not; RebuildFirst."""
+    LogStorageError; IndexLost."""
     current = {segment.base_offset: segment for segment in log.segments if segment is not log.segments.active}
     for (segment, _, base_offset, _, cuts), time_ms in zip(wanted, times, strict=True):
         if current.get(base_offset) is not segment or log.segments.cuts != cuts:

@@ -301,7 +301,7 @@ class Log:
         `max_bytes`, but the first batch always whole; never more than one segment's.
 
         None: nothing there yet (`end_offset` ≤ `offset` ≤ log end). OffsetOutOfRange: below the log's start or above
-        its end. LogStorageError from the disk; RebuildFirst."""
+        its end. LogStorageError from the disk; IndexLost."""
         if offset >= end_offset or offset < self.log_start_offset or offset >= self.log_end_offset:
             if self.log_start_offset <= offset <= self.log_end_offset:
                 return None

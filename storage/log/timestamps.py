@@ -18,7 +18,7 @@ def batch_for_timestamp(
     log: Log, timestamp_ms: int, start_offset: int, end_offset: int
 ) -> tuple[BatchHeader, memoryview] | None:
     """The first batch with records in [start_offset, end_offset) that claims one at least as young as `timestamp_ms`;
-    None where there is none. LogStorageError from the disk; RebuildFirst."""
+    None where there is none. LogStorageError from the disk; IndexLost."""
     try:
         return _search(log, timestamp_ms, start_offset, end_offset)
     except (OSError, CorruptLog) as error:

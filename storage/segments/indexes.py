@@ -5,18 +5,18 @@ The files may lag behind, be missing or wrong: what is built from the .log repla
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import write_whole
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_full
-from strandline.storage.errors import CorruptIndex
+from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
 from strandline.storage.segments import offset_index, time_index
 from strandline.storage.segments.index_bounds import room, thin_out
 from strandline.storage.segments.index_check import check_end, tolerated_bytes
-from strandline.storage.segments.offset_index import OffsetIndex
-from strandline.storage.segments.rebuilding import RebuildFirst, damage
+from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder, build_indexes
 from strandline.storage.segments.time_index import TimeIndex
 
@@ -27,6 +27,19 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 MAX_INDEX_BYTES_READ = 2**30
 """An index file above this is damaged, whatever it contains."""
+
+SLICE_BYTES = 64 * 2**10
+"""So much of a .log is walked over in 0.1 ms, or 1 where all batches are tiny."""
+
+
+class IndexLost(LogStorageError):
+    """The indexes of a segment could not be loaded, and it is too large to build them at once (`build_in_slices`). Its
+    log is sound: nothing was found or changed, and the same may be tried again."""
+
+    def __init__(self, segment: Segment, why: Exception) -> None:
+        Exception.__init__(self, f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds")
+        self.log = segment.path
+        self.segment = segment
 
 
 class SegmentIndexes:
@@ -43,7 +56,6 @@ class SegmentIndexes:
         "_time_written",
         "are_built",
         "max_bytes",
-        "pending",
         "used",
     )
 
@@ -61,18 +73,16 @@ class SegmentIndexes:
         self.used = False
         self.are_built = False
         """Those in memory were made by this process, from the .log: no entry has to be proven."""
-        self.pending: RebuildFirst | None = None
-        """They are (or should be) built elsewhere: nobody loads or searches them until then."""
 
     @property
     def offset(self) -> OffsetIndex:
-        """The offset index, loaded (or rebuilt, where its file is damaged) if need be. RebuildFirst."""
+        """The offset index, loaded (or rebuilt, where its file is damaged) if need be. IndexLost."""
         self.used = True
         return self._offset if self._offset is not None else self._load()[0]
 
     @property
     def time(self) -> TimeIndex:
-        """The time index, loaded (or rebuilt) if need be. RebuildFirst."""
+        """The time index, loaded (or rebuilt) if need be. IndexLost."""
         self.used = True
         return self._time if self._time is not None else self._load()[1]
 
@@ -110,7 +120,6 @@ class SegmentIndexes:
         self._offset, self._time = offset, time
         self._thin_out()
         self.are_built = True
-        self.pending = None
         same_offset = self._has(INDEX_SUFFIX, offset.encode())
         same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
         self._offset_written = len(offset) if same_offset else 0
@@ -124,16 +133,15 @@ class SegmentIndexes:
         """At a start: build the indexes anew where a file is missing (None) or has a length that cannot be true. Their
         content is checked when they are loaded. OSError from the disk."""
         if offset_index_bytes is None or time_index_bytes is None:
-            self._build(FileNotFoundError("there is no such file"))
+            self._replace_lost(FileNotFoundError("there is no such file"))
         elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
-            self._build(CorruptIndex("its length is no whole number of entries"))
+            self._replace_lost(CorruptIndex("its length is no whole number of entries"))
         elif not offset_index_bytes and self._segment.size_bytes > tolerated_bytes(self._segment, 0):
             self._load()
 
     def flush(self) -> None:
-        """Write what the files lack; makes the files where there are none. Nothing where they wait for a rebuild. Not
-        synced. OSError from the disk."""
-        if self._offset is None or self._time is None or self.pending is not None:
+        """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
+        if self._offset is None or self._time is None:
             return
         offset_bytes = self._offset.encode(self._offset_written)
         self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)
@@ -155,7 +163,7 @@ class SegmentIndexes:
 
     def evict(self) -> None:
         if not self._pinned:
-            self._offset = self._time = self.pending = None
+            self._offset = self._time = None
             self.are_built = False
 
     def release(self) -> None:
@@ -198,51 +206,68 @@ class SegmentIndexes:
             if not is_full(error):
                 raise
             self._offset_written = self._time_written = 0
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                with suppress(FileNotFoundError):
-                    self._context.disk.unlink(self._path + suffix)
+            self._remove()
+
+    def _remove(self) -> None:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            with suppress(FileNotFoundError):
+                self._context.disk.unlink(self._path + suffix)
 
     def _load(self) -> tuple[OffsetIndex, TimeIndex]:
-        self.wait_for_others()
         segment = self._segment
         try:
             offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
             time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
             check_end(segment, offset, time)
         except (CorruptIndex, FileNotFoundError) as error:
-            return self._build(error)
+            return self._replace_lost(error)
         self._offset, self._time = offset, time
         self._offset_written, self._time_written = len(offset), len(time)
         if not self._pinned:
             self._admit()
         return offset, time
 
-    def rebuild(self, why: Exception) -> None:
-        """A search was led astray: build the indexes anew from the .log, if that is whole. CorruptLog where it is not,
-        or where the indexes were built from it already; RebuildFirst; OSError from the disk."""
-        if self.are_built:
-            raise damage(self._segment, why, 0)
-        self._build(why, is_misled=True)
-
-    def wait_for_others(self) -> None:
-        """RebuildFirst where it was raised before and nothing came of it yet: loading once more would say the same."""
-        if self.pending is not None and self._context.rebuilds.is_elsewhere:
-            raise self.pending.with_traceback(None)
-
-    def take(self, builder: IndexBuilder, why: Exception) -> None:
-        """These were built anew, of all batches that the .log has. OSError from the disk."""
+    def _replace_lost(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        """Build them on the spot; but IndexLost where that would hold up an event loop, and nobody can believe the
+        files from here on: whoever loads the log next builds those that are missing, a Kafka, too."""
         segment = self._segment
-        self._context.report("index-rebuilt", segment=self._path, why=str(why))
-        self.replace(builder.offset_index, builder.time_index)
-        segment.unindexed_bytes = builder.unindexed_bytes
-        if segment.sealed_timestamp_ms is not None and builder.end_position == segment.size_bytes:
-            segment.sealed_timestamp_ms = builder.time_index.last_timestamp_ms
+        is_here = self._context.rebuilds.is_here(segment.size_bytes)
+        if is_here or not isinstance(why, FileNotFoundError):
+            self._context.report("index-rebuilt" if is_here else "index-lost", segment=self._path, why=str(why))
+        if is_here:
+            return self._build()
+        self._remove()
+        raise IndexLost(segment, why)
 
-    def _build(self, why: Exception, *, is_misled: bool = False) -> tuple[OffsetIndex, TimeIndex]:
+    def forget(self, index: OffsetIndex | TimeIndex, entry: int, why: str) -> tuple[int, int]:
+        """An entry is wrong: go on without it, here and in the file. Returns the offsets of its neighbours. OSError
+        from the disk."""
+        self._context.report("index-entry-forgotten", segment=self._path, why=why)
+        before = index.relative_offsets[entry - 1] if entry else 0
+        after = index.relative_offsets[entry + 1] if entry + 1 < len(index) else MAX_RELATIVE_OFFSET
+        index.forget(entry)
+        self._offset_written = self._time_written = 0
+        if not self._pinned:
+            self._write_or_remove()
+        return index.base_offset + before, index.base_offset + after
+
+    def build_in_slices(self) -> Iterator[int]:
+        """Build both anew, of a sealed segment: yields where each of the slices begins that it walks over, before it
+        does. CorruptLog where the .log is not whole; OSError from the disk."""
         segment = self._segment
-        if not self._context.rebuilds.is_here(segment.size_bytes):
-            self.pending = RebuildFirst(segment, why, is_misled=is_misled)
-            raise self.pending from why
+        builder = IndexBuilder(segment.base_offset, segment.index_interval_bytes)
+        while builder.end_position < segment.size_bytes:
+            start = builder.end_position
+            yield start
+            builder.add_all(segment.log.get(), segment.size_bytes, SLICE_BYTES)
+            if builder.end_position == start:
+                raise CorruptLog(segment.path, start, "no whole batch of the offsets that follow stands there")
+        builder.finish()
+        self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
+        self._take(builder)
+
+    def _build(self) -> tuple[OffsetIndex, TimeIndex]:
+        segment = self._segment
         builder = build_indexes(
             segment.log.get(),
             segment.base_offset,
@@ -250,10 +275,16 @@ class SegmentIndexes:
             segment.index_interval_bytes,
             finish=not self._pinned,
         )
-        if is_misled and builder.end_position != segment.size_bytes:
-            raise damage(segment, why, builder.end_position)
-        self.take(builder, why)
+        self._take(builder)
         return builder.offset_index, builder.time_index
+
+    def _take(self, builder: IndexBuilder) -> None:
+        """These were built anew, of all batches that the .log has. OSError from the disk."""
+        segment = self._segment
+        self.replace(builder.offset_index, builder.time_index)
+        segment.unindexed_bytes = builder.unindexed_bytes
+        if segment.sealed_timestamp_ms is not None and builder.end_position == segment.size_bytes:
+            segment.sealed_timestamp_ms = builder.time_index.last_timestamp_ms
 
     def _has(self, suffix: str, data: bytes) -> bool:
         """Whether a file holds just this."""

@@ -93,6 +93,11 @@ class OffsetIndex:
         del self.relative_offsets[count:]
         del self.positions[count:]
 
+    def forget(self, entry: int) -> None:
+        """This entry is wrong."""
+        del self.relative_offsets[entry]
+        del self.positions[entry]
+
     def thin_out(self, at_most: int) -> None:
         """Where there are more than `at_most` entries keep one in so many, the last one among them."""
         if len(self) > at_most > 0:

@@ -193,11 +193,15 @@ class IndexBuilder:
         self.end_position = position + header.batch_length + LENGTH_PREFIX_BYTES
         self.next_offset = last_offset + 1
 
-    def add_all(self, file: File, end: int) -> None:
-        """The batches of the .log file that follow, up to byte `end` or to what cannot be there."""
+    def add_all(self, file: File, end: int, at_most: int = _NO_LIMIT) -> None:
+        """The batches of the .log file that follow, up to byte `end` or to what cannot be there; of `at_most` bytes, or
+        one."""
+        stop = self.end_position + at_most
         base_offset = self.offset_index.base_offset
         for position, header in walk_segment(file, base_offset, self.end_position, end, self.next_offset):
             self.add(position, header)
+            if self.end_position >= stop:
+                return
 
     def finish(self) -> None:
         """The segment takes no more appends: its largest timestamp gets the last entry."""

@@ -1,9 +1,9 @@
 """Finding a batch in a segment by its indexes. OSError from the disk passes through.
 
 An index is checked only in part when it is loaded, and one wrong entry would make records vanish. So an entry that is
-used is proven by the header of the batch that stands there, which is read anyway; a search that meets no such batch, or
-bytes that are none, has the index built anew from the .log and begins again (`by_index`). Only where that does not help
-is the log damaged. Where an event loop serves the log RebuildFirst passes through instead (`rebuilding`).
+used is proven by the header of the batch that stands there, which is read anyway. One that is refuted is forgotten, and
+the search begins again (`by_index`): with fewer entries the answers are the same, a little later. From an entry that is
+proven on batch follows batch; where none does, or none did around an entry that was refuted, the log is damaged.
 """
 
 from __future__ import annotations
@@ -13,28 +13,48 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar, TypeVarTuple
 
 from strandline.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
-from strandline.storage.errors import CorruptIndex, CorruptLog
+from strandline.storage.errors import CorruptLog
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_segment
 from strandline.storage.segments.segment import Segment
+from strandline.storage.segments.time_index import TimeIndex
 
 _BASE_OFFSET = struct.Struct(">q")
 _Found = TypeVar("_Found")
 _Arguments = TypeVarTuple("_Arguments")
 
 
+class WrongEntry(Exception):
+    """An entry is refuted by the batch to which it leads."""
+
+    def __init__(self, index: OffsetIndex | TimeIndex, entry: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+        self.entry = entry
+
+
 def by_index(segment: Segment, search: Callable[[Segment, *_Arguments], _Found], *arguments: *_Arguments) -> _Found:
-    """What a search finds that relies on the indexes of a segment, which are built anew where they mislead it (it
-    raises CorruptIndex, or CorruptLog, since what it took for a boundary is none). CorruptLog where that does not help;
-    RebuildFirst."""
-    segment.indexes.wait_for_others()
-    try:
-        return search(segment, *arguments)
-    except (CorruptIndex, CorruptLog) as error:
-        segment.indexes.rebuild(error)
-    try:
-        return search(segment, *arguments)
-    except CorruptIndex as error:
-        raise CorruptLog(segment.path, 0, f"its index is wrong again after it was built anew: {error}") from error
+    """What a search finds that relies on the indexes of a segment: it raises WrongEntry, and is begun again without
+    that entry. CorruptLog; IndexLost."""
+    doubts: list[tuple[int, int]] = []
+    while True:
+        try:
+            while doubts:
+                _prove_batches(segment, *doubts[-1])
+                doubts.pop()
+            return search(segment, *arguments)
+        except WrongEntry as wrong:
+            doubts.append(segment.indexes.forget(wrong.index, wrong.entry, str(wrong)))
+
+
+def _prove_batches(segment: Segment, offset: int, end_offset: int) -> None:
+    """An entry in between was wrong, and its batch is not to blame: CorruptLog unless the batches there follow one
+    another (no CRC covers a base offset). WrongEntry."""
+    is_behind = False
+    for _, header in headers_before(segment, offset):
+        if is_behind:
+            return
+        is_behind = header.last_offset >= end_offset
 
 
 def last_boundary(segment: Segment, start: int, limit: int) -> tuple[int, int | None]:
@@ -83,49 +103,51 @@ def _boundary_before(segment: Segment, position: int) -> int:
 
 def _boundary(segment: Segment, entry: int) -> tuple[int, int | None]:
     """(position, base offset) of the batch of an entry of the offset index, which is proven by its header: where no
-    batch begins nothing may end. No base offset where nothing had to be read for that. CorruptIndex."""
-    indexes = segment.indexes
-    position = indexes.offset.positions[entry]
-    if indexes.are_built:
+    batch begins nothing may end. No base offset where nothing had to be read for that. WrongEntry."""
+    index = segment.indexes.offset
+    position = index.positions[entry]
+    if segment.indexes.are_built:
         return position, None
     data = segment.log.get().pread(HEADER_BYTES, position)
     if len(data) < HEADER_BYTES:
-        raise CorruptIndex(f"no batch begins at byte {position}")
+        raise WrongEntry(index, entry, f"no batch begins at byte {position}")
     header = read_header(data, 0)
-    fault = indexes.offset.refutes(entry, header)
+    fault = index.refutes(entry, header)
     if fault or not HEADER_BYTES <= header.size_bytes <= segment.size_bytes - position:
-        raise CorruptIndex(fault or f"no whole batch stands at byte {position}")
+        raise WrongEntry(index, entry, fault or f"no whole batch stands at byte {position}")
     return position, header.base_offset
 
 
 def headers_before(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the batches from one on that begins at or before `offset` (or is the first), as near as the
-    index knows. Part of a search for `by_index`: CorruptIndex, and as `headers_from`."""
-    entry = segment.indexes.offset.entry_for_offset(offset)
-    return _from_entry(segment, entry) if entry >= 0 else headers_from(segment, 0)
-
-
-def _from_entry(segment: Segment, entry: int) -> Iterator[tuple[int, BatchHeader]]:
-    """From the batch of an entry of the offset index on, which is proven by it. CorruptIndex; as `headers_from`."""
-    indexes = segment.indexes
-    headers = headers_from(segment, indexes.offset.positions[entry])
-    for first in headers:
-        fault = "" if indexes.are_built else indexes.offset.refutes(entry, first[1])
+    index knows. Part of a search for `by_index`: WrongEntry, and as `headers_from`."""
+    index = segment.indexes.offset
+    entry = index.entry_for_offset(offset)
+    if entry < 0:
+        yield from headers_from(segment, 0)
+        return
+    headers = headers_from(segment, index.positions[entry])
+    if not segment.indexes.are_built:
+        try:
+            first = next(headers)
+        except CorruptLog as error:
+            raise WrongEntry(index, entry, error.why) from error
+        fault = index.refutes(entry, first[1])
         if fault:
-            raise CorruptIndex(fault)
+            raise WrongEntry(index, entry, fault)
         yield first
-        yield from headers
+    yield from headers
 
 
 def prove_time(segment: Segment, entry: int) -> None:
-    """CorruptIndex unless an entry of the time index is true, or it and the one before are wrong. Part of a search for
+    """WrongEntry unless an entry of the time index is true, or it and the one before are wrong. Part of a search for
     `by_index`; reads the headers between the two, as many as a search by time that lies between their times."""
     if not segment.indexes.are_built:
         time = segment.indexes.time
         between = headers_before(segment, time.offset_of(entry - 1))
         fault = time.refutes(entry, (header for _, header in between))
         if fault:
-            raise CorruptIndex(fault)
+            raise WrongEntry(time, entry, fault)
 
 
 def cut_at(segment: Segment, offset: int) -> tuple[int, int]:
@@ -147,14 +169,13 @@ def _cut_at(segment: Segment, offset: int) -> tuple[int, int]:
 
 
 def _prove_last(segment: Segment, entry: int) -> None:
-    """CorruptIndex unless the batch at an entry's position ends just where it says: it will be the last one."""
+    """WrongEntry unless the batch at an entry's position ends just where it says: it will be the last one."""
     if entry >= 0 and not segment.indexes.are_built:
         index = segment.indexes.offset
-        position, noted = index.positions[entry], index.base_offset + index.relative_offsets[entry]
-        for _, header in headers_from(segment, position):
-            if header.last_offset != noted:
-                raise CorruptIndex(f"the batch at byte {position} does not end at offset {noted}")
-            return
+        position, _ = _boundary(segment, entry)
+        header = read_header(segment.log.get().pread(HEADER_BYTES, position), 0)
+        if header.last_offset != index.base_offset + index.relative_offsets[entry]:
+            raise WrongEntry(index, entry, f"the batch at byte {position} ends at offset {header.last_offset}")
 
 
 def base_offset_at(segment: Segment, position: int) -> int | None:

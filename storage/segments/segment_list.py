@@ -125,15 +125,6 @@ class SegmentList:
         self._segments[place : place + len(replaced)] = [segment]
         self._sealed_bytes += size_bytes - sum(each.size_bytes for each in replaced)
 
-    def remove_unsound_indexes(self) -> None:
-        """The log stops while some wait to be built anew: nobody must believe their files, and whoever loads the log
-        next builds those that are missing, a Kafka, too. OSError."""
-        for segment in self._segments:
-            if segment.indexes.pending is not None:
-                for path in segment.file_paths()[1:]:
-                    if self.disk.exists(path):
-                        self.disk.unlink(path)
-
     def will_be_cut(self, offset: int) -> bool:
         """What stands from `offset` on is about to be dropped. Returns whether some of it was compacted, so that what
         the disk says is wrong now: no cleaning would know the keys that come next, but their tombstones would go. The

@@ -89,6 +89,11 @@ class TimeIndex:
         del self.timestamps_ms[count:]
         del self.relative_offsets[count:]
 
+    def forget(self, entry: int) -> None:
+        """This entry is wrong."""
+        del self.timestamps_ms[entry]
+        del self.relative_offsets[entry]
+
     def thin_out(self, at_most: int) -> None:
         """Where there are more than `at_most` entries keep one in so many, the last one among them."""
         if len(self) > at_most > 0:

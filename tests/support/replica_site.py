@@ -228,7 +228,6 @@ class ReplicaSite:
         return QueryHandler(
             self.logs,
             self.replicas,
-            self.data.rebuilds,
             self.environment.computing,
             cluster_id="c",
             software_version="1",
@@ -239,12 +238,10 @@ class ReplicaSite:
         return Housekeeping(self.config, self.environment, self.logs, self.replicas, self.data.checkpoints)
 
     def retention_checks(self) -> RetentionChecks:
-        return RetentionChecks(
-            self.config, self.environment, self.logs, self.replicas, self.data.burst, self.data.rebuilds, self.log
-        )
+        return RetentionChecks(self.config, self.environment, self.logs, self.replicas, self.data.burst, self.log)
 
     def cleaning(self) -> Cleaning:
-        return Cleaning(self.environment, self.logs, self.replicas, self.data.checkpoints, self.data.rebuilds, self.log)
+        return Cleaning(self.environment, self.logs, self.replicas, self.data.checkpoints, self.log)
 
     def partition(self, tp: TopicPartition = T0) -> Partition:
         return self.replicas.partitions[tp]

@@ -20,7 +20,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.storage.log.log import Log
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments.rebuilding import Rebuild, RebuildFirst, build
+from strandline.storage.segments.indexes import IndexLost
 from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.inspection import log_bytes
 
@@ -168,10 +168,9 @@ def served(log: Log, ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except RebuildFirst as first:
-            rebuild = Rebuild(log, first)
-            wanted = rebuild.wanted()
-            assert rebuild.take_over(wanted, build(log.segments.disk, {}, list(wanted)))
+        except IndexLost as lost:
+            for _ in lost.segment.indexes.build_in_slices():
+                pass
 
 
 def file_names(disk: MemoryDisk, suffix: str = "", folder: str = FOLDER) -> list[str]:

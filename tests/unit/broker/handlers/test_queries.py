@@ -44,7 +44,6 @@ class Queries:
         self.handler = QueryHandler(
             site.logs,
             site.replicas,
-            site.data.rebuilds,
             site.environment.computing,
             cluster_id="the-cluster",
             software_version="1.2.3",

@@ -217,7 +217,6 @@ async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_a
     queries = QueryHandler(
         site.logs,
         site.replicas,
-        site.data.rebuilds,
         site.environment.computing,
         cluster_id="c",
         software_version="1",
