@@ -38,7 +38,7 @@ from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.loading import load_logs
 from strandline.broker.upkeep.retention_checks import RetentionChecks
 from strandline.controller.controller import Controller
-from strandline.controller.orders.sender import connector
+from strandline.controller.orders.channel import connector
 from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.znodes import BrokerIdZnode
 from strandline.runtime.config.broker import BrokerConfig
@@ -246,10 +246,10 @@ class Broker:
                 ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
-                ApiKey.CREATE_TOPICS: self.control.create_topics,
-                ApiKey.DELETE_TOPICS: self.control.delete_topics,
-                ApiKey.ELECT_LEADERS: self.control.elect_leaders,
-                ApiKey.CONTROLLED_SHUTDOWN: self.control.controlled_shutdown,
+                ApiKey.CREATE_TOPICS: self.control.for_controller,
+                ApiKey.DELETE_TOPICS: self.control.for_controller,
+                ApiKey.ELECT_LEADERS: self.control.for_controller,
+                ApiKey.CONTROLLED_SHUTDOWN: self.control.for_controller,
                 ApiKey.LEADER_AND_ISR: self.control.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.control.stop_replica,
                 ApiKey.UPDATE_METADATA: self.control.update_metadata,

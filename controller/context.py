@@ -42,12 +42,15 @@ class LiveBroker:
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`assignment`: partition → replica ids, preferred first. `czxid`: the transaction that made the topic, 0 where it
-    is not read yet."""
+    is not read yet. `adding_replicas`, `removing_replicas`: what a reassignment under way adds to each partition's
+    original replicas, and what it will take from them; another tool may have begun one."""
 
     name: str
     topic_id: TopicId
     assignment: dict[int, tuple[int, ...]]
     czxid: int = 0
+    adding_replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    removing_replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,23 @@ class LeaderAndIsr:
         return tuple(dict.fromkeys((*(member for member in self.isr if member not in self.lossy), *self.elr)))
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """One state znode to write. `expected_version` None: create it. `after.zk_version` is what the write will yield.
+
+    why: for the state-change log. unclean: data may be lost; counted and logged loudly. life: how often the new leader
+    was started when it said what made it leader; it is written only while that is so. None: it said nothing.
+    """
+
+    topic_partition: TopicPartition
+    before: LeaderAndIsr | None
+    after: LeaderAndIsr
+    expected_version: int | None
+    why: str
+    unclean: bool = False
+    life: int | None = None
+
+
 @dataclass(slots=True)
 class ControllerContext:
     """The picture. `brokers` holds every registered broker, also those that are shutting down.
@@ -86,6 +106,7 @@ class ControllerContext:
         where that is not kept any more.
     later_epochs: whose log was refused for a leader epoch later than its partition's → that epoch; also while its
         broker is away, until a role is taken with it.
+    accepted_losses: partitions of which an operator accepted that data is lost, until somebody leads.
     """
 
     epoch: int = 0
@@ -98,6 +119,7 @@ class ControllerContext:
     unfinished_deletions: dict[str, str] = field(default_factory=dict)
     offline_replicas: dict[Replica, str] = field(default_factory=dict)
     later_epochs: dict[Replica, int] = field(default_factory=dict)
+    accepted_losses: dict[TopicPartition, None] = field(default_factory=dict)
 
     def replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
         """Assigned replicas, preferred first; empty for a partition that does not exist."""

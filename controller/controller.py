@@ -8,35 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TypeVar, cast
 
 import structlog
 import trio
 
-from strandline.controller.orders.sender import ConnectToBroker
+from strandline.controller.agenda import NotController
+from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.term.controller_election import Won, try_to_be_elected
 from strandline.controller.term.term import Term
-from strandline.controller.topics.elect_leaders import elect_leaders
-from strandline.controller.topics.requests import TermOver
-from strandline.protocol.api import error_response
-from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import (
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    Message,
-    Request,
-)
+from strandline.protocol.messages import Message, Request
 from strandline.protocol.znodes import BrokerIdZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import Coordination, CoordinationError, SessionState, WatchEvent
-
-R = TypeVar("R", bound=Message)
 
 FIRST_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 5.0
@@ -180,43 +163,9 @@ class Controller:
 
     # --- Requests ----------------------------------------------------------------------------------------------
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Served by the acting controller; NOT_CONTROLLER for every topic from any other."""
-        try:
-            if self.term is not None:
-                return await self.term.requests.create_topics(request)
-        except TermOver:
-            pass
-        return _not_controller(request, CreateTopicsResponse)
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Served by the acting controller; NOT_CONTROLLER for every topic from any other."""
-        try:
-            if self.term is not None:
-                return await self.term.requests.delete_topics(request)
-        except TermOver:
-            pass
-        return _not_controller(request, DeleteTopicsResponse)
-
-    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Served by the acting controller; NOT_CONTROLLER from any other."""
-        try:
-            if self.term is not None:
-                return await elect_leaders(self.term, request)
-        except TermOver:
-            pass
-        return _not_controller(request, ElectLeadersResponse)
-
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """Served by the acting controller; NOT_CONTROLLER from any other."""
-        try:
-            if self.term is not None:
-                return await self.term.requests.controlled_shutdown(request)
-        except TermOver:
-            pass
-        return _not_controller(request, ControlledShutdownResponse)
-
-
-def _not_controller(request: Request, _: type[R]) -> R:
-    text = ErrorCode.NOT_CONTROLLER.explanation
-    return cast(R, error_response(request, ErrorCode.NOT_CONTROLLER, text))
+    async def ask(self, request: Request) -> Message:
+        """The acting controller's answer to what a client or a broker asks of it, once it is known. NotController from
+        any other; BrokerError for a request that is refused as a whole."""
+        if self.term is None:
+            raise NotController
+        return await self.term.ask(request)

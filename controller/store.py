@@ -22,8 +22,8 @@ from typing import TypeVar
 import structlog
 
 from strandline.controller import state_znodes
-from strandline.controller.context import LeaderAndIsr, LiveBroker
-from strandline.controller.planning.planner import PartitionChange
+from strandline.controller.agenda import ControllerFenced
+from strandline.controller.context import LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.standing import read_overrides
@@ -54,10 +54,6 @@ MAX_BROKER_ID = 2**31 - 1
 """A znode named by a larger number is no broker: no request could speak of it."""
 MAX_ROUNDS = 20
 """Of repeating what a competing write upset; beyond it something is at war with this controller."""
-
-
-class ControllerFenced(Exception):
-    """Another controller was elected: nothing was written, and this one has to resign."""
 
 
 class TooManyConflicts(CoordinationError):
@@ -188,22 +184,12 @@ class ClusterStore:
         found = await read_overrides(self._coordination, [znodes.ConfigZnode.path(name) for name in names])
         return {name: standing.overrides for name, standing in zip(names, found, strict=True)}
 
-    async def isr_changes(self, names: Sequence[str]) -> list[TopicPartition] | None:
-        """Partitions named by ISR change notifications; None where one cannot be read: any may be meant."""
-        folder, decode = znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.IsrChangeNotificationZnode.decode
-        found = await self._notifications(folder, names, decode)
-        return None if found is None else list(dict.fromkeys(tp for znode in found for tp in znode.partitions))
-
-    async def log_dir_events(self, names: Sequence[str]) -> list[int] | None:
-        """Brokers named by log dir notifications; None where one cannot be read: any may be meant."""
-        folder, decode = znodes.LOG_DIR_EVENT_NOTIFICATION_PATH, znodes.LogDirEventNotificationZnode.decode
-        found = await self._notifications(folder, names, decode)
-        return None if found is None else list(dict.fromkeys(znode.broker_id for znode in found))
-
-    async def _notifications(
-        self, folder: str, names: Sequence[str], decode: Callable[[str, bytes], N]
-    ) -> list[N] | None:
-        paths = [f"{folder}/{name}" for name in names]
+    async def notifications(
+        self, folder: str, watch: Watch, decode: Callable[[str, bytes], N]
+    ) -> tuple[list[str], list[N] | None]:
+        """(paths, contents) of what brokers left below a folder, and a watch on it. No contents where one of them
+        cannot be read: anything may be meant."""
+        paths = [f"{folder}/{name}" for name in await self.children(folder, watch)]
         found: list[N] | None = []
         for path, znode in zip(paths, await self._coordination.get_many(paths), strict=True):
             try:
@@ -214,7 +200,7 @@ class ClusterStore:
                 continue
             if found is not None and notification is not None:
                 found.append(notification)
-        return found
+        return paths, found
 
     # --- Writing -----------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """What the controller orders and what administrators ask: handlers that may wait, run by the handler tasks.
 
 LeaderAndIsr, StopReplica and UpdateMetadata are fenced by the broker epoch (czxid of this broker's registration: a
-request for a past life is STALE_BROKER_EPOCH, 27) and by the controller epoch. Topic creation and deletion and
-controlled shutdown belong to the controller, wherever it is; its own code answers NOT_CONTROLLER when it is not here.
+request for a past life is STALE_BROKER_EPOCH, 27) and by the controller epoch. What is the controller's (creation and
+deletion of topics, elections, controlled shutdowns) goes to it as it came; where it is not here it fails with
+NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -23,20 +24,15 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.client.connection import Connection
 from strandline.client.errors import ClientError
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
     PartitionError,
+    Request,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
@@ -54,19 +50,14 @@ REMOVALS_PER_STEP = 5
 
 
 class ControlPlane(Protocol):
-    """The controller as its own broker asks it. Each call answers NOT_CONTROLLER while another broker is elected."""
+    """The controller as its own broker asks it."""
 
     @property
     def is_active(self) -> bool:
         """Elected, and able to answer."""
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
-
-    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse: ...
-
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
+    async def ask(self, request: Request) -> Message:
+        """Its answer. BrokerError NOT_CONTROLLER while another broker is elected."""
 
 
 class ControlHandlers:
@@ -145,24 +136,14 @@ class ControlHandlers:
 
     # --- what is the controller's ------------------------------------------------------------------------------
 
-    async def controlled_shutdown(self, request: RequestInHand[ControlledShutdownRequest]) -> Message:
-        return await self._controller.controlled_shutdown(request.message)
+    async def for_controller(self, request: RequestInHand[Request]) -> Message:
+        """What a client or a broker asks of the controller, of any API that is the controller's."""
+        return await self._controller.ask(request.message)
 
-    async def create_topics(self, request: RequestInHand[CreateTopicsRequest]) -> Message:
-        return await self._controller.create_topics(request.message)
-
-    async def delete_topics(self, request: RequestInHand[DeleteTopicsRequest]) -> Message:
-        return await self._controller.delete_topics(request.message)
-
-    async def elect_leaders(self, request: RequestInHand[ElectLeadersRequest]) -> Message:
-        return await self._controller.elect_leaders(request.message)
-
-    async def ask_controller(self, message: CreateTopicsRequest | ControlledShutdownRequest) -> Message:
-        """Ask the controller, wherever it is. Raises ClientError when it cannot be reached."""
+    async def ask_controller(self, message: Request) -> Message:
+        """Ask the controller, wherever it is. Raises ClientError when it cannot be reached; BrokerError."""
         if self._controller.is_active:
-            if isinstance(message, CreateTopicsRequest):
-                return await self._controller.create_topics(message)
-            return await self._controller.controlled_shutdown(message)
+            return await self._controller.ask(message)
         metadata = self._replicas.metadata
         address = metadata.inter_broker_address(metadata.controller_id, self._config.inter_broker_listener_name)
         connection = await Connection.open(
@@ -196,7 +177,7 @@ class ControlHandlers:
                     self._log.info("controlled shutdown done")
                     return
                 remaining = _remaining(response)
-            except (ClientError, RemoteProtocolError) as error:
+            except (BrokerError, ClientError, RemoteProtocolError) as error:
                 remaining = str(error)
             self._log.warning("controlled shutdown incomplete", attempt=attempt + 1, of=attempts, remaining=remaining)
         self._log.warning("stops without handing everything over", remaining=remaining)

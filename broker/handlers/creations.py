@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from strandline.client.errors import ClientError
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, Message
 
 MAX_CREATIONS = 100
@@ -75,7 +75,7 @@ class AutomaticCreations:
         request = CreateTopicsRequest([CreatableTopic(name) for name in names], timeout_ms=TIMEOUT_MS)
         try:
             response = cast(CreateTopicsResponse, await self._ask_controller(request))
-        except (ClientError, RemoteProtocolError) as error:
+        except (BrokerError, ClientError, RemoteProtocolError) as error:
             self._log.warning("automatic creation failed", topics=names, error=str(error))
         except Exception as error:  # a bug here or in the controller: no reason for a broker to end
             self._log.error("automatic creation failed", topics=names, error=repr(error), exc_info=error)

@@ -1,4 +1,5 @@
-"""The controller's word to one broker: a queue of its own, one request at a time, repeated until the broker is gone.
+"""The controller's word to each broker: a queue of its own, one request at a time, repeated until the broker is gone;
+and the outbox of a term, which has them all.
 
 Rules:
 * One `BrokerSender` per life of a broker (broker epoch) and term of the controller: another life gets another sender,
@@ -11,68 +12,17 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 import structlog
 import trio
 
-from strandline.client.connection import Connection
-from strandline.client.errors import ClientError
 from strandline.controller.context import LiveBroker
-from strandline.controller.orders.batches import Batch, ClusterWide, requests_of
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError, error_code
+from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
+from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable, ConnectToBroker
+from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import Message, Request
-from strandline.runtime.network import Address, Network
 
 RETRY_BACKOFF_SECONDS = 0.1
-
-
-class BrokerUnreachable(Exception):
-    """No answer from a broker; whether it carried the request out is unknown. The text names broker and cause."""
-
-
-class BrokerChannel(Protocol):
-    """A connection to one broker's inter-broker listener."""
-
-    async def request(self, message: Request) -> Message:
-        """Its answer, of the request's `RESPONSE` class. BrokerUnreachable: use another channel."""
-
-    def close(self) -> None: ...
-
-
-ConnectToBroker = Callable[[Address, int], Awaitable[BrokerChannel]]
-"""(address, broker id) → channel; BrokerUnreachable when nobody, or somebody else, answers there."""
-
-
-class ConnectionChannel:
-    """`BrokerChannel` over the client's lock-step connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def request(self, message: Request) -> Message:
-        try:
-            response, _ = await self._connection.roundtrip(message)
-        except (ClientError, RemoteProtocolError) as error:
-            raise BrokerUnreachable(str(error)) from error
-        return response
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def connector(network: Network, *, client_id: str, timeout_ms: float) -> ConnectToBroker:
-    """Production's `ConnectToBroker`; `timeout_ms` (controller.socket.timeout.ms) bounds each request."""
-
-    async def connect(address: Address, broker_id: int) -> BrokerChannel:
-        try:
-            return ConnectionChannel(
-                await Connection.open(network, address, client_id=client_id, timeout_ms=timeout_ms, broker_id=broker_id)
-            )
-        except (ClientError, RemoteProtocolError) as error:
-            raise BrokerUnreachable(str(error)) from error
-
-    return connect
 
 
 class BrokerSender:
@@ -242,3 +192,54 @@ class BrokerSender:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+
+Mark = dict[int, tuple[BrokerSender, int]]
+"""What had been queued for each broker at some moment."""
+
+
+class Outbox:
+    """broker id → the sender of its present life. `start` runs a sender's task in the term's nursery."""
+
+    def __init__(
+        self, make_sender: Callable[[LiveBroker], BrokerSender], start: Callable[[BrokerSender], None]
+    ) -> None:
+        self._make_sender = make_sender
+        self._start = start
+        self._senders: dict[int, BrokerSender] = {}
+
+    def open(self, broker: LiveBroker) -> None:
+        """A broker appeared. Its earlier life, if any, gets nothing more."""
+        self.close(broker.broker_id)
+        sender = self._senders[broker.broker_id] = self._make_sender(broker)
+        self._start(sender)
+
+    def close(self, broker_id: int) -> None:
+        sender = self._senders.pop(broker_id, None)
+        if sender is not None:
+            sender.close()
+
+    def close_all(self) -> None:
+        for broker_id in list(self._senders):
+            self.close(broker_id)
+
+    def send(self, builder: BatchBuilder) -> None:
+        """Queue every broker's batch. Never waits."""
+        for broker_id, batch in builder.batches.items():
+            if broker_id in self._senders and batch:
+                self._senders[broker_id].put(batch, builder.cluster_wide)
+
+    async def ask(self, broker_id: int, question: Request) -> Message:
+        """One question to one broker. BrokerUnreachable when it is gone."""
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            raise BrokerUnreachable(f"broker {broker_id} is not registered")
+        return await sender.ask(question)
+
+    def mark(self) -> Mark:
+        return {broker_id: (sender, sender.enqueued) for broker_id, sender in self._senders.items()}
+
+    @staticmethod
+    def told(mark: Mark) -> bool:
+        """Has every broker that still lives answered all that was queued at `mark`?"""
+        return all(sender.closed or sender.told >= enqueued for sender, enqueued in mark.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from strandline.protocol.types import NO_BROKER
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 Able = Callable[[int], bool]
 
@@ -19,6 +19,10 @@ class LogEnd(NamedTuple):
 
     epoch: int
     end_offset: int
+
+
+LogEnds = dict[TopicPartition, dict[int, LogEnd]]
+"""Of each partition, by broker."""
 
 
 def offline_election(replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int], able: Able) -> int | None:

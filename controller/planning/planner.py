@@ -7,7 +7,7 @@ Rules:
 * A leaderless partition's ISR stays as it is: without a leader nothing is committed, so each member still has all.
 * Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
   member, and no leader commits anything more before that list is empty (`broker/replication/leadership.py`). Where the
-  ISR keeps the minimum, whoever writes the plan empties the list at once (`Term.settle`).
+  ISR keeps the minimum, whoever writes the plan empties the list at once (`Settlement`).
 * Nobody leads who may have lost what it acknowledged, while anybody is known who has it: the partition waits for those
   (safety.md 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from strandline.controller import state_znodes
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
+from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.controller.planning.leader_elections import (
     LogEnd,
     controlled_shutdown_election,
@@ -28,23 +28,6 @@ from strandline.controller.planning.leader_elections import (
 )
 from strandline.controller.planning.partition_states import PartitionState, check_partition_move, partition_state
 from strandline.protocol.types import NO_BROKER, TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionChange:
-    """One state znode to write. `expected_version` None: create it. `after.zk_version` is what the write will yield.
-
-    why: for the state-change log. unclean: data may be lost; counted and logged loudly. life: how often the new leader
-    was started when it said what made it leader; it is written only while that is so. None: it said nothing.
-    """
-
-    topic_partition: TopicPartition
-    before: LeaderAndIsr | None
-    after: LeaderAndIsr
-    expected_version: int | None
-    why: str
-    unclean: bool = False
-    life: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,15 +44,12 @@ class Plan:
 
 
 def plan_partitions(
-    context: ControllerContext,
-    partitions: Iterable[TopicPartition],
-    unclean_topics: Collection[str] = (),
-    accepted: Collection[TopicPartition] = (),
+    context: ControllerContext, partitions: Iterable[TopicPartition], unclean_topics: Collection[str] = ()
 ) -> Plan:
     """Bring each partition to the best state that its live replicas allow: leaders for new and leaderless ones, dead
     members out of the ISR. Covers broker failure, broker start, topic creation and fail-over.
 
-    unclean_topics, accepted: topics and partitions that rather lose data than wait for it."""
+    unclean_topics: rather lose data than wait for it, as partitions of `context.accepted_losses` do."""
     plan = Plan()
     for topic_partition in partitions:
         if topic_partition.topic in context.deleting:
@@ -80,7 +60,7 @@ def plan_partitions(
         elif _leads_in_this_life(context, topic_partition, state):
             change = _shrink(context, topic_partition, state)
         else:
-            may_lose = topic_partition.topic in unclean_topics or topic_partition in accepted
+            may_lose = topic_partition.topic in unclean_topics or topic_partition in context.accepted_losses
             change = _elect(context, topic_partition, state, may_lose, plan)
         if change is not None:
             plan.changes.append(change)

@@ -5,7 +5,7 @@ NonExistent ──> New ──> Online <──> Offline ──> DeletionStarted 
                                        ^              │
                                        └── DeletionIneligible <─┘   (its broker died or its disk refused)
 ```
-Only the deletion states are kept (`topics/deletion`); the others are derived from the context.
+Only the deletion states are kept (`topics/deletion_tracker`); the others are derived from the context.
 """
 
 from __future__ import annotations

@@ -1,135 +1,159 @@
-"""Deleting topics, step by step and resumable: pure bookkeeping of which replica stands where.
-
-The intent stands in `/admin/delete_topics/<topic>` before anything happens and goes last, in one transaction with the
-topic's own znode, so the next controller finds it and starts again; every step may be repeated.
-
-1. The topic leaves elections; all brokers forget it (UpdateMetadata with leader −2).
-2. StopReplica(delete, leader epoch −2, topic id) to each replica on a live broker: Offline → DeletionStarted.
-3. Answers: DeletionSuccessful, or DeletionIneligible (its broker died or its disk refused), which is tried again when
-   the broker is back. A topic with a replica on a dead broker waits: its log would otherwise rise again.
-4. Once every replica is DeletionSuccessful its znodes are removed.
-"""
+"""Topics that are to go: events, which `/admin/delete_topics` and the brokers' answers ask for, and DeleteTopics, which
+writes there. The steps of a deletion are those of `deletion_tracker`."""
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Callable
+from functools import partial
 
-from strandline.controller.context import ControllerContext, Replica
-from strandline.controller.planning.replica_states import ReplicaState, check_replica_move
-from strandline.protocol.errors import ErrorCode
-from strandline.protocol.reasons import reason_of
+from strandline.controller.agenda import Event
+from strandline.controller.context import LiveBroker, Topic
+from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.tools import Tools
+from strandline.controller.topics.creation_checks import check_topics_count
+from strandline.controller.topics.deletion_tracker import DeletionTracker
+from strandline.controller.topics.topic_store import TopicStore
+from strandline.protocol.errors import ErrorCode, error_code
+from strandline.protocol.messages import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
-
-MAX_UNFINISHED = 50
-"""Deletions of which the cluster is told what holds them up: each word to a broker has all of them."""
-
-GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID})
-"""Answers to a deletion after which that broker has no log of *this* topic (the last: one of another id)."""
+from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode
 
 
-class DeletionTracker:
-    """Where each replica of the topics that are being deleted stands. One per term of a controller."""
+class Deletion:
+    """One term's. `tracker`: where each replica of a topic that is being deleted stands. `look_at_topics`: takes in
+    topics that appeared or went. `tell_unfinished`: tells everybody what holds deletions up."""
 
-    def __init__(self) -> None:
-        self._replicas: dict[str, dict[Replica, ReplicaState]] = {}
-        self._refusals: dict[Replica, str] = {}
+    def __init__(
+        self,
+        tools: Tools,
+        topic_store: TopicStore,
+        tracker: DeletionTracker,
+        look_at_topics: Event,
+        tell_unfinished: Callable[[], None],
+    ) -> None:
+        self._tools = tools
+        self._context, self._outbox = tools.context, tools.outbox
+        self._agenda, self._log = tools.agenda, tools.log
+        self._topic_store = topic_store
+        self._tracker = tracker
+        self._look_at_topics = look_at_topics
+        self._tell_unfinished = tell_unfinished
 
-    @property
-    def topics(self) -> list[str]:
-        return list(self._replicas)
+    async def look(self) -> None:
+        """Take in what `/admin/delete_topics` asks for."""
+        context = self._context
+        if not self._tools.config.delete_topic_enable:
+            return
+        names = await self._tools.store.children(DELETE_TOPICS_PATH, self._agenda.watch(self.look))
+        if any(name not in context.topics for name in names):
+            await self._look_at_topics()
+        unknown = [name for name in names if name not in context.topics and name not in self._topic_store.unreadable]
+        if unknown:
+            self._log.warning("asked to delete topics that do not exist", topics=unknown[:20])
+            await self._tools.store.delete_all([DeleteTopicZnode.path(name) for name in unknown])
+        builder = BatchBuilder(context)
+        for name in names:
+            if name in context.topics and name not in self._tracker.topics:
+                self._log.info("deleting topic", topic=name)
+                context.deleting[name] = None
+                self._tracker.begin(context, name)
+                builder.metadata(context.partitions([name]))  # leader −2: forget it
+        self._outbox.send(builder)
+        self._agenda.put(self.go_on)
 
-    def state(self, broker_id: int, topic_partition: TopicPartition) -> ReplicaState:
-        """Of one replica; NonExistent when its topic is not being deleted."""
-        return self._replicas.get(topic_partition.topic, {}).get(
-            (broker_id, topic_partition), ReplicaState.NON_EXISTENT
+    async def go_on(self) -> None:
+        """Delete replicas wherever their broker lives; remove the znodes of topics that have none left."""
+        builder = BatchBuilder(self._context)
+        for broker_id, partitions in self._tracker.start_next(self._context).items():
+            builder.delete(broker_id, partitions)
+        self._outbox.send(builder)
+        for name in self._tracker.finished():
+            await self._topic_store.remove(self._context.topics[name])
+            self._context.remove_topic(name)
+            self._tracker.forget(name)
+            self._log.info("topic deleted", topic=name)
+            self._agenda.poke()
+        self._tell_unfinished()
+
+    async def on_stopped(self, broker: LiveBroker, request: StopReplicaRequest, response: StopReplicaResponse) -> None:
+        """What became of StopReplica: a replica is gone, or its broker cannot delete it yet."""
+        if self._context.brokers.get(broker.broker_id) != broker:
+            return  # the answer of an earlier life
+        errors = {(e.topic_name, e.partition_index): error_code(e.error_code) for e in response.partition_errors}
+        words = {(e.topic_name, e.partition_index): e.error_message for e in response.partition_errors}
+        refused = False
+        for state in request.partition_states:
+            tp = TopicPartition(state.topic_name, state.partition_index)
+            error = errors.get(tp, ErrorCode.NONE)
+            topic = self._context.topics.get(tp.topic)
+            if not state.delete_partition or topic is None or topic.topic_id != state.topic_id:
+                continue
+            if not self._tracker.answered(broker.broker_id, tp, error):
+                refused = True
+                why = words.get(tp) or error.name
+                if self._tracker.note_refusal(broker.broker_id, tp, why):
+                    self._log.warning(
+                        "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), error=why
+                    )
+        if refused:
+            self._agenda.later(partial(self._retry, broker.broker_id))
+        self._agenda.put(self.go_on)
+
+    async def _retry(self, broker_id: int) -> None:
+        self._tracker.retry(broker_id)
+        await self.go_on()
+
+    # --- DeleteTopics ------------------------------------------------------------------------------------------
+
+    async def answer(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Delete topics; done when no replica and no znode is left. NotController; BrokerError for more topics than
+        one request may delete."""
+        check_topics_count("deletes", len(request.topic_names))
+        names = list(dict.fromkeys(request.topic_names))
+        plans = await self._agenda.in_turn(partial(self._begin, names))
+        doomed = [plan for plan in plans.values() if isinstance(plan, Topic)]
+        await self._agenda.within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
+        return DeleteTopicsResponse(
+            [self._result(plan) if isinstance(plan, Topic) else plan for plan in plans.values()]
         )
 
-    def begin(self, context: ControllerContext, topic: str) -> None:
-        """Take a topic in; nothing happens to one that is being deleted already."""
-        if topic in self._replicas:
-            return
-        self._replicas[topic] = {
-            (broker_id, tp): ReplicaState.OFFLINE
-            for tp in context.partitions([topic])
-            for broker_id in context.replicas(tp)
-        }
+    async def _begin(self, names: list[str]) -> dict[str, Topic | DeletableTopicResult]:
+        """Name → the topic that goes from now on, or why not."""
+        plans: dict[str, Topic | DeletableTopicResult] = {}
+        if any(name not in self._context.topics for name in names):
+            await self._look_at_topics()
+        for name in names:
+            topic = self._context.topics.get(name)
+            if name in INTERNAL_TOPICS:
+                text = f"topic {name} {BROKERS_OWN}"
+                plans[name] = DeletableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+            elif topic is None:
+                text = f"there is no topic {name[:300]!r}"
+                plans[name] = DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            elif not self._tools.config.delete_topic_enable:
+                text = f"topic {name} is kept: delete.topic.enable is false"
+                plans[name] = DeletableTopicResult(name, ErrorCode.TOPIC_DELETION_DISABLED, text, topic.topic_id)
+            else:
+                await self._tools.store.ensure(DeleteTopicZnode.path(name))
+                plans[name] = topic
+        if any(isinstance(plan, Topic) for plan in plans.values()):
+            await self.look()
+        return plans
 
-    def start_next(self, context: ControllerContext) -> dict[int, list[TopicPartition]]:
-        """broker → partitions to delete there now; they are DeletionStarted afterwards. Replicas whose broker is not
-        there become DeletionIneligible."""
-        result: dict[int, list[TopicPartition]] = {}
-        for replicas in self._replicas.values():
-            for (broker_id, tp), state in replicas.items():
-                if state is not ReplicaState.OFFLINE:
-                    continue
-                if broker_id in context.brokers:
-                    self._move(replicas, (broker_id, tp), ReplicaState.DELETION_STARTED)
-                    result.setdefault(broker_id, []).append(tp)
-                else:
-                    self._move(replicas, (broker_id, tp), ReplicaState.DELETION_INELIGIBLE)
-        return result
+    def _result(self, topic: Topic) -> DeletableTopicResult:
+        if not self._is_there(topic):
+            return DeletableTopicResult(topic.name, ErrorCode.NONE, None, topic.topic_id)
+        why = self._tracker.why_not(self._context, topic.name) or "not every replica is gone yet"
+        text = f"topic {topic.name} is being deleted and goes as soon as it can: {why}"
+        return DeletableTopicResult(topic.name, ErrorCode.REQUEST_TIMED_OUT, text, topic.topic_id)
 
-    def why_not(self, context: ControllerContext, topic: str) -> str:
-        """Who holds the deletion of a topic up, one broker for all; empty where nobody is known to."""
-        for (broker_id, tp), state in self._replicas.get(topic, {}).items():
-            if state is ReplicaState.DELETION_SUCCESSFUL:
-                continue
-            if broker_id not in context.brokers:
-                return f"broker {broker_id}, which has a replica of {tp}, is not there"
-            if (broker_id, tp) in self._refusals:
-                return f"broker {broker_id} cannot delete {tp}: {self._refusals[broker_id, tp]}"
-        return ""
-
-    def unfinished(self, context: ControllerContext) -> dict[str, str]:
-        """Topic → `why_not`, of those that something holds up."""
-        reasons = ((topic, self.why_not(context, topic)) for topic in self._replicas)
-        return dict(islice(((topic, reason_of(why)) for topic, why in reasons if why), MAX_UNFINISHED))
-
-    def note_refusal(self, broker_id: int, topic_partition: TopicPartition, why: str) -> bool:
-        """Returns whether that is news."""
-        is_news = self._refusals.get((broker_id, topic_partition)) != why
-        self._refusals[broker_id, topic_partition] = why
-        return is_news
-
-    def answered(self, broker_id: int, topic_partition: TopicPartition, error: ErrorCode) -> bool:
-        """A broker answered StopReplica(delete). False: it refused, try again later."""
-        replicas = self._replicas.get(topic_partition.topic, {})
-        if replicas.get((broker_id, topic_partition)) is not ReplicaState.DELETION_STARTED:
-            return True  # an answer to an earlier life's request, or a repeated one
-        gone = error in GONE
-        target = ReplicaState.DELETION_SUCCESSFUL if gone else ReplicaState.DELETION_INELIGIBLE
-        self._move(replicas, (broker_id, topic_partition), target)
-        return gone
-
-    def broker_failed(self, broker_id: int) -> None:
-        """What it had not confirmed has to be asked again when it is back; what it refused, it may not refuse then."""
-        self._refusals = {replica: why for replica, why in self._refusals.items() if replica[0] != broker_id}
-        for replicas in self._replicas.values():
-            for replica, state in replicas.items():
-                if replica[0] == broker_id and state is ReplicaState.DELETION_STARTED:
-                    self._move(replicas, replica, ReplicaState.DELETION_INELIGIBLE)
-
-    def retry(self, broker_id: int) -> None:
-        """The broker is back, or some time has passed since it refused: its refused replicas may be tried again."""
-        for replicas in self._replicas.values():
-            for replica, state in replicas.items():
-                if replica[0] == broker_id and state is ReplicaState.DELETION_INELIGIBLE:
-                    self._move(replicas, replica, ReplicaState.OFFLINE)
-
-    def finished(self) -> list[str]:
-        """Topics of which no replica is left anywhere."""
-        return [
-            topic
-            for topic, replicas in self._replicas.items()
-            if all(state is ReplicaState.DELETION_SUCCESSFUL for state in replicas.values())
-        ]
-
-    def forget(self, topic: str) -> None:
-        """Its znodes are gone."""
-        for replica in self._replicas.pop(topic, {}):
-            self._refusals.pop(replica, None)
-
-    @staticmethod
-    def _move(replicas: dict[Replica, ReplicaState], replica: Replica, after: ReplicaState) -> None:
-        check_replica_move(*replica, replicas[replica], after)
-        replicas[replica] = after
+    def _is_there(self, topic: Topic) -> bool:
+        now = self._context.topics.get(topic.name)
+        return now is not None and now.topic_id == topic.topic_id

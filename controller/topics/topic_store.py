@@ -62,8 +62,14 @@ class TopicStore:
                     readable[name] = znode, stored.stat
             for name, topic_id in (await self._with_ids(readable)).items():
                 znode, stat = readable[name]
-                assignment = {p: tuple(replicas) for p, replicas in znode.partitions.items()}
-                topics[name] = Topic(name, topic_id, assignment, stat.czxid)
+                topics[name] = Topic(
+                    name,
+                    topic_id,
+                    _as_tuples(znode.partitions),
+                    stat.czxid,
+                    _as_tuples(znode.adding_replicas),
+                    _as_tuples(znode.removing_replicas),
+                )
             pending = [name for name in readable if name not in topics]
             if not pending:
                 return {name: topics[name] for name in names if name in topics}
@@ -161,3 +167,7 @@ class TopicStore:
             for partition, children in zip(partitions, below, strict=True)
             for path in (*(f"{partition}/{child}" for child in children or ()), partition)
         ]
+
+
+def _as_tuples(replicas: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {partition: tuple(brokers) for partition, brokers in replicas.items()}

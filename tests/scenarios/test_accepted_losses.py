@@ -81,7 +81,7 @@ async def test_the_longest_log_leads_of_those_who_live_when_the_answers_are_in(
                 await operator.set(ConfigZnode.path(T0.topic), ConfigZnode(ALLOWS_UNCLEAN).encode(), -1)
             else:
                 nursery.start_soon(lambda: admin.recover(T0, accept_loss=True))
-                while not term.recovery.accepted:
+                while not term.context.accepted_losses:
                     await trio.sleep(0.0002)
                 cluster.cut_both(1, 4)
             await cluster.until(lambda: bool(term.recovery._in_hand), "4 is being asked", within_s=60)

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 
 from strandline.broker.network.processor import Processor
 from strandline.client.errors import ClientError
+from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.store import ClusterStore
-from strandline.controller.term.term import Term
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import ConnectionLost
@@ -35,9 +35,9 @@ async def test_what_was_settled_is_announced_although_the_event_broke_off(
             await admin.create_topic("u", assignments={0: [3, 1, 2]})
         await cluster.until(lambda: cluster.hosts(3, U0), "the second topic")
         moved_seen: list[bool] = []
-        refresh, write_states = Term.refresh, ClusterStore.write_states
+        refresh, write_states = Settlement.refresh, ClusterStore.write_states
 
-        async def note_moved(self: Term, partitions: Any) -> list[TopicPartition]:
+        async def note_moved(self: Settlement, partitions: Any) -> list[TopicPartition]:
             moved = await refresh(self, partitions)
             if moved and not moved_seen:
                 moved_seen.append(True)
@@ -49,7 +49,7 @@ async def test_what_was_settled_is_announced_although_the_event_broke_off(
                 raise ConnectionLost("the connection broke")
             return await write_states(self, changes)
 
-        monkeypatch.setattr(Term, "refresh", note_moved)
+        monkeypatch.setattr(Settlement, "refresh", note_moved)
         monkeypatch.setattr(ClusterStore, "write_states", break_once)
         crash_after_a_loss(cluster, 3)
         await cluster.start_broker(3)
@@ -69,15 +69,15 @@ async def test_a_deletion_goes_on_although_the_event_of_a_returning_broker_broke
             with pytest.raises(ClientError):  # it waits for the dead broker; the deletion itself goes on
                 await admin.delete_topic("t", timeout_ms=2000)
         broken: list[bool] = []
-        settle_and_announce = Term.settle_and_announce
+        settle_and_announce = Settlement.settle_and_announce
 
-        async def break_once(self: Term, partitions: Sequence[TopicPartition], planner: Any = None) -> None:
+        async def break_once(self: Settlement, partitions: Sequence[TopicPartition], planner: Any = None) -> None:
             if not broken and 3 in cluster.registered():
                 broken.append(True)
                 raise ConnectionLost("the connection broke")
             await settle_and_announce(self, partitions, planner)
 
-        monkeypatch.setattr(Term, "settle_and_announce", break_once)
+        monkeypatch.setattr(Settlement, "settle_and_announce", break_once)
         await cluster.start_broker(3)
         await cluster.until(lambda: cluster.zookeeper.tree.exists("/brokers/topics/t") is None, "the topic gone")
         assert broken

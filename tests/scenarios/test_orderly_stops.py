@@ -8,7 +8,7 @@ import random
 import pytest
 import trio
 
-from strandline.controller.term.waits import GRACE_S
+from strandline.controller.partitions.waits import GRACE_S
 from strandline.storage.inspection.log_check import check_directories
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster

@@ -19,7 +19,7 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker
-from strandline.controller.orders.sender import BrokerUnreachable
+from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.protocol.messages import (
     FetchResponse,
     LeaderAndIsrRequest,

@@ -25,7 +25,7 @@ import trio
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.partition import Partition
 from strandline.client.errors import ClientError
-from strandline.controller.orders.sender import BrokerUnreachable
+from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.protocol.messages import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -290,7 +290,7 @@ class BareCluster(ClusterView):
 
     async def create_topic(self, name: str, replicas: list[int]) -> None:
         request = CreateTopicsRequest([CreatableTopic(name, assignments={0: replicas})])
-        await self._meanwhile(partial(self.broker(self.controller_id).controller.create_topics, request))
+        await self._meanwhile(partial(self.broker(self.controller_id).controller.ask, request))
 
     # --- looking -------------------------------------------------------------------------------------------------
 

@@ -1,35 +1,23 @@
 """The controller without tasks and connections: its own `Term`, whose requests arrive when they are queued for nobody.
 
-What a term would do in tasks beside its events waits in `BareTerm.beside` and `postponed` until whoever moves the
-cluster has it done; orders wait in the `BareSender` of each broker until they are delivered.
+What a term would do in tasks beside its events waits in the `BareAgenda` until whoever moves the cluster has it done;
+orders wait in the `BareSender` of each broker until they are delivered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from strandline.client.errors import ClientError
+from strandline.controller.agenda import RETRY_SECONDS, Agenda, ControllerFenced, Event
 from strandline.controller.controller import Controller
-from strandline.controller.orders.sender import BrokerChannel, BrokerSender, BrokerUnreachable
-from strandline.controller.store import ControllerFenced
+from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable
+from strandline.controller.orders.sender import BrokerSender
 from strandline.controller.term.controller_election import try_to_be_elected
-from strandline.controller.term.events import Event, Trigger
-from strandline.controller.term.term import RETRY_SECONDS, Term
-from strandline.protocol.messages import (
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    Message,
-    Request,
-)
-from strandline.runtime.coordination import CoordinationError, Watch, WatchEvent
+from strandline.controller.term.term import Term
+from strandline.protocol.messages import Message, Request
+from strandline.runtime.coordination import CoordinationError
 from strandline.runtime.network import Address
 
 Deliver = Callable[[int, Request], Awaitable[Message]]
@@ -77,33 +65,36 @@ class BareSender(BrokerSender):
         return True
 
 
+class BareAgenda(Agenda):
+    """What would be done beside the events waits in `beside`, what would be due later in `postponed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside: list[Event] = []
+        self.postponed: dict[Event, None] = {}
+
+    def start(self, function: Event) -> None:
+        self.beside.append(function)
+
+    def later(self, event: Event, seconds: float = RETRY_SECONDS) -> None:
+        self.postponed[event] = None
+
+
 class BareTerm(Term):
     """`senders`: by broker; those that are closed may stand there, too."""
 
     SENDER = BareSender
+    AGENDA = BareAgenda
+    agenda: BareAgenda
 
     def __init__(self, **facts: Any) -> None:
         self.senders: dict[int, BareSender] = {}
-        self.beside: list[Callable[[], Awaitable[None]]] = []
-        self.postponed: dict[Event, None] = {}
         super().__init__(**facts)
 
     def _start_sender(self, sender: BrokerSender) -> None:
         """Whoever moves the cluster calls `tell`."""
         assert isinstance(sender, BareSender)
         self.senders[sender.broker.broker_id] = sender
-
-    def start(self, function: Callable[[], Awaitable[None]]) -> None:
-        self.beside.append(function)
-
-    def later(self, event: Event, seconds: float = RETRY_SECONDS) -> None:
-        self.postponed[event] = None
-
-    def watch(self, trigger: Trigger) -> Watch:
-        return partial(self._seen, trigger)
-
-    def _seen(self, trigger: Trigger, _: WatchEvent) -> None:
-        self.events.put(trigger)
 
     def may_act(self) -> bool:
         return self.over is None
@@ -118,24 +109,23 @@ class BareTerm(Term):
         """Do one thing that waits. Whether there was one."""
         if self.over is not None:
             return False
-        if self.beside:
-            await self.beside.pop(0)()
+        if self.agenda.beside:
+            await self.agenda.beside.pop(0)()
             return True
-        if len(self.events):
-            await self._handle(await self.events.get())
+        if len(self.agenda):
+            await self._handle(await self.agenda.get())
             return True
         return any([await sender.tell() for sender in list(self.senders.values())])
 
     def look_again(self) -> bool:
-        """What was postponed is due, and so is the look at partitions without a leader. Whether there is anything."""
+        """What was postponed is due, and so is what no watch tells of. Whether there is anything."""
         if self.over is not None or not self.active:
             return False
-        for event in self.postponed:
-            self.events.put(event)
-        self.postponed = {}
-        if self.context.offline_partitions():
-            self.events.put(Trigger.OFFLINE_PARTITIONS)
-        return bool(len(self.events))
+        for event in self.agenda.postponed:
+            self.agenda.put(event)
+        self.agenda.postponed = {}
+        self.look_around()
+        return bool(len(self.agenda))
 
 
 class ActingController:
@@ -146,23 +136,11 @@ class ActingController:
         self._acting = acting
         self.is_active = True
 
-    def _controller(self) -> Controller:
+    async def ask(self, request: Request) -> Message:
         controller = self._acting()
         if controller is None:
             raise ClientError("there is no controller")
-        return controller
-
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        return await self._controller().create_topics(request)
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        return await self._controller().delete_topics(request)
-
-    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        return await self._controller().elect_leaders(request)
-
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        return await self._controller().controlled_shutdown(request)
+        return await controller.ask(request)
 
 
 class BareController(Controller):

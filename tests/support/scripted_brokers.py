@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from strandline.broker.membership.loss_reports import paths_of_states, renounce_claims
-from strandline.controller.orders.sender import BrokerUnreachable
+from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -14,7 +14,7 @@ import trio
 from structlog.testing import LogCapture
 
 from strandline.controller.controller import Controller
-from strandline.controller.orders.sender import BrokerChannel, BrokerUnreachable
+from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable
 from strandline.protocol import znodes
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.types import TopicPartition
@@ -132,7 +132,8 @@ class Cluster:
             assignments={p: list(replicas) for p, replicas in enumerate(assignment)},
             configs={key.replace("_", "."): value for key, value in configs.items()},
         )
-        response = await controller.create_topics(CreateTopicsRequest([topic]))
+        response = await controller.ask(CreateTopicsRequest([topic]))
+        assert isinstance(response, CreateTopicsResponse)
         assert response.topics[0].error_code == 0, response
         return response
 

@@ -20,7 +20,7 @@ from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.role_changes import LOGS_PER_STEP
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.api import APIS, ApiKey
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     ApiVersion,
     ApiVersionsResponse,
@@ -29,10 +29,10 @@ from strandline.protocol.messages import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    Message,
+    Request,
     StopReplicaPartitionState,
     StopReplicaRequest,
     UpdateMetadataBroker,
@@ -58,7 +58,7 @@ class Plane:
     def __init__(self) -> None:
         self.is_active = True
         self.asked: list[Any] = []
-        self.shutdown_answers: list[ControlledShutdownResponse] = []
+        self.shutdown_answers: list[ControlledShutdownResponse | BrokerError] = []
         self.create_gate = trio.Event()
         self.create_gate.set()
         self.bug: Exception | None = None
@@ -67,20 +67,18 @@ class Plane:
         """The names of each CreateTopics request so far."""
         return [[topic.name for topic in asked.topics] for asked in self.asked]
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def ask(self, request: Request) -> Message:
         self.asked.append(request)
+        if isinstance(request, ControlledShutdownRequest):
+            answer = self.shutdown_answers.pop(0) if self.shutdown_answers else ControlledShutdownResponse(0, [])
+            if isinstance(answer, BrokerError):
+                raise answer
+            return answer
+        assert isinstance(request, CreateTopicsRequest)
         if self.bug is not None:
             raise self.bug
         await self.create_gate.wait()
         return CreateTopicsResponse([CreatableTopicResult(topic.name, 0) for topic in request.topics])
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        self.asked.append(request)
-        return DeleteTopicsResponse([])
-
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        self.asked.append(request)
-        return self.shutdown_answers.pop(0) if self.shutdown_answers else ControlledShutdownResponse(0, [])
 
 
 class Broker:
@@ -329,7 +327,11 @@ async def test_automatic_creations_at_a_time_are_bounded_and_a_slow_one_does_not
     slow.set()
 
 
-@pytest.mark.parametrize("bug", [None, ValueError("a bug")], ids=["unreachable", "a bug"])
+@pytest.mark.parametrize(
+    "bug",
+    [None, ValueError("a bug"), BrokerError(ErrorCode.NOT_CONTROLLER)],
+    ids=["unreachable", "a bug", "not controller any more"],
+)
 async def test_an_automatic_creation_that_fails_may_be_tried_again(
     bug: Exception | None, broker: Broker, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -349,7 +351,7 @@ async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Bro
         request.respond(ApiVersionsResponse(0, [ApiVersion(key, *api.native) for key, api in APIS.items()]))
 
     async def shutdown(request: RequestInHand) -> ControlledShutdownResponse:
-        return await elsewhere.controlled_shutdown(request.message)
+        return cast(ControlledShutdownResponse, await elsewhere.ask(request.message))
 
     handlers = {ApiKey.API_VERSIONS: api_versions, ApiKey.CONTROLLED_SHUTDOWN: shutdown}
     async with open_pipeline(handlers, network=broker.site.network):
@@ -366,7 +368,7 @@ async def test_the_controller_is_asked_where_the_metadata_says_it_is(broker: Bro
 
 async def test_leaving_is_asked_for_until_nothing_is_led_any_more(broker: Broker, autojump_clock: MockClock) -> None:
     broker.plane.shutdown_answers = [
-        ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER, []),
+        BrokerError(ErrorCode.NOT_CONTROLLER),
         ControlledShutdownResponse(0, [(T0.topic, T0.partition)]),
         ControlledShutdownResponse(0, []),
     ]

@@ -11,7 +11,8 @@ from trio.testing import MockClock
 
 from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
-from strandline.controller.orders.sender import BrokerSender, BrokerUnreachable, connector
+from strandline.controller.orders.channel import BrokerUnreachable, connector
+from strandline.controller.orders.sender import BrokerSender
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from strandline.controller import state_znodes
-from strandline.controller.context import ControllerContext, LiveBroker, Topic
+from strandline.controller.context import ControllerContext, LiveBroker, PartitionChange, Topic
 from strandline.controller.orders.batches import BatchBuilder, requests_of
 from strandline.controller.planning.leader_elections import LogEnd
 from strandline.controller.planning.planner import (
-    PartitionChange,
     plan_controlled_shutdown,
     plan_doubtful_eligibles,
     plan_partitions,
@@ -209,7 +208,7 @@ async def through_everything(cluster: Any, found: dict[str, bytes]) -> None:
     cluster.kill(2)
     await cluster.settle()
     assert (await cluster.state(SOUND)).leader == 3
-    await first.controlled_shutdown(ControlledShutdownRequest(3, cluster.brokers[3].epoch))
+    await first.ask(ControlledShutdownRequest(3, cluster.brokers[3].epoch))
     assert (await cluster.state(SOUND)).leader == 1
     await cluster.brokers[2].start(lossy=True)
     await cluster.settle()

@@ -82,14 +82,14 @@ async def test_a_fail_over_takes_the_twelve_steps_in_order(autojump_clock: MockC
     order = [
         step("multi", "/controller_epoch"),  # 1
         step("sync", ""),
-        step("exists", "/admin/reassign_partitions"),  # 2
-        step("exists", "/admin/preferred_replica_election"),  # 3
         step("children", "/brokers/topics"),  # 4
         step("children", "/admin/delete_topics"),  # 5
         step("children", "/brokers/ids"),  # 6
         step("get_many", "/brokers/topics/t"),  # 7
         step("get_many", "/brokers/topics/t/partitions/0/state"),
         step("multi_many", "/brokers/topics/t/partitions/0/state"),  # 8
+        step("exists", "/admin/reassign_partitions"),  # 2, with 12
+        step("exists", "/admin/preferred_replica_election"),  # 3, with 12
     ]
     assert order == sorted(order)
     assert after.epoch == 2  # 9
@@ -165,7 +165,7 @@ async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clo
     assert (await cluster.state("safe")).leader == -1
     loose = await cluster.state("loose")
     assert (loose.leader, loose.isr) == (3, [3])
-    assert controller.term.unclean_elections == 1
+    assert controller.term.settlement.unclean_elections == 1
     assert [entry["topic"] for entry in cluster.logged("unclean election, acknowledged records may be lost")] == [
         "loose"
     ]
@@ -517,7 +517,7 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     await cluster.leader_writes_isr("t", 2, [2])
     await cluster.settle()
     leaving = cluster.brokers[2]
-    response = await controller.controlled_shutdown(ControlledShutdownRequest(2, leaving.epoch))
+    response = await controller.ask(ControlledShutdownRequest(2, leaving.epoch))
     # t-2 has no other replica in sync; single-0 has no other at all, which is no reason to wait.
     assert (response.error_code, response.remaining_partitions) == (0, [("t", 2)])
     assert [((await cluster.state("t", p)).leader, (await cluster.state("t", p)).isr) for p in range(3)] == [
@@ -532,7 +532,7 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     # Asked again, while the follower of t-2 has caught up meanwhile, the rest moves.
     await cluster.leader_writes_isr("t", 2, [2, 3])
     await cluster.settle()
-    response = await controller.controlled_shutdown(ControlledShutdownRequest(2, leaving.epoch))
+    response = await controller.ask(ControlledShutdownRequest(2, leaving.epoch))
     assert response.remaining_partitions == []
     # While it is still there it leads nothing new, and stands in no new ISR.
     await cluster.create(controller, "late", [[2, 3]])
@@ -549,7 +549,7 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
 async def test_a_controlled_shutdown_of_a_former_life_is_refused(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
-    stale = await controller.controlled_shutdown(ControlledShutdownRequest(2, cluster.brokers[2].epoch - 1))
+    stale = await controller.ask(ControlledShutdownRequest(2, cluster.brokers[2].epoch - 1))
     assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
-    unknown = await controller.controlled_shutdown(ControlledShutdownRequest(9))
+    unknown = await controller.ask(ControlledShutdownRequest(9))
     assert unknown.error_code == ErrorCode.BROKER_NOT_AVAILABLE

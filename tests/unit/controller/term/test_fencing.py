@@ -9,14 +9,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.controller.agenda import NotController
 from strandline.controller.term.controller_election import try_to_be_elected
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    UNCLEAN,
     ControlledShutdownRequest,
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    ElectLeadersRequest,
     UpdateMetadataResponse,
 )
 from strandline.protocol.types import TopicPartition
@@ -275,11 +278,15 @@ async def test_requests_to_a_broker_that_is_not_controller_are_refused(autojump_
     await cluster.controller_on(1)
     other = cluster.start_controller(2)
     await cluster.settle()
-    created = await other.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
-    deleted = await other.delete_topics(DeleteTopicsRequest(["t"]))
-    stopped = await other.controlled_shutdown(ControlledShutdownRequest(2))
-    codes = {created.topics[0].error_code, deleted.responses[0].error_code, stopped.error_code}
-    assert codes == {ErrorCode.NOT_CONTROLLER}
+    for request in (
+        CreateTopicsRequest([CreatableTopic("t")]),
+        DeleteTopicsRequest(["t"]),
+        ControlledShutdownRequest(2),
+        ElectLeadersRequest(UNCLEAN, [], 1000, False),
+    ):
+        with pytest.raises(NotController) as refusal:
+            await other.ask(request)
+        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
 
 
 async def test_a_request_that_outlives_the_term_is_answered_with_not_controller(
@@ -292,14 +299,16 @@ async def test_a_request_that_outlives_the_term_is_answered_with_not_controller(
 
     async def create() -> None:
         topic = CreatableTopic("t", assignments={0: [2]})
-        answers.append(await controller.create_topics(CreateTopicsRequest([topic])))
+        with pytest.raises(NotController) as refusal:
+            await controller.ask(CreateTopicsRequest([topic]))
+        answers.append(refusal.value.code)
 
     cluster.nursery.start_soon(create)
     await cluster.settle()
     assert not answers
     controller.term.resign("test")
     await cluster.until(lambda: bool(answers))
-    assert answers[0].topics[0].error_code == ErrorCode.NOT_CONTROLLER
+    assert answers == [ErrorCode.NOT_CONTROLLER]
 
 
 @pytest.mark.parametrize("was_elected", [True, False])
@@ -352,7 +361,7 @@ async def test_every_write_of_the_controller_is_fenced(autojump_clock: MockClock
     cluster.kill(3)
     await cluster.settle()
     await cluster.brokers[3].start()
-    await controller.delete_topics(DeleteTopicsRequest(["t"]))
+    await controller.ask(DeleteTopicsRequest(["t"]))
     election, *fenced = written
     assert [type(operation) for operation in election] == [Create, SetData]
     assert len(fenced) >= 6
@@ -365,8 +374,8 @@ async def test_a_fenced_store_writes_nothing(autojump_clock: MockClock, cluster:
     epoch = await cluster.admin.get(znodes.CONTROLLER_EPOCH_PATH)
     await cluster.admin.set(znodes.CONTROLLER_EPOCH_PATH, b"7", epoch.stat.version)
     term = controller.term
-    response = await controller.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
-    assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+    with pytest.raises(NotController):
+        await controller.ask(CreateTopicsRequest([CreatableTopic("t")]))
     assert "another controller" in str(term.over)
     assert await cluster.admin.exists("/brokers/topics/t") is None
     with pytest.raises(TransactionFailed):

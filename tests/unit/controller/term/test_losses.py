@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.term.waits import GRACE_S, MAX_PARTITIONS_NAMED
+from strandline.controller.partitions.waits import GRACE_S, MAX_PARTITIONS_NAMED
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -90,7 +90,7 @@ async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_dat
     assert (state.leader, state.isr) == (3, [3])
     assert cluster.brokers[2].roles[TP].leader == 3
     assert controller.term.context.states[TP].lossy == ()
-    assert controller.term.unclean_elections == 1
+    assert controller.term.settlement.unclean_elections == 1
     # At no moment was the suspect told to lead.
     leaders = {
         role.leader
@@ -155,11 +155,11 @@ async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_an
     await cluster.settle()
     cluster.brokers[3].gate = trio.Event()  # it lives and says nothing
     topics = [ElectLeadersTopic("t", [0])]
-    answer = await controller.elect_leaders(ElectLeadersRequest(UNCLEAN, topics, 1000, False))
+    answer = await controller.ask(ElectLeadersRequest(UNCLEAN, topics, 1000, False))
     [result] = answer.replica_election_results[0].partition_results
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "say it again if another broker becomes controller" in result.error_message
-    assert list(controller.term.recovery.accepted) == [TP]
+    assert list(controller.term.context.accepted_losses) == [TP]
     cluster.kill(1)
     cluster.brokers[3].gate.set()
     await cluster.controller_on(3)
@@ -213,7 +213,7 @@ async def test_partitions_that_wait_for_long_share_a_line_that_names_a_few_and_a
     await cluster.start(1, 2, 3)
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2]] * 40 + [[3]] * 40)
-    waits = controller.term.recovery.waits
+    waits = controller.term.waits
     cluster.kill(2)
     cluster.kill(3)
     await cluster.settle()
@@ -269,7 +269,7 @@ async def test_a_state_that_is_older_than_a_log_elects_nobody_until_that_log_is_
         cluster.kill(broker_id)
     await trio.sleep(60)
     assert await cluster.state("t") == before and cluster.brokers[1].metadata[TP].leader == NO_BROKER
-    assert "brokers 3 have logs with later leader epochs" in controller.term.recovery.waits.why(TP)
+    assert "brokers 3 have logs with later leader epochs" in controller.term.waits.why(TP)
     cluster.brokers[3].script = lambda request: None
     await cluster.brokers[3].start()
     await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == 3)

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.controller.context import ControllerContext, Topic
-from strandline.controller.topics import requests
+from strandline.controller.topics import creation
 from strandline.controller.topics.creation_checks import (
     MAX_PARTITIONS_PER_REQUEST,
     MAX_TOPICS_PER_REQUEST,
@@ -100,14 +100,14 @@ async def test_others_get_their_turn_while_a_large_request_is_planned(
             await trio.lowlevel.checkpoint()
             seen.extend(len(planner.plans) for planner in planners)
 
-    monkeypatch.setattr(requests, "CreationPlanner", Watched)
+    monkeypatch.setattr(creation, "CreationPlanner", Watched)
     monkeypatch.setattr("strandline.controller.topics.creation_checks.WORK_PER_STEP", 5)
     await cluster.start(1, 2, 3)
     controller = await cluster.controller_on(1)
     topics = [CreatableTopic(f"n{number}", 1, 1) for number in range(20)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        response = await controller.create_topics(CreateTopicsRequest(topics, validate_only=validate_only))
+        response = await controller.ask(CreateTopicsRequest(topics, validate_only=validate_only))
         nursery.cancel_scope.cancel()
     assert {result.error_code for result in response.topics} == {0}
     assert set(seen) & set(range(1, 20)), "the loop went on before the plan was whole"
@@ -118,14 +118,14 @@ async def test_one_request_is_about_a_thousand_topics_at_most(autojump_clock: Mo
     controller = await cluster.controller_on(1)
     names = [f"n{number}" for number in range(MAX_TOPICS_PER_REQUEST + 1)]
     for ask in (
-        lambda: controller.create_topics(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])),
-        lambda: controller.delete_topics(DeleteTopicsRequest(names)),
+        lambda: controller.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])),
+        lambda: controller.ask(DeleteTopicsRequest(names)),
     ):
         with pytest.raises(BrokerError, match=r"at most 1000 topics, not 1001") as refusal:
             await ask()
         assert refusal.value.code == ErrorCode.POLICY_VIOLATION
     assert await cluster.admin.children("/brokers/topics") == []
-    answer = await controller.delete_topics(DeleteTopicsRequest(names[1:]))
+    answer = await controller.ask(DeleteTopicsRequest(names[1:]))
     assert {result.error_code for result in answer.responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -148,14 +148,14 @@ async def test_the_brokers_own_topics_are_neither_created_nor_deleted_for_client
     controller = await cluster.controller_on(1)
     for validate_only in (True, False):
         request = CreateTopicsRequest([CreatableTopic(name, 1, 1)], validate_only=validate_only)
-        [created] = (await controller.create_topics(request)).topics
+        [created] = (await controller.ask(request)).topics
         assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert created.error_message == (
             f"topic {name} is the brokers' own: clients may read it, and not create, delete or write to it"
         )
     await cluster.admin.create(f"/brokers/topics/{name}", b'{"version":1,"partitions":{"0":[1]}}')
     await cluster.settle()
-    [deleted] = (await controller.delete_topics(DeleteTopicsRequest([name]))).responses
+    [deleted] = (await controller.ask(DeleteTopicsRequest([name]))).responses
     assert deleted.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert await cluster.admin.children("/admin/delete_topics") == []
     assert await cluster.admin.children("/brokers/topics") == [name]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import structlog
+
+from strandline.controller.agenda import Agenda
+from strandline.controller.context import ControllerContext
 from strandline.protocol.types import TopicPartition
-
-if TYPE_CHECKING:
-    from strandline.controller.term.term import Term
 
 GRACE_S = 30.0
 """So long a partition waits before a line is due to it."""
@@ -49,8 +50,10 @@ class _Wait:
 class Waits:
     """The partitions of one term that wait; what is said, and when, ends with it."""
 
-    def __init__(self, term: Term) -> None:
-        self._term = term
+    def __init__(self, context: ControllerContext, agenda: Agenda, log: structlog.typing.FilteringBoundLogger) -> None:
+        self._context = context
+        self._agenda = agenda
+        self._log = log
         self._waits: dict[TopicPartition, _Wait] = {}
         self._will_look = False
 
@@ -70,11 +73,11 @@ class Waits:
         """Whom it waits for, and what for; None where it does not wait."""
         if tp not in self._waits:
             return None
-        state = self._term.context.states.get(tp)
+        state = self._context.states.get(tp)
         text, brokers = self._waits[tp].reason
         if text == ABSENT and not (state is not None and state.whole):
             text = ABSENT_OR_LOSSY
-        refusals = {broker: self._term.context.offline_replicas.get((broker, tp)) for broker in brokers}
+        refusals = {broker: self._context.offline_replicas.get((broker, tp)) for broker in brokers}
         return text.format(brokers=", ".join(map(str, brokers))) + "".join(
             f"; broker {broker} does not serve its replica: {why}" for broker, why in refusals.items() if why
         )
@@ -83,12 +86,12 @@ class Waits:
         for wait in self._waits.values():
             wait.is_due = True
         self._will_look = True
-        self._term.later(self._look, GRACE_S)
+        self._agenda.later(self._look, GRACE_S)
 
     async def _look(self) -> None:
         """Say it of what has waited since the last look."""
         self._will_look = False
-        offline = dict.fromkeys(self._term.context.offline_partitions())
+        offline = dict.fromkeys(self._context.offline_partitions())
         self._waits = {tp: wait for tp, wait in self._waits.items() if tp in offline}
         self._say()
         if self._waits:
@@ -103,7 +106,7 @@ class Waits:
             wait.said = wait.reason
         named = list(news)[:MAX_PARTITIONS_NAMED]
         example = f"{named[0].topic}:{named[0].partition}"
-        self._term.log.error(
+        self._log.error(
             "partitions stay offline",
             count=len(news),
             brokers=sorted({broker for wait in news.values() for broker in wait.reason.brokers}),

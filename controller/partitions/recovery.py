@@ -2,7 +2,7 @@
 
 The planner names such partitions, and whom to ask: all assigned replicas, once they are back
 (`unclean.recovery.strategy=balanced`); or those that live, where the loss of what the others may have is accepted, by
-the topic (`unclean.leader.election.enable`) or by an operator for this once (`accept_loss`).
+the topic (`unclean.leader.election.enable`) or by an operator for this once (`elect_leaders`).
 
 1. `begin`: they are asked where their logs end, beside the events: OffsetForLeaderEpoch with the highest epoch there
    is, as `ANY_REPLICA`, so that followers answer, too. A replica without a log has lost all of it: its log is empty.
@@ -20,15 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
-from strandline.controller.orders.sender import BrokerUnreachable
-from strandline.controller.planning.leader_elections import LogEnd
-from strandline.controller.planning.planner import PartitionChange, plan_recovery
-from strandline.controller.term.events import Trigger
-from strandline.controller.term.waits import SILENT, UNDECIDED, Waits
+from strandline.controller.context import PartitionChange
+from strandline.controller.orders.channel import BrokerUnreachable
+from strandline.controller.partitions.settlement import Settlement
+from strandline.controller.partitions.waits import SILENT, UNDECIDED, Waits
+from strandline.controller.planning.leader_elections import LogEnd, LogEnds
+from strandline.controller.planning.planner import plan_recovery
+from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
     OffsetForLeaderEpochRequest,
@@ -39,9 +40,6 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import ANY_REPLICA, NO_EPOCH, TopicPartition
 from strandline.runtime.coordination import CoordinationError
 
-if TYPE_CHECKING:
-    from strandline.controller.term.term import Term
-
 HIGHEST_EPOCH = 2**31 - 1
 ANSWER_SECONDS = 10.0
 MAX_PARTITIONS_PER_QUESTION = 2000
@@ -49,17 +47,18 @@ NO_LOG = LogEnd(NO_EPOCH, 0)
 _WITHOUT_A_LOG = (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Asked = Mapping[TopicPartition, tuple[int, ...]]
-LogEnds = dict[TopicPartition, dict[int, LogEnd]]
 
 
 class Recovery:
-    """Of one term. `accepted`: partitions whose loss an operator accepted, until they are led."""
+    """One term's. It listens to what the settlement cannot decide."""
 
-    def __init__(self, term: Term) -> None:
-        self._term = term
+    def __init__(self, tools: Tools, settlement: Settlement, waits: Waits) -> None:
+        self._tools = tools
+        self._context, self._store, self._agenda = tools.context, tools.store, tools.agenda
+        self._settlement = settlement
+        self._waits = waits
         self._in_hand: dict[TopicPartition, None] = {}
-        self.waits = Waits(term)
-        self.accepted: dict[TopicPartition, None] = {}
+        settlement.on_undecided = self.begin
 
     def begin(self, partitions: Asked, lossy_topics: set[str]) -> None:
         """Ask about these partitions, unless that is under way. Never waits. lossy_topics: allow an unclean
@@ -69,33 +68,28 @@ class Recovery:
         for tp, replicas in partitions.items():
             if tp in self._in_hand:
                 continue
-            if self._term.config.unclean_recovery_strategy == "none" and not self.accepts_loss(tp, lossy_topics):
-                undecided[tp] = self._term.context.states[tp].lossy
+            if self._tools.config.unclean_recovery_strategy == "none" and not self._accepts_loss(tp, lossy_topics):
+                undecided[tp] = self._context.states[tp].lossy
             else:
                 fresh[tp] = replicas
-        self.waits.note(undecided, UNDECIDED)
+        self._waits.note(undecided, UNDECIDED)
         self._in_hand.update(dict.fromkeys(fresh))
         names = list(fresh)
         for start in range(0, len(names), MAX_PARTITIONS_PER_QUESTION):
             part = {tp: fresh[tp] for tp in names[start : start + MAX_PARTITIONS_PER_QUESTION]}
-            self._term.start(partial(self._recover, part))
+            self._agenda.start(partial(self._recover, part))
 
-    def accepts_loss(self, tp: TopicPartition, lossy_topics: set[str]) -> bool:
-        return tp in self.accepted or tp.topic in lossy_topics
-
-    def is_led(self, tp: TopicPartition) -> None:
-        """Somebody leads it: what was accepted, or said, was of the time before."""
-        self.accepted.pop(tp, None)
-        self.waits.is_led(tp)
+    def _accepts_loss(self, tp: TopicPartition, lossy_topics: set[str]) -> bool:
+        return tp in self._context.accepted_losses or tp.topic in lossy_topics
 
     async def _recover(self, asked: Asked) -> None:
         try:
-            lives = await self._term.store.lives(dict.fromkeys(b for replicas in asked.values() for b in replicas))
+            lives = await self._store.lives(dict.fromkeys(b for replicas in asked.values() for b in replicas))
         except CoordinationError as error:
-            self._term.log.warning("lives of brokers cannot be read: logs are compared later", error=str(error))
+            self._tools.log.warning("lives of brokers cannot be read: logs are compared later", error=str(error))
             lives = {}
         log_ends = await self.ask(asked)
-        self._term.events.put(partial(self._elect, asked, log_ends, lives))
+        self._agenda.put(partial(self._elect, asked, log_ends, lives))
 
     async def ask(self, asked: Asked) -> LogEnds:
         """Where the logs of these replicas end; those that cannot tell, or not in time, are left out."""
@@ -111,7 +105,7 @@ class Recovery:
                     for tp, end in (await self._log_ends(broker_id, its)).items():
                         log_ends[tp][broker_id] = end
             except (BrokerUnreachable, trio.TooSlowError) as error:
-                self._term.log.warning("broker does not say where its logs end", broker=broker_id, error=str(error))
+                self._tools.log.warning("broker does not say where its logs end", broker=broker_id, error=str(error))
 
         async with trio.open_nursery() as nursery:
             for broker_id, its in by_broker.items():
@@ -124,7 +118,7 @@ class Recovery:
             topic = topics.setdefault(tp.topic, OffsetForLeaderTopic(tp.topic, []))
             topic.partitions.append(OffsetForLeaderPartition(tp.partition, HIGHEST_EPOCH))
         question = OffsetForLeaderEpochRequest(topics=list(topics.values()), replica_id=ANY_REPLICA)
-        answer = await self._term.outbox.ask(broker_id, question)
+        answer = await self._tools.outbox.ask(broker_id, question)
         assert isinstance(answer, OffsetForLeaderEpochResponse)
         ends: dict[TopicPartition, LogEnd] = {}
         for topic_answer in answer.topics:
@@ -138,7 +132,7 @@ class Recovery:
 
     async def _elect(self, asked: Asked, log_ends: LogEnds, lives: Mapping[int, int]) -> None:
         # What a broker said in an earlier life is worth nothing: its log may be gone since.
-        living = await self._term.store.lives(lives)
+        living = await self._store.lives(lives)
         of_this_life = {broker_id for broker_id, life in lives.items() if living.get(broker_id) == life}
         for ends in log_ends.values():
             for broker_id in sorted(ends.keys() - of_this_life):
@@ -146,20 +140,20 @@ class Recovery:
         for tp in asked:
             self._in_hand.pop(tp, None)
         # Things may have moved since the question: only what would still be asked about is decided by the answers.
-        plan, lossy_topics = await self._term.planning.plan_for(list(asked))
+        plan, lossy_topics = await self._settlement.plan_for(list(asked))
         decided: dict[TopicPartition, None] = {}
         undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in plan.recover.items():
             silent = tuple(replica for replica in replicas if replica not in log_ends[tp])
             were_asked = of_this_life.issuperset(replicas) and set(asked[tp]).issuperset(replicas)
-            if log_ends[tp] and (not silent or (were_asked and self.accepts_loss(tp, lossy_topics))):
+            if log_ends[tp] and (not silent or (were_asked and self._accepts_loss(tp, lossy_topics))):
                 decided[tp] = None
             else:
                 undecided[tp] = silent
-        self.waits.note(undecided, SILENT)
+        self._waits.note(undecided, SILENT)
         if undecided:
-            self._term.later(Trigger.OFFLINE_PARTITIONS)
-        await self._term.settle_and_announce(list(decided), partial(self._plan, decided, log_ends, living))
+            self._agenda.later(self._settlement.settle_offline)
+        await self._settlement.settle_and_announce(list(decided), partial(self._plan, decided, log_ends, living))
 
     async def _plan(
         self,
@@ -170,11 +164,10 @@ class Recovery:
     ) -> Sequence[PartitionChange]:
         """Elections by these answers, which count once: a partition that comes again was upset by somebody else's write
         or start, so it is settled anew, with another question where need be."""
-        context = self._term.context
         if any(tp not in decided for tp in partitions):
-            self._term.events.put(Trigger.OFFLINE_PARTITIONS)
-        fresh = [tp for tp in partitions if tp in decided and not context.has_live_leader(tp)]
+            self._agenda.put(self._settlement.settle_offline)
+        fresh = [tp for tp in partitions if tp in decided and not self._context.has_live_leader(tp)]
         for tp in fresh:
             del decided[tp]
-        changes = [plan_recovery(context, tp, log_ends[tp]) for tp in fresh]
+        changes = [plan_recovery(self._context, tp, log_ends[tp]) for tp in fresh]
         return [replace(change, life=lives[change.after.leader]) for change in changes if change is not None]

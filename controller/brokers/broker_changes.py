@@ -1,0 +1,84 @@
+"""Brokers that come and go: an event, which a change of `/brokers/ids` asks for.
+
+The procedures carry the numbers of the reference text (000, "Broker failure" and "Broker start" of the controller).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.controller.agenda import Event
+from strandline.controller.context import LiveBroker
+from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.partitions.settlement import Settlement
+from strandline.controller.tools import Tools
+from strandline.controller.topics.deletion_tracker import DeletionTracker
+from strandline.protocol.types import TopicPartition
+
+
+class BrokerChanges:
+    """One term's. `go_on_deleting`: what brokers that come and go mean for topics that are being deleted."""
+
+    def __init__(self, tools: Tools, settlement: Settlement, tracker: DeletionTracker, go_on_deleting: Event) -> None:
+        self._tools = tools
+        self._context, self._outbox = tools.context, tools.outbox
+        self._settlement = settlement
+        self._tracker = tracker
+        self._go_on_deleting = go_on_deleting
+        self._brokers_changed = False
+        """What everybody has to know, and does not yet if an event broke off."""
+
+    async def look(self) -> None:
+        """Broker failure and broker start; a broker that was away too briefly to be missed shows as another epoch and
+        is both (safety.md 30)."""
+        context = self._context
+        # Failure 1: the watch, then who lives.
+        live = await self._tools.store.brokers(self._tools.agenda.watch(self.look))
+        gone = [b for b in context.brokers.values() if b.broker_id not in live or live[b.broker_id].epoch != b.epoch]
+        new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
+        for known in gone:
+            self._tools.log.info("broker failed", broker=known.broker_id, broker_epoch=known.epoch)
+            self._settlement.retold.update(dict.fromkeys(context.partitions_on(known.broker_id)))
+            self._brokers_changed = True
+            context.remove_broker(known.broker_id)
+            self._outbox.close(known.broker_id)
+            self._tracker.broker_failed(known.broker_id)
+        if gone or new:
+            self._tools.agenda.put(self._go_on_deleting)
+        lossy = [broker for broker in new if broker.lossy_start]
+        if lossy:
+            # They have taken themselves out of ISRs: nobody else will tell those leaders.
+            moved = await self._settlement.refresh(tp for b in lossy for tp in context.partitions_on(b.broker_id))
+            self._settlement.unannounced.update(dict.fromkeys(moved))
+        # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
+        # whose handling was cut short is found again.
+        # Failure 4: LeaderAndIsr to the brokers concerned, and what everybody has to know.
+        builder = BatchBuilder(context)
+        if self._brokers_changed:
+            builder.live_brokers()
+        await self._settlement.settle_and_retell(list(context.partitions()), builder)
+        self._brokers_changed = False
+        if new:
+            await self._on_new_brokers(new)
+
+    async def _on_new_brokers(self, new: Sequence[LiveBroker]) -> None:
+        context = self._context
+        for broker in new:
+            self._tools.log.info("broker started", broker=broker.broker_id, broker_epoch=broker.epoch)
+            context.brokers[broker.broker_id] = broker
+            self._outbox.open(broker)
+            self._tracker.retry(broker.broker_id)
+        builder = BatchBuilder(context)
+        builder.live_brokers()
+        returned: dict[TopicPartition, None] = {}
+        for broker in new:
+            # Start 1: the whole metadata to the new broker.
+            builder.metadata(context.partitions(), only=broker.broker_id)
+            # Start 2: its replicas are online: LeaderAndIsr for all of them. It joins ISRs when their leaders say so.
+            mine = context.partitions_on(broker.broker_id)
+            builder.leadership(mine, only=broker.broker_id)
+            returned.update(dict.fromkeys(mine))
+        builder.metadata(returned)
+        self._outbox.send(builder)
+        # Start 3: partitions without a leader may have one now.
+        await self._settlement.settle_and_announce(list(returned))

@@ -1,0 +1,1 @@
+"""States of partitions: planned, written, announced, recovered, waited for."""

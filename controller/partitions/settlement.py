@@ -1,0 +1,229 @@
+"""Partition states, settled: planned, written to ZooKeeper until nobody else's write upsets them, taken into the
+context, announced to the brokers. Whoever changes a state, and be it by a new API, does it through here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from strandline.controller.context import LeaderAndIsr, PartitionChange
+from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.partitions.waits import LATER_EPOCHS, Waits
+from strandline.controller.planning.planner import Plan, plan_partitions
+from strandline.controller.tools import Tools
+from strandline.protocol.types import TopicPartition
+from strandline.runtime.config.topic import TopicConfig, read_topic_config
+
+DETAILED_CHANGES = 1000
+"""Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
+
+Planner = Callable[[Sequence[TopicPartition]], Awaitable[Sequence[PartitionChange]]]
+OnUndecided = Callable[[Mapping[TopicPartition, tuple[int, ...]], set[str]], None]
+"""Told of partitions that only a comparison of logs can decide, with whom to ask, and of topics that allow an unclean
+election."""
+
+
+class Settlement:
+    """One term's.
+
+    unannounced: settled in ZooKeeper and not announced yet. retold: partitions whose ISR changed, or of which a replica
+        went with its broker, was refused or is well again, and whose metadata does not say so yet. Both survive an
+        event that broke off.
+    on_undecided: a `Recovery` listens here."""
+
+    def __init__(self, tools: Tools, waits: Waits, state_change_log: structlog.typing.FilteringBoundLogger) -> None:
+        self._tools = tools
+        self._context, self._store, self._outbox = tools.context, tools.store, tools.outbox
+        self._agenda, self._log = tools.agenda, tools.log
+        self._state_change_log = state_change_log
+        self._waits = waits
+        self.unannounced: dict[TopicPartition, None] = {}
+        self.retold: dict[TopicPartition, None] = {}
+        self.unclean_elections = 0
+        self.on_undecided: OnUndecided = _nobody_listens
+
+    # --- Planning and writing ----------------------------------------------------------------------------------
+
+    async def plan(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        """What to write for these partitions. What only a recovery can decide is begun beside that, and who is missed
+        is named."""
+        plan, lossy_topics = await self.plan_for(partitions)
+        self.on_undecided(plan.recover, lossy_topics)
+        self._waits.note(plan.waits)
+        return plan.changes
+
+    async def plan_for(self, partitions: Sequence[TopicPartition]) -> tuple[Plan, set[str]]:
+        """The plan, and the topics in it that allow an unclean election; reads their configuration where that helps."""
+        plan = plan_partitions(self._context, partitions)
+        lossy_topics: set[str] = set()
+        if plan.unclean_candidates:
+            configs = await self._topic_configs(list(plan.unclean_candidates))
+            lossy_topics = {name for name, config in configs.items() if config.unclean_leader_election_enable}
+            if lossy_topics:
+                plan = plan_partitions(self._context, partitions, lossy_topics)
+        return plan, lossy_topics
+
+    async def settle(
+        self, partitions: Sequence[TopicPartition], planner: Planner | None = None
+    ) -> dict[TopicPartition, None]:
+        """Plan and write until nothing of it is upset by somebody else's write. Returns what is to be announced.
+        Leaders write ISR changes all the time: a partition that moved is planned again."""
+        changed: dict[TopicPartition, None] = {}
+        while partitions:
+            changes = self._without_doubtful_states(await (planner or self.plan)(partitions))
+            if not changes:
+                break
+            changes = await self._without_needless_eligibles(changes)
+            result = await self._store.write_states(changes)
+            for change in changes:
+                tp = change.topic_partition
+                if tp in result.written:
+                    self._context.states[tp] = result.written[tp]
+                    changed[tp] = self.unannounced[tp] = None
+                    self._report(change, detailed=len(changes) <= DETAILED_CHANGES)
+            for tp, state in result.moved.items():
+                self._adopt(tp, state)
+                changed[tp] = self.unannounced[tp] = None
+            partitions = list(result.moved)
+        return changed
+
+    async def _topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
+        """What is unknown or unusable in them is read as what loses nothing."""
+        standing = await self._store.topic_configs(names)
+        return {name: read_topic_config(self._tools.config, overrides).config for name, overrides in standing.items()}
+
+    def _without_doubtful_states(self, changes: Sequence[PartitionChange]) -> list[PartitionChange]:
+        """Where a replica's log has a later leader epoch than the state, that one is an old copy or was made anew: whom
+        it names in sync proves nothing, and each further epoch would bring it nearer to where that log is taken for a
+        copy of the leader's, and cut. It is left as it is, for an operator; who leads goes on. Where the operator has
+        accepted the loss, that is decided."""
+        context = self._context
+        doubtful = {c.topic_partition: context.replicas_with_later_epochs(c.topic_partition) for c in changes}
+        accepted = context.accepted_losses
+        doubtful = {tp: replicas for tp, replicas in doubtful.items() if replicas and tp not in accepted}
+        self._waits.note({tp: them for tp, them in doubtful.items() if not context.has_live_leader(tp)}, LATER_EPOCHS)
+        return [change for change in changes if change.topic_partition not in doubtful]
+
+    async def _without_needless_eligibles(self, changes: Sequence[PartitionChange]) -> list[PartitionChange]:
+        """Where the ISR keeps the minimum nobody else need be remembered: spare the leader the write that says so. A
+        minimum that is not known, or not up to date, costs that write and nothing else."""
+        concerned = dict.fromkeys(c.topic_partition.topic for c in changes if c.after.elr and c.after.has_leader)
+        if not concerned:
+            return list(changes)
+        configs = await self._topic_configs(list(concerned))
+
+        def is_needless(change: PartitionChange) -> bool:
+            if not (change.after.elr and change.after.has_leader):
+                return False
+            config = configs[change.topic_partition.topic]
+            replicas = len(self._context.replicas(change.topic_partition))
+            return len(change.after.isr) >= min(config.min_insync_replicas, replicas)
+
+        return [
+            replace(change, after=replace(change.after, elr=())) if is_needless(change) else change
+            for change in changes
+        ]
+
+    def _report(self, change: PartitionChange, detailed: bool) -> None:
+        before, after = change.before, change.after
+        if after.has_leader:
+            self._is_led(change.topic_partition)
+        fields = {
+            "topic": change.topic_partition.topic,
+            "partition": change.topic_partition.partition,
+            "leader": after.leader,
+            "leader_epoch": after.leader_epoch,
+            "isr": list(after.isr),
+            "eligible": list(after.elr),
+            "previous_leader": None if before is None else before.leader,
+            "previous_isr": None if before is None else list(before.isr),
+            "zk_version": after.zk_version,
+            "why": change.why,
+        }
+        if change.unclean:
+            self.unclean_elections += 1
+            self._log.error("unclean election, acknowledged records may be lost", **fields)
+        report = self._state_change_log.info if detailed else self._state_change_log.debug
+        report("partition state changed", **fields)
+
+    def _is_led(self, topic_partition: TopicPartition) -> None:
+        """What was accepted, or said, of a partition that nobody led is of the time before."""
+        self._context.accepted_losses.pop(topic_partition, None)
+        self._waits.is_led(topic_partition)
+
+    # --- Reading -----------------------------------------------------------------------------------------------
+
+    def _adopt(self, topic_partition: TopicPartition, state: LeaderAndIsr | None) -> None:
+        """Take over what ZooKeeper says."""
+        if state is None:
+            self._context.states.pop(topic_partition, None)
+        else:
+            self._context.states[topic_partition] = state
+            if self._context.has_live_leader(topic_partition):
+                self._is_led(topic_partition)
+
+    async def take_in(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Read states that were not known before: what they say is to be announced, whether it is changed or not.
+        Returns the partitions that have one."""
+        states = await self._store.states(partitions)
+        for tp, state in states.items():
+            self._adopt(tp, state)
+            self.unannounced[tp] = None
+        return list(states)
+
+    async def refresh(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
+        (`broker/membership/loss_reports`) raised the epoch: nobody else has told the leader. Nor does anybody else tell
+        a broker that refused its role while others rested on its log that they do no more: it may play it now
+        (`StrayLog`)."""
+        known = [tp for tp in dict.fromkeys(partitions) if tp in self._context.states]
+        moved = []
+        for tp, state in (await self._store.states(known)).items():
+            before = self._context.states[tp]
+            if state.zk_version != before.zk_version:
+                moved.append(tp)
+            released = {*before.isr, *before.elr}.difference(state.isr, state.elr)
+            may_play = any((broker_id, tp) in self._context.offline_replicas for broker_id in released)
+            if may_play or state.leader_epoch != before.leader_epoch:
+                self.unannounced[tp] = None
+            self._adopt(tp, state)
+        return moved
+
+    # --- Announcing --------------------------------------------------------------------------------------------
+
+    def announce(self, changed: Mapping[TopicPartition, None], builder: BatchBuilder | None = None) -> None:
+        """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it.
+
+        What an earlier event settled and could not announce any more (its connection broke in between) goes with it."""
+        builder = builder or BatchBuilder(self._context)
+        changed = {tp: None for tp in {**self.unannounced, **changed} if tp in self._context.states}
+        self.unannounced = {}
+        builder.leadership(changed)
+        builder.metadata(changed)
+        self._outbox.send(builder)
+        self._agenda.poke()
+
+    async def settle_and_announce(self, partitions: Sequence[TopicPartition], planner: Planner | None = None) -> None:
+        self.announce(await self.settle(partitions, planner))
+
+    async def settle_and_retell(
+        self, partitions: Sequence[TopicPartition] = (), builder: BatchBuilder | None = None
+    ) -> None:
+        """Plan these and what is to be told anew, and tell it; also what an event had left that broke off here.
+        `builder` holds more to be said with it."""
+        concerned = dict.fromkeys([*partitions, *self.retold])
+        if concerned or builder is not None:
+            changed = await self.settle(list(concerned))
+            builder = builder or BatchBuilder(self._context)
+            builder.metadata(self.retold)
+            self.announce(changed, builder)
+            self.retold = {}
+
+    async def settle_offline(self) -> None:
+        """What nobody leads may have a leader by now."""
+        await self.settle_and_announce(self._context.offline_partitions())
+
+
+def _nobody_listens(_: Mapping[TopicPartition, tuple[int, ...]], __: set[str]) -> None: ...

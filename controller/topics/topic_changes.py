@@ -1,0 +1,84 @@
+"""Topics that appear and go: an event, which a change of `/brokers/topics` asks for, and what an operator mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from strandline.controller.context import PartitionChange
+from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.partitions.settlement import Settlement
+from strandline.controller.planning.planner import change_state, plan_losses
+from strandline.controller.tools import Tools
+from strandline.controller.topics.deletion_tracker import DeletionTracker
+from strandline.controller.topics.topic_store import TopicStore
+from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import TOPICS_PATH
+
+
+class TopicChanges:
+    """One term's."""
+
+    def __init__(
+        self, tools: Tools, topic_store: TopicStore, settlement: Settlement, deletions: DeletionTracker
+    ) -> None:
+        self._tools = tools
+        self._context, self._store = tools.context, tools.store
+        self._topic_store = topic_store
+        self._settlement = settlement
+        self._deletions = deletions
+
+    async def look(self) -> None:
+        """Topics that appeared or went; partitions that have no state yet get their first leader."""
+        context = self._context
+        names = await self._store.children(TOPICS_PATH, self._tools.agenda.watch(self.look))
+        for name in [name for name in context.topics if name not in names]:
+            self._tools.log.info("topic is gone", topic=name)
+            context.remove_topic(name)
+            self._deletions.forget(name)
+        self.tell_unfinished_deletions()
+        added = await self._topic_store.topics([name for name in names if name not in context.topics])
+        context.topics.update(added)
+        stateless = [tp for tp in context.partitions() if tp not in context.states]
+        await self._settlement.take_in(stateless)
+        if added:
+            self._tools.log.info("topics found", topics=len(added), first=next(iter(added)))
+        await self._settlement.settle_and_announce(stateless)
+
+    def tell_unfinished_deletions(self) -> None:
+        """Everybody hears what holds deletions up, where that has changed."""
+        context = self._context
+        unfinished = self._deletions.unfinished(context)
+        if unfinished != context.unfinished_deletions:
+            context.unfinished_deletions = unfinished
+            builder = BatchBuilder(context)
+            builder.live_brokers()
+            self._tools.outbox.send(builder)
+
+    async def look_for_mended(self) -> None:
+        """An operator may have mended what could not be read."""
+        if since := dict(self._store.unreadable_states):
+            mended = await self._settlement.take_in(list(since))
+            await self._settlement.settle(mended, partial(self._plan_losses, since))
+            await self._settlement.settle_and_announce(mended, self._plan_mended)
+        if self._topic_store.unreadable:
+            await self.look()
+
+    async def _plan_losses(
+        self, since: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
+    ) -> Sequence[PartitionChange]:
+        """Brokers that had something to say could not say it of a state that nobody understands
+        (`broker/membership/loss_reports`). Who was registered before it became so (since: by which transaction) has
+        said it, and caught up since."""
+        context = self._context
+        return plan_losses(context, partitions, lambda broker, tp: broker.lossy_start and broker.epoch > since[tp])
+
+    async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""
+        context = self._context
+        changes = list(await self._settlement.plan(partitions))
+        for tp in partitions:
+            if context.has_live_leader(tp) and all(change.topic_partition != tp for change in changes):
+                state = context.states[tp]
+                changes.append(change_state(context, tp, state, state.leader, state.isr, "its znode was mended"))
+        return changes
