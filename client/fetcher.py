@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.client import request_bounds as breadth
+from strandline.client import request_bounds
 from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import OffsetOutOfRange, error_for, no_answer
 from strandline.client.links import Link, Links
@@ -186,8 +186,8 @@ class Fetcher:
             return
         settings, known = self._settings, self._metadata.view.topics
         max_wait_ms = settings.fetch_max_wait_ms
-        if is_turn := len(states) > breadth.MAX_ASKED:
-            max_wait_ms //= math.ceil(len(states) / breadth.MAX_ASKED)
+        if is_turn := len(states) > request_bounds.MAX_ASKED:
+            max_wait_ms //= math.ceil(len(states) / request_bounds.MAX_ASKED)
             states = self._next_turn(states)
         topics: dict[str, list[FetchPartition]] = {}
         asked: Asked = {}
@@ -231,7 +231,7 @@ class Fetcher:
 
     def _next_turn(self, states: list[tuple[Assigned, PartitionView]]) -> list[tuple[Assigned, PartitionView]]:
         """Those that the program waits for, then those that were asked for the longest time ago."""
-        chosen = sorted(states, key=lambda item: (not item[0].hurried, item[0].turn))[: breadth.MAX_ASKED]
+        chosen = sorted(states, key=lambda item: (not item[0].hurried, item[0].turn))[: request_bounds.MAX_ASKED]
         for state, _ in chosen:
             self._turns += 1
             state.turn = self._turns

@@ -65,7 +65,7 @@ class DeleteOperation:
 
     @property
     def is_abandoned(self) -> bool:
-        return self._request.connection.closed
+        return self._request.is_abandoned
 
     def waiter(self, position: int, partition: Partition, offset: int) -> Waiter:
         """For the partition at `position`: its replicas are to begin at `offset` or above for good."""

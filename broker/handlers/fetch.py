@@ -74,7 +74,7 @@ class PendingFetch:
             partition.parked_fetches[self] = request.message.replica_id >= 0
 
     def look(self) -> None:
-        if self._request.connection.closed:
+        if self._request.is_abandoned:
             self._end()
             return
         answer = self._handler.read(self._request, self._reads)
@@ -285,7 +285,7 @@ class FetchHandler:
                     partition = self._replicas.partitions.get((topic.topic, data.partition_index))
                     if partition is not None:
                         self._replicas.partition_failed(partition, partition.log.fail("reading failed", error))
-        request.connection.close(f"a fetch cannot be answered: {error}")
+        request.hang_up(f"a fetch cannot be answered: {error}")
 
 
 def _data(

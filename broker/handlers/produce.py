@@ -60,7 +60,7 @@ class ProduceOperation:
 
     @property
     def is_abandoned(self) -> bool:
-        return self.request.connection.closed
+        return self.request.is_abandoned
 
     def reached(self, waiter: Waiter, log_start_offset: int) -> None:
         """The log has the records, on as many replicas as was asked for."""
@@ -92,7 +92,7 @@ class ProduceOperation:
             failed = next((o for o in self.outcomes if o is not None and o.error_code), None)
             if failed is not None:
                 reason = ErrorCode(failed.error_code).name
-                self.request.connection.close(f"a produce request with acks=0 failed: {reason}")
+                self.request.hang_up(f"a produce request with acks=0 failed: {reason}")
             self.request.no_response()
             return
         responses: list[TopicProduceResponse] = []

@@ -56,6 +56,15 @@ class RequestInHand(Generic[M]):
         """Answer that it failed as a whole."""
         self.respond(self.api.failure(self.message, code, text))
 
+    def hang_up(self, reason: str) -> None:
+        """Close the connection: this request cannot be answered, and later answers would wait for it."""
+        self.connection.close(reason)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody is there any more for the answer."""
+        return self.connection.closed
+
     def own_records(self) -> None:
         """Take the records out of the buffer that they were received into; the slack behind them is what record checks
         may read."""

@@ -115,6 +115,13 @@ class Hand:
         self.sent: list[bytes] = []
         self.silent = 0
 
+    @property
+    def is_abandoned(self) -> bool:
+        return self.connection.closed
+
+    def hang_up(self, reason: str) -> None:
+        self.connection.close(reason)
+
     def respond(self, message: Message, regions: Regions = ()) -> None:
         if self.connection.closed:
             return

@@ -86,6 +86,10 @@ class Call:
         self.response: Message | None = None
         self.regions: Sequence[FileRegion] = ()
 
+    @property
+    def is_abandoned(self) -> bool:
+        return self.connection.closed
+
     def respond(self, message: Message, regions: Sequence[FileRegion | None] = ()) -> None:
         assert self.response is None, "a request is answered once"
         self.response = message

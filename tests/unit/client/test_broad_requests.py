@@ -7,8 +7,7 @@ import trio
 
 from strandline.broker.network import request_bounds as limits_of_brokers
 from strandline.broker.network.dialects import native
-from strandline.client import TrioAdmin, TrioConsumer
-from strandline.client import request_bounds as breadth
+from strandline.client import TrioAdmin, TrioConsumer, request_bounds
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.metadata import Metadata
 from strandline.client.settings import ClientSettings
@@ -31,7 +30,7 @@ MANY = [TopicPartition("t", index) for index in range(12)]
 
 @pytest.fixture(autouse=True)
 def _five_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breadth, "MAX_ASKED", 5)
+    monkeypatch.setattr(request_bounds, "MAX_ASKED", 5)
     monkeypatch.setattr("strandline.client.sender.MAX_ASKED", 5)
 
 
@@ -60,7 +59,7 @@ def counts(requests: list[object]) -> list[int]:
 
 def test_brokers_take_twice_what_a_client_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert breadth.MAX_ASKED * 2 <= MAX_NAMED
+    assert request_bounds.MAX_ASKED * 2 <= MAX_NAMED
 
 
 async def test_offsets_of_many_partitions_are_looked_up_in_several_requests(autojump_clock: object) -> None:
