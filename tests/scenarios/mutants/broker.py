@@ -162,9 +162,9 @@ MUTANTS = [
     ),
     Mutant(
         "what ZooKeeper says of brokers is read too late",
-        "broker/server.py",
-        "            self.config = await self.config_changes.begin()\n",
-        "            await self.config_changes.begin()\n",
+        "broker/admin/config_changes.py",
+        "        self.config.value = await self._dynamic.read()\n",
+        "        await self._dynamic.read()\n",
         (CONFIGURATIONS, "test_what_zookeeper_says"),
     ),
     Mutant(
