@@ -43,9 +43,10 @@ class IndexRebuilds:
 
     def _begin(self, partition: Partition, lost: IndexLost) -> None:
         """Have it built, unless it is under way."""
-        if self._nursery is not None and lost.segment not in self._under_way:
-            self._under_way.add(lost.segment)
-            self._nursery.start_soon(self._build, partition, lost.segment)
+        segment = partition.log.segments.holding(lost.base_offset)
+        if self._nursery is not None and segment not in self._under_way:
+            self._under_way.add(segment)
+            self._nursery.start_soon(self._build, partition, segment)
 
     async def _build(self, partition: Partition, segment: Segment) -> None:
         log = partition.log

@@ -18,7 +18,7 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartiti
 from strandline.runtime.config.topic import TopicConfig
 from strandline.storage.log import head
 from strandline.storage.log.checked_append import Outcome, append_checked
-from strandline.storage.log.cutting import CheckpointFirst, may_start_at, may_truncate_to
+from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.log.log import Log
 
 
@@ -303,7 +303,7 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """CheckpointFirst: nothing was cut yet."""
-        if not may_truncate_to(self.log, offset):
+        if not self.log.may_truncate_to(offset):
             raise CheckpointFirst
         self.log.truncate_to(offset)
         self._follower_high_watermark = min(self._follower_high_watermark, self.log.log_end_offset)
@@ -312,7 +312,7 @@ class Partition:
     def restart_at(self, offset: int) -> None:
         """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (19).
         CheckpointFirst: nothing was dropped yet."""
-        if not may_start_at(self.log, offset):
+        if not self.log.may_start_at(offset):
             raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)
         self._follower_high_watermark = offset

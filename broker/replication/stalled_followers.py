@@ -17,7 +17,6 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.environment import Blocking
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
-from strandline.storage.log.cutting import condemn
 from strandline.storage.log.probe import probe
 from strandline.storage.manager.log_manager import LogManager
 
@@ -56,7 +55,7 @@ class Suspicion:
                 return
             if not log.cutting.prepare(damage.offset):
                 await self._checkpoints.write(path, self._logs.checkpoints.write_cuts, path)
-            error = condemn(log, damage.offset, damage.position, damage.why)
+            error = log.condemn(damage.offset, damage.position, damage.why)
         except OffsetOutOfRange:  # retention was faster
             return
         except (LogStorageError, OSError) as failure:

@@ -26,19 +26,8 @@ nobody asked `may_truncate_to` or `may_start_at` before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from strandline.storage.disk.context import StorageContext
-from strandline.storage.disk.directory_health import is_about_process
-from strandline.storage.errors import CorruptLog, LogStorageError
 from strandline.storage.log.flush import Flushes
 from strandline.storage.segments.segment_list import SegmentList
-from strandline.storage.segments.tail import activate
-
-if TYPE_CHECKING:
-    from strandline.storage.log.log import Log
-    from strandline.storage.segments.segment import Segment
 
 NO_FLOOR = 2**63 - 1
 
@@ -80,75 +69,3 @@ class Cutting:
     def end(self) -> None:
         """The log was cut, or it is sure that it will not be."""
         self.log_start_floor = NO_FLOOR
-
-
-def may_truncate_to(log: Log, offset: int) -> bool:
-    """Whether `log.truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError, IndexLost."""
-    log.health.check()
-    if offset >= log.log_end_offset:
-        return True
-    if offset < log.log_start_offset:
-        return may_start_at(log, offset)
-    try:
-        return log.cutting.prepare(log.segments.locate_cut(offset)[2])
-    except (OSError, CorruptLog) as error:
-        raise log.fail("truncating failed", error) from error
-
-
-def may_start_at(log: Log, offset: int) -> bool:
-    """The same of `log.truncate_fully_and_start_at(offset)`."""
-    log.health.check()
-    return log.cutting.prepare_start(offset, log.log_start_offset)
-
-
-def prepare_cut(log: Log, offset: int, checkpoint_now: Callable[[Log], None]) -> tuple[Segment, int, int]:
-    """Where `log.truncate_to(offset)` cuts (`SegmentList.locate_cut`), once the disk allows that. LogStorageError:
-    nothing was cut."""
-    try:
-        segment, position, end_offset = log.segments.locate_cut(offset)
-        if not log.cutting.prepare(end_offset):
-            checkpoint_now(log)
-    except (OSError, CorruptLog) as error:
-        raise log.fail("truncating failed", error) from error
-    return segment, position, end_offset
-
-
-def prepare_start(log: Log, offset: int, checkpoint_now: Callable[[Log], None]) -> None:
-    """`log.truncate_fully_and_start_at(offset)` follows. LogStorageError: nothing was dropped."""
-    try:
-        if not log.cutting.prepare_start(offset, log.log_start_offset):
-            checkpoint_now(log)
-    except OSError as error:
-        raise log.fail("truncating failed", error) from error
-
-
-def make_active(log: Log) -> None:
-    """The log began anew: make its file, unless there is no room for an empty one; then the first append does.
-    LogStorageError from the disk."""
-    try:
-        log.segments.make_active(log.config)
-    except OSError as error:
-        failure = log.fail("beginning anew failed", error)
-        if log.failure is not None:
-            raise failure from error
-
-
-def take_back(log: Log, context: StorageContext, failure: LogStorageError) -> LogStorageError:
-    """An append failed: file, indexes, counters and producers end again where `log` ends. Nothing vouches for more, so
-    no checkpoint is waited for, and nothing is written: the disk may be full. Returns the error to raise: `failure`, or
-    that this failed, too. Then the next start finds the torn batch."""
-    segment = log.segments.active
-    try:
-        segment.take_back(log.log_end_offset)
-        activate(context, segment)
-        log.producers.cut(log.log_end_offset)
-    except (OSError, CorruptLog) as error:
-        context.report("log-rollback-failed", log=str(log), error=str(error))
-        return log.health.fail("append failed", error, repeatable=is_about_process(error))
-    return failure
-
-
-def condemn(log: Log, offset: int, position: int, why: str) -> LogStorageError:
-    """What stands from `offset` on, at byte `position` of its segment, is damaged: the log goes offline. Once it was
-    prepared and checkpointed, the next start checks it from there on. Returns the error to raise."""
-    return log.fail("reading failed", CorruptLog(log.segments.holding(offset).path, position, why))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk
 from strandline.storage.disk.checkpoints import (
@@ -23,15 +22,11 @@ from strandline.storage.disk.checkpoints import (
 from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
-from strandline.storage.errors import LogStorageError
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.producers.producer_log import LogProducers
 from strandline.storage.producers.snapshots import write_snapshot
 from strandline.storage.producers.states import ProducerRow
 from strandline.storage.segments.segment_list import SegmentList
-
-if TYPE_CHECKING:
-    from strandline.storage.log.log import Log
 
 
 @dataclass(slots=True)
@@ -221,14 +216,3 @@ class Flushes:
             raise self._health.fail("naming a producer snapshot failed", error) from error
         durable = min(offset, max(plan.offset for plan in done), log_end_offset)
         self.recovery_point = max(self.recovery_point, durable)
-
-
-def flush_quietly(log: Log, final: bool) -> bool:
-    """Flush it where it stands. Whether all of it is durable; a log that is not has reported why. Blocking."""
-    if log.failure is not None:
-        return False
-    try:
-        log.flushed(log.flush_plan(final=final)())
-    except LogStorageError:
-        return False
-    return True

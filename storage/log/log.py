@@ -28,13 +28,14 @@ from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.log.boundaries import Boundaries
-from strandline.storage.log.cutting import Cutting, make_active, prepare_cut, prepare_start, take_back
+from strandline.storage.log.cutting import Cutting
 from strandline.storage.log.flush import Flushes, FlushPlan
 from strandline.storage.log.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.log.reading import read_anywhere, read_tail
 from strandline.storage.producers.producer_log import LogProducers
 from strandline.storage.segments.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segments.segment_list import SegmentList
+from strandline.storage.segments.tail import activate
 
 WRITEBACK_BYTES = 64 * 2**20
 """How much is appended before the kernel is asked to begin writing it out and index tails go to their files."""
@@ -244,10 +245,23 @@ class Log:
     def _roll_back(self, error: OSError) -> LogStorageError:
         """A write failed: back to the last whole wave. The epoch that begins there stays, a leader has it before its
         first record."""
-        failure = take_back(self, self._context, self.fail("append failed", error))
+        failure = self._take_back(self.fail("append failed", error))
         self._boundaries.forget()
         self.epochs.truncate_to(self.log_end_offset + 1)
         self._use_active()
+        return failure
+
+    def _take_back(self, failure: LogStorageError) -> LogStorageError:
+        """File, indexes, counters and producers end again where the log ends. Nothing vouches for more, so no
+        checkpoint is waited for, and nothing is written: the disk may be full. Returns the error to raise: `failure`,
+        or that this failed, too. Then the next start finds the torn batch."""
+        try:
+            self._active.take_back(self.log_end_offset)
+            activate(self._context, self._active)
+            self.producers.cut(self.log_end_offset)
+        except (OSError, CorruptLog) as error:
+            self._context.report("log-rollback-failed", log=str(self), error=str(error))
+            return self.health.fail("append failed", error, repeatable=is_about_process(error))
         return failure
 
     def _must_roll(self, position: int, size_bytes: int, timestamp_ms: int, last_offset: int) -> bool:
@@ -322,6 +336,23 @@ class Log:
 
     # --- truncate ----------------------------------------------------------------------------------------------------
 
+    def may_truncate_to(self, offset: int) -> bool:
+        """Whether `truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError, IndexLost."""
+        self.health.check()
+        if offset >= self.log_end_offset:
+            return True
+        if offset < self.log_start_offset:
+            return self.may_start_at(offset)
+        try:
+            return self.cutting.prepare(self.segments.locate_cut(offset)[2])
+        except (OSError, CorruptLog) as error:
+            raise self.fail("truncating failed", error) from error
+
+    def may_start_at(self, offset: int) -> bool:
+        """The same of `truncate_fully_and_start_at(offset)`."""
+        self.health.check()
+        return self.cutting.prepare_start(offset, self.log_start_offset)
+
     def truncate_to(self, offset: int) -> None:
         """Drop the tail from `offset` on; a batch that holds `offset` goes whole, so the log may end before it. At or
         above the log end only epochs without records are dropped. Below the log start everything goes, and the log
@@ -333,7 +364,12 @@ class Log:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        segment, position, end_offset = prepare_cut(self, offset, self._checkpoint_now)
+        try:
+            segment, position, end_offset = self.segments.locate_cut(offset)
+            if not self.cutting.prepare(end_offset):
+                self._checkpoint_now(self)
+        except (OSError, CorruptLog) as error:
+            raise self.fail("truncating failed", error) from error
         try:
             self.log_end_offset = max(self.segments.cut(segment, position, end_offset), self.log_start_offset)
             self.producers.cut(self.log_end_offset)
@@ -344,7 +380,11 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
         self.health.check()
-        prepare_start(self, offset, self._checkpoint_now)
+        try:
+            if not self.cutting.prepare_start(offset, self.log_start_offset):
+                self._checkpoint_now(self)
+        except OSError as error:
+            raise self.fail("truncating failed", error) from error
         try:
             self.log_start_offset = offset
             self.producers.clear()  # first: its snapshots would be believed of the log that starts here
@@ -354,7 +394,12 @@ class Log:
         self.log_end_offset = offset
         self.epochs.clear()
         self._after_cutting()
-        make_active(self)
+        try:
+            self.segments.make_active(self._config)
+        except OSError as error:  # where only room is lacking the first append makes the file
+            failure = self.fail("beginning anew failed", error)
+            if self.failure is not None:
+                raise failure from error
 
     def _after_cutting(self) -> None:
         self.cutting.end()
@@ -379,6 +424,16 @@ class Log:
         """A plan returned `offset`: everything below is durable (but for what was cut off and written anew since)."""
         self._flushes.completed(offset, self.log_end_offset)
 
+    def flush_quietly(self, *, final: bool) -> bool:
+        """Flush it where it stands. Whether all of it is durable; a log that is not has reported why. Blocking."""
+        if self.failure is not None:
+            return False
+        try:
+            self.flushed(self.flush_plan(final=final)())
+        except LogStorageError:
+            return False
+        return True
+
     def close(self) -> None:
         """Write index tails (not synced), release descriptors, memory and reserved space. Idempotent; OSError is
         reported only, since an index is rebuilt from its log."""
@@ -390,6 +445,11 @@ class Log:
         self.health.close()
         self.segments.release()
         self._boundaries.forget()
+
+    def condemn(self, offset: int, position: int, why: str) -> LogStorageError:
+        """What stands from `offset` on, at byte `position` of its segment, is damaged: the log goes offline. Once it
+        was prepared and checkpointed, the next start checks it from there on. Returns the error to raise."""
+        return self.fail("reading failed", CorruptLog(self.segments.holding(offset).path, position, why))
 
     def fail(self, what: str, cause: BaseException) -> LogStorageError:
         """The disk failed under this log: it goes offline; returns the error to raise."""

@@ -26,7 +26,6 @@ from strandline.storage.errors import (
     LogStorageError,
     StrayLog,
 )
-from strandline.storage.log.flush import flush_quietly
 from strandline.storage.log.log import Log
 from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.found_folders import FoundFolders, find_folders
@@ -309,14 +308,14 @@ class LogManager:
         """Sync every log that is still good. Blocking, and the only user of the logs meanwhile. A log that fails is
         offline from then on; the others are flushed all the same."""
         for log in list(self.logs.values()):
-            flush_quietly(log, final=False)
+            log.flush_quietly(final=False)
 
     def close(self, clean: bool) -> None:
         """Close every log. clean: sync them, write the checkpoints and leave the marker in each directory whose logs
         are all good. Blocking; high watermarks are checkpointed by the broker before."""
         broken: set[str] = set()
         for tp, log in self.logs.items():
-            if clean and not flush_quietly(log, final=True):
+            if clean and not log.flush_quietly(final=True):
                 broken.add(self._directory_of[tp].path)
         if clean:
             self.directories.each_online(CHECKPOINT_FAILED, self._write_last_words)

@@ -5,15 +5,13 @@ All other entries are proven when they are used (`reading`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from strandline.storage.disk.context import PooledFile
 from strandline.storage.errors import CorruptIndex
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.time_index import TimeIndex
-
-if TYPE_CHECKING:
-    from strandline.storage.segments.segment import Segment
 
 _LACKING_GAPS = 8
 """So many times the widest gap of an index behind its last entry, and it counts as cut short."""
@@ -22,13 +20,26 @@ _LACKING_BYTES = 4 * 2**20
 loaded, and going through the headers of so much takes 2 ms, or 20 where batches are small."""
 
 
-def tolerated_bytes(segment: Segment, widest_gap_bytes: int) -> int:
+class Indexed(Protocol):
+    """A segment, as far as its indexes need it (`segment`)."""
+
+    path: str
+    base_offset: int
+    log: PooledFile
+    size_bytes: int
+    index_interval_bytes: int
+    unindexed_bytes: int
+    max_timestamp_ms: int
+    sealed_timestamp_ms: int | None
+
+
+def tolerated_bytes(segment: Indexed, widest_gap_bytes: int) -> int:
     """So many may follow the last entry of a sound index."""
     gap_bytes = max(segment.index_interval_bytes, widest_gap_bytes)
     return max(_LACKING_GAPS * gap_bytes, _LACKING_BYTES)
 
 
-def check_end(segment: Segment, offset: OffsetIndex, time: TimeIndex) -> None:
+def check_end(segment: Indexed, offset: OffsetIndex, time: TimeIndex) -> None:
     """CorruptIndex unless the last entry may be of the batch that stands there, few bytes follow without an entry
     (a file that was cut at an entry would be right, but slow), none of them is younger than the time index knows, and
     the last entry of that one is true. OSError from the disk."""

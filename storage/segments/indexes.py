@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import write_whole
 from strandline.storage.disk.context import StorageContext
@@ -15,13 +14,10 @@ from strandline.storage.disk.directory_health import is_full
 from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
 from strandline.storage.segments import offset_index, time_index
 from strandline.storage.segments.index_bounds import room, thin_out
-from strandline.storage.segments.index_check import check_end, tolerated_bytes
+from strandline.storage.segments.index_check import Indexed, check_end, tolerated_bytes
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder, build_indexes
 from strandline.storage.segments.time_index import TimeIndex
-
-if TYPE_CHECKING:
-    from strandline.storage.segments.segment import Segment
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -36,10 +32,10 @@ class IndexLost(LogStorageError):
     """The indexes of a segment could not be loaded, and it is too large to build them at once (`build_in_slices`). Its
     log is sound: nothing was found or changed, and the same may be tried again."""
 
-    def __init__(self, segment: Segment, why: Exception) -> None:
+    def __init__(self, segment: Indexed, why: Exception) -> None:
         Exception.__init__(self, f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds")
         self.log = segment.path
-        self.segment = segment
+        self.base_offset = segment.base_offset
 
 
 class SegmentIndexes:
@@ -59,7 +55,7 @@ class SegmentIndexes:
         "used",
     )
 
-    def __init__(self, context: StorageContext, path: str, segment: Segment, max_bytes: int) -> None:
+    def __init__(self, context: StorageContext, path: str, segment: Indexed, max_bytes: int) -> None:
         """`path` without suffix; no file gets longer than `max_bytes`."""
         self.max_bytes = max_bytes
         self._context = context

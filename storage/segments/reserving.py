@@ -20,34 +20,31 @@ less for what is left of a segment that is full, so it is called on the event lo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk, File, FolderEntry
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_about_space
 
-if TYPE_CHECKING:
-    from strandline.storage.segments.segment import Segment
-
 _LEFTOVER_BYTES = 64 * 2**10
 """Less behind the end of a file may be how its file system counts."""
 
 
-def reserve(context: StorageContext, segment: Segment, size_bytes: int) -> None:
-    """Keep so much for a segment that was just created, if it is there. OSError from the disk, other than that it is
-    full: the segment is not to be used."""
+def reserve(context: StorageContext, file: File, size_bytes: int) -> bool:
+    """Keep so much for a segment that was just created, if it is there. Returns whether it was. OSError from the disk,
+    other than that it is full."""
     why = "its file system cannot reserve space: preallocate does nothing there"
+    is_reserved = False
     try:
-        segment.is_reserved = segment.log.get().reserve(size_bytes)
+        is_reserved = file.reserve(size_bytes)
     except OSError as error:
         if not is_about_space(error.errno):
-            segment.release()
             raise
         why = f"{size_bytes} bytes are not free ({error.strerror}): preallocate does nothing until they are"
     directory = context.directory.path
-    if not segment.is_reserved and directory not in context.unreservable:
+    if not is_reserved and directory not in context.unreservable:
         context.unreservable.add(directory)
         context.report("log-dir-cannot-preallocate", path=directory, why=why)
+    return is_reserved
 
 
 def give_back(disk: Disk, file: File) -> None:

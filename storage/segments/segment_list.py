@@ -194,7 +194,11 @@ def _make(context: StorageContext, segment: Segment, config: LogConfig) -> None:
     """With its space where `preallocate` says so."""
     segment.log.create()
     if config.preallocate:
-        reserve(context, segment, config.segment_bytes)
+        try:
+            segment.is_reserved = reserve(context, segment.log.get(), config.segment_bytes)
+        except OSError:  # it is not to be used
+            segment.release()
+            raise
 
 
 def _base_offset(segment: Segment) -> int:

@@ -169,7 +169,7 @@ def served(log: Log, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except IndexLost as lost:
-            for _ in lost.segment.indexes.build_in_slices():
+            for _ in log.segments.holding(lost.base_offset).indexes.build_in_slices():
                 pass
 
 

@@ -75,9 +75,9 @@ MUTANTS = [
     ),
     Mutant(
         "a log that begins anew without room for its file is refused as if nothing was dropped",
-        "storage/log/cutting.py",
-        "        if log.failure is not None:\n            raise failure from error",
-        "        if True:\n            raise failure from error",
+        "storage/log/log.py",
+        "            if self.failure is not None:\n                raise failure from error",
+        "            if True:\n                raise failure from error",
         (FULL_TRUNCATIONS, "test_a_truncation_is_done"),
     ),
     Mutant(

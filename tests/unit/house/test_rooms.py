@@ -23,13 +23,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""
 
 IN_CIRCLES: set[str] = {
-    "strandline.storage.log.cutting",
-    "strandline.storage.log.flush",
-    "strandline.storage.log.log",
-    "strandline.storage.segments.index_check",
-    "strandline.storage.segments.indexes",
-    "strandline.storage.segments.reserving",
-    "strandline.storage.segments.segment",
     "strandline.testkit.disk",
     "strandline.testkit.disk.lock",
     "strandline.testkit.zookeeper.client",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from strandline.protocol.records.batch import read_header
-from strandline.storage.log.cutting import may_start_at, may_truncate_to
 from strandline.storage.log.head import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
 from support.crash_points import (
@@ -135,9 +134,9 @@ def test_a_tail_that_is_cut_and_replaced_by_the_leaders(broker: Any, log: Any, o
 @pytest.mark.parametrize("offset", [16, 9])
 def test_a_cut_that_is_prepared_and_checkpointed_before(broker: Any, log: Any, offset: int) -> None:
     def operate() -> None:
-        may_truncate_to(log, offset)
+        log.may_truncate_to(offset)
         broker.manager.checkpoints.write_cuts("/logs")
-        assert may_truncate_to(log, offset)
+        assert log.may_truncate_to(offset)
         log.truncate_to(offset)
         broker.remember()
         for place in range(5):
@@ -152,7 +151,7 @@ def test_a_cut_that_is_prepared_and_checkpointed_before(broker: Any, log: Any, o
 
 def test_a_cut_that_is_prepared_and_given_up(broker: Any, log: Any) -> None:
     def operate() -> None:
-        assert not may_truncate_to(log, 9)
+        assert not log.may_truncate_to(9)
         broker.manager.checkpoints.write_cuts("/logs")
         fill(log, 3, epoch=2)
 
@@ -168,9 +167,9 @@ def test_a_log_that_begins_anew_once_that_is_checkpointed(broker: Any, log: Any,
     broker.manager.checkpoints.write_log_starts()
 
     def operate() -> None:
-        assert not may_start_at(log, offset)
+        assert not log.may_start_at(offset)
         broker.manager.checkpoints.write_cuts("/logs")
-        assert may_start_at(log, offset)
+        assert log.may_start_at(offset)
         log.truncate_fully_and_start_at(offset)
 
     def model(states: States) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from strandline.protocol.records.batch import assign_offset
 from strandline.storage.errors import CorruptLog
-from strandline.storage.log.cutting import may_truncate_to
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments import indexes, scan
@@ -122,7 +121,7 @@ def test_a_cut_leaves_an_index_that_is_true_at_its_end_whatever_bit_was_flipped(
             manager.rebuilds.is_elsewhere = True
             manager.rebuilds.on_the_spot_bytes = 0
             before = each.reports.names()
-            may_truncate_to(log, offset)
+            log.may_truncate_to(offset)
             forgotten += each.reports.names() != before
             manager.checkpoints.write_cuts("/logs")
             before = each.reports.names()
