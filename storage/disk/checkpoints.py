@@ -98,8 +98,26 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[TopicPartition, int]:
     """The entries of an offset checkpoint; what cannot be read is reported and left out."""
+    return _decode_offsets(read_checkpoint(disk, path, report), path, report)
+
+
+def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict[TopicPartition, int], bool]:
+    """As `read_offsets`, and whether that is all that was written: False where the file is damaged, empty or missing,
+    so that nobody knows what else stood in it."""
+    faults: list[str] = []
+
+    def note(event: str, **fields: object) -> None:
+        faults.append(event)
+        report(event, **fields)
+
+    content = read_checkpoint(disk, path, note)
+    offsets = _decode_offsets(content, path, note)
+    return offsets, content.endswith(b"\n") and not faults
+
+
+def _decode_offsets(content: bytes, path: str, report: Report) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
-    for line in entry_lines(disk, path, report):
+    for line in entry_lines(content, path, report):
         parts = line.split()
         are_numbers = len(parts) == 3 and all(text.isdecimal() and len(text) < 20 for text in parts[1:])
         if not are_numbers or int(parts[2]) > MAX_OFFSET:
@@ -114,21 +132,33 @@ def read_offsets(disk: Disk, path: str, report: Report = no_report) -> dict[Topi
     return offsets
 
 
-def read_bounds(disk: Disk, path: str, report: Report = no_report) -> tuple[dict[TopicPartition, int], bool]:
-    """As `read_offsets`, and whether that is all that was written: False where the file is damaged, empty or missing,
-    so that nobody knows what else stood in it."""
-    faults: list[str] = []
-
-    def note(event: str, **fields: object) -> None:
-        faults.append(event)
-        report(event, **fields)
-
-    offsets = read_offsets(disk, path, note)
+def read_checkpoint(disk: Disk, path: str, report: Report) -> bytes:
+    """The content of a text checkpoint; empty where it is missing, or absurdly large, which is reported."""
     try:
-        ends_with_line = read_file(disk, path).endswith(b"\n")
-    except (FileNotFoundError, ValueError):
-        ends_with_line = False
-    return offsets, ends_with_line and not faults
+        return read_file(disk, path)
+    except FileNotFoundError:
+        return b""
+    except ValueError as error:
+        report("checkpoint-unreadable", path=path, why=str(error))
+        return b""
+
+
+def entry_lines(content: bytes, path: str, report: Report) -> list[str]:
+    """The lines of a text checkpoint after version and count; what is wrong with it is reported. path: for that."""
+    try:
+        lines = content.decode("ascii").splitlines()
+    except ValueError as error:
+        report("checkpoint-unreadable", path=path, why=str(error))
+        return []
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        report("checkpoint-bad-version", path=path, version=lines[0][:20])
+        return []
+    entries = [line for line in lines[2:] if line.strip()]
+    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
+        report("checkpoint-bad-count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
+    return entries
 
 
 def is_of_another_version(content: bytes | None) -> bool:
@@ -151,17 +181,13 @@ def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
 
 def read_epochs(disk: Disk, path: str, report: Report = no_report) -> list[EpochEntry]:
     """The entries of `leader-epoch-checkpoint`; what cannot be read is reported and left out."""
-    return _epochs(entry_lines(disk, path, report), path, report)
+    return decode_epochs(read_checkpoint(disk, path, report), path, report)
 
 
 def decode_epochs(content: bytes, path: str, report: Report = no_report) -> list[EpochEntry]:
     """The same from the bytes of the file; path: for reports."""
-    return _epochs(_entries(_decoded(content, path, report), path, report), path, report)
-
-
-def _epochs(lines: Iterable[str], path: str, report: Report) -> list[EpochEntry]:
     entries: list[EpochEntry] = []
-    for line in lines:
+    for line in entry_lines(content, path, report):
         try:
             epoch, start_offset = map(int, line.split())
         except ValueError:
@@ -192,38 +218,3 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
     """Write `partition.metadata`. Not synced: a power failure that loses it makes the broker one that may have lost
     data anyway, and the controller tells the id again."""
     write_atomically(disk, path, f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode(), sync=False)
-
-
-def entry_lines(disk: Disk, path: str, report: Report) -> list[str]:
-    """The lines after version and count."""
-    return _entries(_text_lines(disk, path, report), path, report)
-
-
-def _entries(lines: list[str], path: str, report: Report) -> list[str]:
-    if not lines:
-        return []
-    if lines[0].strip() != "0":
-        report("checkpoint-bad-version", path=path, version=lines[0][:20])
-        return []
-    entries = [line for line in lines[2:] if line.strip()]
-    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
-        report("checkpoint-bad-count", path=path, announced=lines[1][:20] if len(lines) > 1 else "", found=len(entries))
-    return entries
-
-
-def _text_lines(disk: Disk, path: str, report: Report) -> list[str]:
-    try:
-        return _decoded(read_file(disk, path), path, report)
-    except FileNotFoundError:
-        return []
-    except ValueError as error:  # too large
-        report("checkpoint-unreadable", path=path, why=str(error))
-        return []
-
-
-def _decoded(content: bytes, path: str, report: Report) -> list[str]:
-    try:
-        return content.decode("ascii").splitlines()
-    except ValueError as error:
-        report("checkpoint-unreadable", path=path, why=str(error))
-        return []

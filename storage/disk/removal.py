@@ -37,7 +37,7 @@ MAX_NAME_BYTES = 255
 _PARTITION_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
 _DOOMED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}" + DELETE_SUFFIX)
 _TEMPORARY = re.compile(
-    r"((replication|recovery-point|log-start|cleaner)-offset-checkpoint|meta\.properties|\.room|\.strandline_(segments|watermarks)|\.(kafka|strandline)_cleanshutdown)"
+    r"((replication|recovery-point|log-start|cleaner)-offset-checkpoint|meta\.properties|\.room|\.strandline_(segments|state)|\.kafka_cleanshutdown)"
     r"(\.[0-9]+)?\.tmp"
 )
 

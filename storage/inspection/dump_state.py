@@ -10,8 +10,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator
 
-import crc32c
-
 from strandline.runtime.disk import Disk, read_file
 from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
@@ -28,8 +26,8 @@ from strandline.storage.disk.checkpoints import (
 from strandline.storage.disk.properties import parse_properties
 from strandline.storage.errors import CorruptSnapshot
 from strandline.storage.inspection.dump_entry import DumpEntry, damage
+from strandline.storage.manager.directory_state import SEGMENTS_LIST, decode_list
 from strandline.storage.manager.identity import META_PROPERTIES
-from strandline.storage.manager.segment_manifest import MANIFEST, read_manifest
 from strandline.storage.producers.snapshots import SNAPSHOT_SUFFIX, decode_snapshot
 from strandline.storage.producers.states import ProducerRow
 
@@ -126,20 +124,21 @@ def _dump_offsets(disk: Disk, path: str) -> Iterator[DumpEntry]:
     return _with_complaints(path, read)
 
 
-def _dump_manifest(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    def read(report: Report) -> Iterator[DumpEntry]:
-        crc = crc32c.crc32c(read_file(disk, path, MAX_BYTES_READ))  # whether the marker vouches for it does not matter
-        for tp, listed in (read_manifest(disk, path, crc, report) or {}).items():
-            sizes = ", ".join(f"{base} ({size} bytes)" for base, size in listed.segments)
-            fields = {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "segments": [list(pair) for pair in listed.segments],
-                "epochs_crc": listed.epochs_crc,
-            }
-            yield DumpEntry("segments", f"topic: {tp.topic} partition: {tp.partition} segments: {sizes}", fields)
-
-    return _with_complaints(path, read)
+def _dump_list(disk: Disk, path: str) -> Iterator[DumpEntry]:
+    try:  # whether the state vouches for it does not matter
+        logs = decode_list(read_file(disk, path, MAX_BYTES_READ))
+    except ValueError as error:
+        yield damage(f"{path} cannot be read: {error}", path=path)
+        return
+    for tp, listed in logs.items():
+        sizes = ", ".join(f"{base} ({size} bytes)" for base, size in listed.segments)
+        fields = {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "segments": [list(pair) for pair in listed.segments],
+            "epochs_crc": listed.epochs_crc,
+        }
+        yield DumpEntry("segments", f"topic: {tp.topic} partition: {tp.partition} segments: {sizes}", fields)
 
 
 def _dump_properties(disk: Disk, path: str) -> Iterator[DumpEntry]:
@@ -174,7 +173,7 @@ _DUMPS: dict[str, Callable[[Disk, str], Iterator[DumpEntry]]] = {
     HIGH_WATERMARKS: _dump_offsets,
     LOG_START_OFFSETS: _dump_offsets,
     COMPACTED_OFFSETS: _dump_offsets,
-    MANIFEST: _dump_manifest,
+    SEGMENTS_LIST: _dump_list,
     META_PROPERTIES: _dump_properties,
     PARTITION_METADATA: _dump_metadata,
 }

@@ -3,10 +3,10 @@
 ```
 <log dir>/.lock                              held while a broker uses the folder
           meta.properties                    whose folder this is, and in which boot of the machine it was last used
-          .kafka_cleanshutdown, .strandline_cleanshutdown    what an orderly stop leaves for a Kafka and for us: present
-                                             until the next start (`orderly_stops`)
-          .strandline_segments               which segments there were at our orderly stop (`segment_manifest`)
-          .strandline_watermarks             which high watermarks are ours (`checkpoint_files`)
+          .kafka_cleanshutdown               what an orderly stop leaves for a Kafka: present until the next start
+                                             (`orderly_stops`)
+          .strandline_state                  how we left it, and which of its checkpoints are as we wrote them
+          .strandline_segments               which segments there were at our orderly stop (`directory_state`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint,
           cleaner-offset-checkpoint          see `checkpoints`; put aside as `.damaged` where they were changed while no
                                              broker ran (`checkpoint_files`)
@@ -20,13 +20,13 @@ of all that the broker has, see `log_directories`), `strandline.incarnation` (in
 used) and those of `adoption`. Kafka leaves the file as it is unless one of its own keys changes; then ours go. We keep
 what we do not know.
 
-Rules: the markers are removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
+Rules: the marker is removed, durably, before anything is loaded or a checkpoint is written. The boot id is brought up
 to date only when nothing may have been lost, or once the broker has drawn the consequences (`mark_loss_handled`): a
 kill in between must not hide it, and neither must a stop, which is none in order then. A directory that knows of fewer
 starts of the broker than ZooKeeper is an old backup, or was away: what it got in the lives that it missed is lost,
 however orderly it was left.
 
-Kafka may have had the folder before us, or between two lives of ours: the markers tell (`orderly_stops`), the high
+Kafka may have had the folder before us, or between two lives of ours: the marker tells (`orderly_stops`), the high
 watermarks (`checkpoint_files`), and its hand shows in a log (`foreign`). Until it was looked through then, a log is
 foreign: what this broker does not serve may be anywhere in it. When every log was looked through or refused, that is
 noted; those that were refused then stay foreign, by name (`adoption`). A log in the list of our orderly stop was served
@@ -61,15 +61,15 @@ from strandline.storage.disk.removal import is_temporary
 from strandline.storage.errors import LogDirLocked, LogDirUnusable, StorageError, UnsafePath
 from strandline.storage.manager.adoption import is_adopted, was_in_order, with_adoption, without_adoption
 from strandline.storage.manager.checkpoint_files import CheckpointFiles
+from strandline.storage.manager.directory_state import SEGMENTS_LIST, DirectoryState, list_logs, write_list
 from strandline.storage.manager.identity import META_PROPERTIES, read_identity
 from strandline.storage.manager.orderly_stops import (
     LastStop,
     leave_markers,
     read_last_stop,
-    take_markers,
+    take_marker,
     unvouched_folders,
 )
-from strandline.storage.manager.segment_manifest import MANIFEST, encode_marker, list_logs, write_manifest
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Origin
 
@@ -113,8 +113,8 @@ class LogDirectory:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
         self._files = CheckpointFiles(disk, path)
-        self._marker, self._is_for_all = b"", False
-        """At the stop: what the markers say, and whether a Kafka may be told."""
+        self._at_stop: DirectoryState | None = None
+        """What an orderly stop leaves, once all of it is written."""
         self.refused: set[TopicPartition] = set()
         """Logs that were not loaded: their checkpoints stay as they are."""
         self._is_lossy_next = False
@@ -150,12 +150,12 @@ class LogDirectory:
             raise
 
     def open(self, new_directory_id: str) -> None:
-        """Once it is seized: see how it was left, take away the clean markers, read the checkpoints. LogDirUnusable."""
+        """Once it is seized: see how it was left, take away the clean marker, read the checkpoints. LogDirUnusable."""
         try:
             self._remove_temporaries()
             self._look_back(new_directory_id)
             self._files.open(self.last_stop.checkpoints, self._report)
-            take_markers(self._disk, self.path)
+            take_marker(self._disk, self.path)
             self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
             self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
             self.high_watermarks, marks_whole = read_bounds(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
@@ -245,7 +245,6 @@ class LogDirectory:
         in_order = [tp for tp in sorted(self.refused) if self.known_state(tp).clean]
         adopted = with_adoption(self._meta, self.refused, in_order)
         if adopted != self._meta:
-            self._files.seal_watermarks()
             self._meta = adopted
             self._write_meta()
 
@@ -355,17 +354,16 @@ class LogDirectory:
         return {**{tp: stored[tp] for tp in sorted(self.refused) if tp in stored}, **offsets}
 
     def write_segments(self, logs: Sequence[Log]) -> None:
-        """What the next start shall find, written just before the markers. logs: all that were recovered. Blocking."""
+        """What the next start shall find, written just before the state. logs: all that were recovered. Blocking."""
         contents = {
             RECOVERY_POINTS: self.recovery_points,
             HIGH_WATERMARKS: self.high_watermarks,
             LOG_START_OFFSETS: self.log_start_offsets,
             COMPACTED_OFFSETS: self.compacted_offsets,
         }
-        segments_crc = write_manifest(self._disk, f"{self.path}/{MANIFEST}", list_logs(logs))
+        segments_crc = write_list(self._disk, f"{self.path}/{SEGMENTS_LIST}", list_logs(logs))
         unvouched = unvouched_folders(self._disk, self.path, [log.topic_partition for log in logs])
-        self._is_for_all = not unvouched
-        self._marker = encode_marker(segments_crc, self._files.settle(contents), is_for_all=self._is_for_all)
+        self._at_stop = DirectoryState(self._files.settle(contents), segments_crc, is_for_all=not unvouched)
         if unvouched:
             self._report("log-dir-not-vouched-for", path=self.path, folders=unvouched[:3], count=len(unvouched))
 
@@ -379,8 +377,8 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Leave the markers where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""
         try:
-            if clean and not self._is_lossy_next:  # the markers would say that nothing is lost
-                leave_markers(self._disk, self.path, self._marker, for_kafka=self._is_for_all)
+            if clean and self._at_stop is not None and not self._is_lossy_next:  # they say that nothing is lost
+                leave_markers(self._disk, self.path, self._at_stop)
         finally:
             self.unlock()
 

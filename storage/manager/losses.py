@@ -1,7 +1,7 @@
 """What a start concludes about data that this broker may have lost, beside the cuts that loading makes (`damage`).
 
 Each is noted durably before a checkpoint is written again, because then nothing else tells of it:
-* a log that stood in the list of the orderly stop (`segment_manifest`), or in the recovery points or high watermarks,
+* a log that stood in the list of the orderly stop (`directory_state`), or in the recovery points or high watermarks,
   and whose folder is gone. One that was deleted stands there, too, until they are written again, which its deletion
   asks for; its folder still waits for its removal then;
 * a log that ends below what the checkpoints vouch for;

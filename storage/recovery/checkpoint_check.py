@@ -1,7 +1,7 @@
 """What checkpoints claim of a log, held against its segments: a wrong digit must not cost a record.
 
-After an orderly stop of ours the clean-shutdown marker has their checksums, and one that was changed since counts as
-missing (`checkpoint_files`). After any other stop they carry none (they are Kafka's files), so a damaged number looks
+After an orderly stop of ours the state file has their checksums, and one that was changed since counts as missing
+(`manager/checkpoint_files`). After any other stop they carry none (they are Kafka's files), so a damaged number looks
 like any other. It is proven wrong only by what cannot be:
 
 * a log start above the log end. It is checkpointed at or below the high watermark, and lowered before a log is cut

@@ -6,7 +6,7 @@ Steps (001, LogManager; the numbers are in the code):
    in step 4 is refused for the same, before anything is cut;
 1. leftovers are looked for (`interrupted_changes`): from here on the log is what it will be when they are resolved;
 2. the segments are listed, and index files without a .log;
-3. segments have to join. After a clean stop they do where they are the ones that were listed then (`segment_manifest`);
+3. segments have to join. After a clean stop they do where they are the ones that were listed then (`directory_state`);
    else the end of each is looked at. Segments that are missing, or that overlap, make the log refused (`DamagedLog`):
    nothing is deleted, an operator must act. Compaction leaves gaps, but then inside of segments, too, or segments that
    are empty;

@@ -1,6 +1,6 @@
 """The epoch cache of a log as its file says it, and whether that is believed.
 
-Three cases, by the checksum that an orderly stop leaves in its list (`segment_manifest`):
+Three cases, by the checksum that an orderly stop leaves in its list (`manager/directory_state`):
 
 * it agrees, and the segments are the listed ones: the file says what it said then;
 * it does not: somebody changed the file. Nothing of it is taken, the epochs are built anew from all headers and

@@ -5,9 +5,10 @@
 
 It builds its own folder: small logs of many segments for the clean start (whose time depends on the number of files,
 not on their size), and some partitions of one large unflushed segment each for the start after a kill, which checks
-every batch. *Clean, no checksums*: the latest epochs are held against the batches, because nothing tells that their
-file is the one that was written. *Warm*: the folder was just written. *Cold*: file contents were dropped from the page
-cache (posix_fadvise), and as root, with --drop-caches, the kernel's names and inodes, too. Nothing is asserted.
+every batch. *Clean, no list*: the ends of segments are looked at and the latest epochs are held against the batches,
+because nothing tells that their files are as they were written. *Warm*: the folder was just written. *Cold*: file
+contents were dropped from the page cache (posix_fadvise), and as root, with --drop-caches, the kernel's names and
+inodes, too. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -40,9 +41,16 @@ from strandline.runtime.environment import Environment
 from strandline.runtime.production import production_environment
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, encode_offsets, write_atomically
 from strandline.storage.log.log import Log
+from strandline.storage.manager.directory_state import (
+    SEGMENTS_LIST,
+    DirectoryState,
+    ListedLog,
+    encode_state,
+    list_logs,
+    write_list,
+)
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER
-from strandline.storage.manager.segment_manifest import MANIFEST, ListedLog, encode_marker, list_logs, write_manifest
 
 INDEX_INTERVAL = "4096"
 
@@ -108,12 +116,11 @@ def build_clean(
     return config, dict.fromkeys(everywhere, listed)
 
 
-def leave_clean(root: str, logs: Mapping[TopicPartition, ListedLog], *, with_checksums: bool) -> None:
-    """As an orderly stop does."""
-    if not with_checksums:
-        logs = {tp: ListedLog(listed.segments) for tp, listed in logs.items()}
-    crc = write_manifest(PosixDisk(), f"{root}/{MANIFEST}", logs)
-    Path(root, CLEAN_MARKER).write_bytes(encode_marker(crc))
+def leave_clean(root: str, logs: Mapping[TopicPartition, ListedLog], *, with_list: bool) -> None:
+    """As an orderly stop does, but for a list that is not the one of the marker."""
+    crc = write_list(PosixDisk(), f"{root}/{SEGMENTS_LIST}", logs if with_list else {})
+    state = DirectoryState({}, crc if with_list else crc ^ 1, is_for_all=True)
+    Path(root, CLEAN_MARKER).write_bytes(encode_state(state))
 
 
 def build_unclean(root: str, partitions: int, size_bytes: int, record_bytes: int, batch_bytes: int) -> BrokerConfig:
@@ -155,12 +162,12 @@ def start(root: str, config: BrokerConfig, threads: int, environment: Environmen
 def measure(arguments: argparse.Namespace, root: str) -> Iterator[dict[str, Any]]:
     clean_root, unclean_root = f"{root}/clean", f"{root}/unclean"
     config, listed = build_clean(clean_root, arguments.partitions, arguments.segments, arguments.epochs)
-    for cold, threads, with_checksums in itertools.product((False, True), (1, 4), (True, False)):
-        leave_clean(clean_root, listed, with_checksums=with_checksums)
+    for cold, threads, with_list in itertools.product((False, True), (1, 4), (True, False)):
+        leave_clean(clean_root, listed, with_list=with_list)
         if cold:
             chill(clean_root, arguments.drop_caches)
         seconds, _ = start(clean_root, config, threads, production_environment())
-        stop = "clean" if with_checksums else "clean, no checksums"
+        stop = "clean" if with_list else "clean, no list"
         yield row(stop, cold, threads, seconds, arguments.partitions, 0)
     for cold in (False, True):
         if cold:

@@ -15,7 +15,7 @@ from compat.written import LEADER_EPOCH, Written, install, topic_id_of
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.manager.segment_manifest import encode_marker
+from strandline.storage.manager.directory_state import DirectoryState, encode_state
 from support.storage_site import SmallLogConfig, StorageSite, wave
 
 
@@ -84,7 +84,7 @@ def test_kafka_goes_on_with_small_indexes_of_logs_that_many_batches_came_to_at_o
     overrides = {"segment_index_bytes": "64", "index_interval_bytes": "1", "segment_bytes": "20000"}
     install(site, tmp_path / "ours", "t", **overrides)
     if clean:
-        (site.data / ".kafka_cleanshutdown").write_bytes(encode_marker(None))
+        (site.data / ".kafka_cleanshutdown").write_bytes(encode_state(DirectoryState({}, None, is_for_all=True)))
     site.kafka.start()
     assert site.kafka.raw("t") == batches
     site.kafka.produce("t", numbered(100))

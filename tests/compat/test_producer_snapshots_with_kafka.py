@@ -13,7 +13,7 @@ from compat.written import Written, install
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.disk.checkpoints import RECOVERY_POINTS, encode_offsets, write_atomically
-from strandline.storage.manager.segment_manifest import encode_marker
+from strandline.storage.manager.directory_state import DirectoryState, encode_state
 from strandline.storage.producers.snapshots import decode_snapshot
 from strandline.storage.producers.states import ProducerRow
 from support.storage_site import StorageSite
@@ -95,7 +95,7 @@ def test_kafka_goes_by_our_snapshots_after_a_clean_stop(new_site, written: Writt
     before = shutil.copy(newest, tmp_path)
     offsets = {TopicPartition("idempotent", 0): int(newest.stem)}
     write_atomically(PosixDisk(), f"{site.data}/{RECOVERY_POINTS}", encode_offsets(offsets))
-    (site.data / ".kafka_cleanshutdown").write_bytes(encode_marker(None))
+    (site.data / ".kafka_cleanshutdown").write_bytes(encode_state(DirectoryState({}, None, is_for_all=True)))
     site.kafka.start()
     site.kafka.wait_for_log(rf"Loading producer state from snapshot file 'SnapshotFile\(offset={int(newest.stem)}")
     site.kafka.stop()

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
-from strandline.storage.manager.segment_manifest import MANIFEST
+from strandline.storage.manager.directory_state import SEGMENTS_LIST
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
@@ -46,7 +46,7 @@ async def test_all_stop_in_order_and_one_comes_back_torn(replicas: list[int], wi
         )
         await stop_together(cluster, [1, 2, 3])
         assert DAMAGED in cluster.isr(T0)
-        tear(cluster.nodes[DAMAGED].disk, RECOVERY_POINTS, HIGH_WATERMARKS, *([] if with_list else [MANIFEST]))
+        tear(cluster.nodes[DAMAGED].disk, RECOVERY_POINTS, HIGH_WATERMARKS, *([] if with_list else [SEGMENTS_LIST]))
         for broker in (DAMAGED, 1, 3):
             await cluster.start_broker(broker)
             assert DAMAGED not in cluster.isr(T0) or cluster.logs(T0)[DAMAGED].log_end_offset == ACKED

@@ -11,7 +11,8 @@ import crc32c
 from strandline.protocol.records import build_batch
 from strandline.protocol.records.batch import CRC_START, MAGIC, TRANSACTIONAL_BIT
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LEADER_EPOCHS, RECOVERY_POINTS, encode_offsets
-from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.manager.directory_state import STATE, read_state
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.disk import MemoryDisk
 from support.storage_site import FOLDER, TP, StorageSite
 
@@ -61,7 +62,10 @@ def kafka_stops(disk: MemoryDisk, directory: str) -> None:
 
 
 def markers(disk: MemoryDisk, directory: str) -> list[str]:
-    return [name for name in (CLEAN_MARKER, OUR_MARKER) if disk.exists(f"{directory}/{name}")]
+    """Those of the two files that tell of an orderly stop of ours, or of a Kafka's."""
+    found = [CLEAN_MARKER] if disk.exists(f"{directory}/{CLEAN_MARKER}") else []
+    state = read_state(disk, f"{directory}/{STATE}")
+    return [*found, STATE] if state is not None and state.segments_crc is not None else found
 
 
 def kafkas_batch(offset: int, *, epoch: int = 0, magic: int = MAGIC) -> bytes:

@@ -14,6 +14,7 @@ from strandline.protocol.records.batch import read_header, scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_bounds, read_offsets
 from strandline.storage.log.log import Log
+from strandline.storage.manager.directory_state import STATE
 from strandline.storage.manager.identity import META_PROPERTIES
 from strandline.storage.manager.log_directory import BOOT_ID_KEY
 from strandline.storage.manager.log_manager import LogManager
@@ -219,4 +220,5 @@ def _tells_of_loss(disk: MemoryDisk, paths: Sequence[str]) -> bool:
 
 
 def _lasting(disk: MemoryDisk) -> dict[str, bytes | None]:
-    return {path: content for path, content in disk.content().items() if not path.endswith("/.lock")}
+    """But the state, which each start replaces: with it what it knew of the high watermarks before the last ones."""
+    return {path: content for path, content in disk.content().items() if not path.endswith(("/.lock", f"/{STATE}"))}

@@ -33,9 +33,10 @@ from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import BrokerIdZnode, BrokerIncarnationZnode, PartitionStateZnode
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from strandline.storage.manager.directory_state import SEGMENTS_LIST, STATE, read_state
 from strandline.storage.manager.identity import META_PROPERTIES
 from strandline.storage.manager.log_directory import DIRECTORIES_KEY, INCARNATION_KEY
-from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.testkit.cluster import LOG_DIR, MemoryCluster
 from strandline.testkit.disk import MemoryDisk
 from support.trial import Trial
@@ -43,8 +44,8 @@ from support.trial import Trial
 COUNTING = {"controller_epoch", "leader_epoch", "version"}
 NAMES = {"directory.id", "cluster.id", "strandline.boot.id", "broker.id", INCARNATION_KEY, DIRECTORIES_KEY}
 """Keys of `meta.properties` that tell nothing but whose folder it is, or are compared with something."""
-BESIDE_MARKERS = {".lock", ".strandline_segments"}
-"""Files that say nothing, or nothing without a marker."""
+SAYING_NOTHING = {".lock", SEGMENTS_LIST, STATE}
+"""Files that say nothing, or nothing without an orderly stop."""
 KNOWN_PLACES = {"ids", "topics", "incarnations", "seqid"}
 
 
@@ -100,7 +101,8 @@ def _folder(cluster: MemoryCluster, broker: int, disk: MemoryDisk, without: set[
     if not disk.exists(LOG_DIR):
         return None
     names = {name for name in disk.listdir(LOG_DIR) if not name.endswith("-checkpoint")}
-    is_marked = bool(names & {CLEAN_MARKER, OUR_MARKER})
+    state = read_state(disk, f"{LOG_DIR}/{STATE}") if STATE in names else None
+    is_marked = CLEAN_MARKER in names or (state is not None and state.segments_crc is not None)
     properties: dict[str, str] = {}
     if META_PROPERTIES in names:
         lines = disk.read(f"{LOG_DIR}/{META_PROPERTIES}").decode().splitlines()
@@ -109,7 +111,7 @@ def _folder(cluster: MemoryCluster, broker: int, disk: MemoryDisk, without: set[
     lives = cluster.zookeeper.tree.get(BrokerIncarnationZnode.path(broker)).stat.version
     has_missed = int(properties.get(INCARNATION_KEY, lives)) < lives
     remembered = sorted(line for line in properties.items() if line[0] not in NAMES)
-    return has_booted, has_missed, remembered, sorted(names - without - (set() if is_marked else BESIDE_MARKERS))
+    return has_booted, has_missed, remembered, sorted(names - without - (set() if is_marked else SAYING_NOTHING))
 
 
 def _role(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> object:

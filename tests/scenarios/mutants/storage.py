@@ -181,15 +181,15 @@ MUTANTS = [
     Mutant(
         "a Kafka is told to recover nothing, whatever lies in the directory",
         "storage/manager/orderly_stops.py",
-        "    for name in (CLEAN_MARKER, OUR_MARKER) if for_kafka else (OUR_MARKER,):\n",
-        "    for name in (CLEAN_MARKER, OUR_MARKER):\n",
+        "    for name in (CLEAN_MARKER, STATE) if state.is_for_all else (STATE,):\n",
+        "    for name in (CLEAN_MARKER, STATE):\n",
         (ORDERLY_STOPS, "test_nobody_speaks_to_a_kafka"),
     ),
     Mutant(
         "an orderly stop is believed although a Kafka took its marker",
         "storage/manager/orderly_stops.py",
-        "    if stop.is_for_all or listed is None",
-        "    if listed is None",
+        "    if state is None or state.is_for_all or listed",
+        "    if state is None or listed",
         (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
     ),
     Mutant(
@@ -370,8 +370,8 @@ MUTANTS = [
     Mutant(
         "the list of an orderly stop that is gone is not missed",
         "storage/manager/orderly_stops.py",
-        "    if stop.is_for_all or listed is None or _is_changed(",
-        "    listed = listed or {}\n    if stop.is_for_all or _is_changed(",
+        "    if state is None or state.is_for_all or listed is None or _is",
+        "    listed = listed or {}\n    if state is None or state.is_for_all or _is",
         (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
     ),
     Mutant(
@@ -405,7 +405,7 @@ MUTANTS = [
     Mutant(
         "a checkpoint that ends inside a line is whole",
         "storage/disk/checkpoints.py",
-        "    return offsets, ends_with_line and not faults\n",
+        '    return offsets, content.endswith(b"\\n") and not faults\n',
         "    return offsets, not faults\n",
         (CHECKPOINTS, "test_bounds_are_known"),
     ),

@@ -63,7 +63,7 @@ def a_cut_that_leaves_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_that_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_directory, "take_markers", lambda disk, path: None)
+    patch.setattr(log_directory, "take_marker", lambda disk, path: None)
 
 
 def a_tail_that_goes_oldest_first(patch: pytest.MonkeyPatch) -> None:

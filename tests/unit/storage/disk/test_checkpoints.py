@@ -24,7 +24,8 @@ from strandline.storage.disk.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from strandline.storage.manager.checkpoint_files import NAMES, CheckpointFiles, are_watermarks_ours
+from strandline.storage.manager.checkpoint_files import NAMES, CheckpointFiles
+from strandline.storage.manager.orderly_stops import read_last_stop
 from strandline.testkit.disk import MemoryDisk
 
 PATH = "/d/replication-offset-checkpoint"
@@ -170,10 +171,10 @@ class CountedOffsets(dict[TopicPartition, int]):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
     files = CheckpointFiles(disk, "/d")
-    files.open(None, no_report)
+    files.open({}, no_report)
     written, settled = CountedOffsets({A: 17}), CountedOffsets({A: 18})
     files.write(name, written)
     crcs = files.settle({name: settled})
     assert written.times == settled.times == 1
-    assert crcs == {name: crc32c.crc32c(disk.read(f"/d/{name}"))} and read_offsets(disk, f"/d/{name}") == {A: 18}
-    assert are_watermarks_ours(disk, "/d")
+    assert crcs == {name: [crc32c.crc32c(disk.read(f"/d/{name}"))]} and read_offsets(disk, f"/d/{name}") == {A: 18}
+    assert not read_last_stop(disk, "/d", no_report).was_kafkas

@@ -14,7 +14,8 @@ import pytest
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import LogStorageError, NotALog, OccupiedName
 from strandline.storage.inspection.log_check import REFUSE, check_directories
-from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.manager.directory_state import STATE
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from support.storage_site import TP, fill, offsets
 
@@ -73,7 +74,7 @@ def test_a_link_in_the_place_of_a_log_is_refused_and_nothing_behind_it_changes(
         assert files(site) == before
         manager.mark_loss_handled()
         manager.close(clean=True)
-        assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}") and os.path.exists(f"{site.root}/{OUR_MARKER}")
+        assert not os.path.exists(f"{site.root}/{CLEAN_MARKER}") and os.path.exists(f"{site.root}/{STATE}")
     os.unlink(site.folder)
     os.rename(f"{site.root}-far", site.folder)
     assert TP in site.start().logs
@@ -248,7 +249,7 @@ def test_somebodys_folder_that_sounds_like_a_logs_is_left_alone_and_not_vouched_
     assert isinstance(why, NotALog) and "backup-20240101 is a folder without any file of a log" in str(why)
     manager.close(clean=True)
     assert site.disk.listdir(f"{site.root}/backup-20240101") == ["t-0.tar"]
-    assert not site.disk.exists(f"{site.root}/{CLEAN_MARKER}") and site.disk.exists(f"{site.root}/{OUR_MARKER}")
+    assert not site.disk.exists(f"{site.root}/{CLEAN_MARKER}") and site.disk.exists(f"{site.root}/{STATE}")
 
 
 def test_an_empty_folder_is_a_log_that_was_begun(site: DamageSite) -> None:

@@ -13,9 +13,9 @@ from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSE
 from strandline.storage.disk.removal import delete_folder_name
 from strandline.storage.errors import DamagedLog, DuplicateLog, TransactionalLog
 from strandline.storage.manager.adoption import MAX_REFUSED_BYTES, is_adopted, with_adoption
+from strandline.storage.manager.directory_state import SEGMENTS_LIST, STATE
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
-from strandline.storage.manager.segment_manifest import MANIFEST
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from support.foreign import (
     as_of_transaction,
     kafka_is_killed,
@@ -27,7 +27,7 @@ from support.foreign import (
 from support.storage_site import FOLDER, TOPIC_ID, TP, StorageSite, file_names, fill, offsets
 
 OTHER = TopicPartition("other", 0)
-BOTH = [CLEAN_MARKER, OUR_MARKER]
+BOTH = [CLEAN_MARKER, STATE]
 ID = "0123456789abcdef" * 2
 
 
@@ -99,8 +99,8 @@ def test_nobody_speaks_to_a_kafka_for_what_was_not_recovered(site: StorageSite, 
         manager.mark_loss_handled()
         served = {tp: offsets(log) for tp, log in manager.logs.items()}
         stop(manager)
-        assert markers(site.disk, "/logs") == [OUR_MARKER]
-        assert markers(site.disk, "/more") == ([OUR_MARKER] if what.endswith("two directories") else BOTH)
+        assert markers(site.disk, "/logs") == [STATE]
+        assert markers(site.disk, "/more") == ([STATE] if what.endswith("two directories") else BOTH)
         assert "log-dir-not-vouched-for" in site.reports.names()
         site.disk.crash()
         manager = site.start()
@@ -120,7 +120,7 @@ def test_what_is_put_aside_while_the_broker_runs_is_not_vouched_for(site: Storag
     manager = site.start()
     manager.set_aside(TP, bytes(16), is_credited=False)
     stop(manager)
-    assert markers(site.disk, "/logs") == [OUR_MARKER]
+    assert markers(site.disk, "/logs") == [STATE]
 
 
 def test_a_log_that_was_not_refused_any_more_is_checked(site: StorageSite) -> None:
@@ -177,7 +177,7 @@ def in_order(site: StorageSite) -> None:
 def in_order_beside_a_move(site: StorageSite) -> None:
     put(f"t-1.{ID}-future")(site)
     stop(site.start())
-    assert markers(site.disk, "/logs") == [OUR_MARKER]
+    assert markers(site.disk, "/logs") == [STATE]
 
 
 def killed(site: StorageSite) -> None:
@@ -208,7 +208,7 @@ def appended(site: StorageSite) -> None:
 
 def without_our_list(site: StorageSite) -> None:
     """And the disk lost what our orderly stop says of the logs."""
-    site.disk.unlink(f"/logs/{MANIFEST}")
+    site.disk.unlink(f"/logs/{SEGMENTS_LIST}")
 
 
 def killed_between_two_indexes(site: StorageSite) -> None:
@@ -305,7 +305,7 @@ def test_nobody_is_suspected_where_nobody_was(site: StorageSite, name: str) -> N
 
 def test_a_crash_between_the_two_markers_leaves_an_orderly_stop(site: StorageSite) -> None:
     in_order(site)
-    site.disk.unlink(f"/logs/{OUR_MARKER}")
+    site.disk.unlink(f"/logs/{STATE}")
     manager = site.start()
     assert manager.was_clean and not site.reports.events
     assert markers(site.disk, "/logs") == []

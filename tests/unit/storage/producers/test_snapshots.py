@@ -153,7 +153,7 @@ def test_snapshots_of_another_version_are_kept_aside_whatever_they_would_go_for(
         site.disk.write(f"{FOLDER}/{name}", content)
     if how != "clean":
         site.disk.unlink("/logs/.kafka_cleanshutdown")
-        site.disk.unlink("/logs/.strandline_cleanshutdown")
+        site.disk.unlink("/logs/.strandline_state")
         site.disk.unlink("/logs/recovery-point-offset-checkpoint")
     if how == "without its segments":
         for name in [name for name in site.disk.listdir(FOLDER) if name.endswith((".log", "index"))]:

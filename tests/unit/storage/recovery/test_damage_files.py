@@ -18,7 +18,7 @@ from strandline.storage.disk.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from strandline.storage.manager.segment_manifest import MANIFEST
+from strandline.storage.manager.directory_state import SEGMENTS_LIST
 from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from support.storage_site import TP, epochs, fill, offset_for_timestamp, offsets, records
 
@@ -46,7 +46,7 @@ FILES = (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     COMPACTED_OFFSETS,
-    MANIFEST,
+    SEGMENTS_LIST,
     f"{TP}/{LEADER_EPOCHS}",
     f"{OTHER}/{LEADER_EPOCHS}",
     f"{TP}/{90:020d}.snapshot",

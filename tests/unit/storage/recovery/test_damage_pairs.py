@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from strandline.storage.manager.directory_state import SEGMENTS_LIST
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.manager.segment_manifest import MANIFEST
 from support.damage_site import OTHER, DamageSite
 from support.storage_site import TP, fill, offsets
 
@@ -137,7 +137,7 @@ def test_after_a_clean_stop_without_its_list_too(manifest: str, tail: str) -> No
     for content in ("garbage", "missing"):
         site, end = built("clean")
         spoil(site, FILES["both"], content)
-        spoil(site, (MANIFEST,), manifest)
+        spoil(site, (SEGMENTS_LIST,), manifest)
         ANY[tail](site)
         knows_its_loss(site, end)
 

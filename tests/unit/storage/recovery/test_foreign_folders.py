@@ -10,8 +10,8 @@ import pytest
 from strandline.protocol.types import TopicPartition
 from strandline.storage.errors import DamagedLog, TransactionalLog
 from strandline.storage.log.log import Log
+from strandline.storage.manager.directory_state import DirectoryState, decode_state, encode_state
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.manager.segment_manifest import decode_marker, encode_marker
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from support.storage_site import (
@@ -61,19 +61,31 @@ def remove_oldest_segment(site: StorageSite) -> int:
     return int(names[1].removesuffix(".log"))
 
 
+OURS = encode_state(DirectoryState({}, 17, is_for_all=True))
+
+
 def test_our_marker_is_one_that_kafka_reads(site: StorageSite) -> None:
     marker = json.loads(site.disk.read(MARKER))
-    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 5
-    checkpoints = {"one": 4_100_000_000, "none": None}
-    assert decode_marker(encode_marker(4_000_000_000, checkpoints)) == (4_000_000_000, checkpoints, True)
-    assert decode_marker(encode_marker(17, is_for_all=False)) == (17, None, False)
+    assert (marker["version"], marker["brokerEpoch"]) == (0, -1) and len(marker) == 3
+    state = DirectoryState({"one": [4_100_000_000], "none": [None, 17]}, 4_000_000_000, is_for_all=True)
+    assert decode_state(encode_state(state)) == state
 
 
 @pytest.mark.parametrize(
-    "marker", [KAFKAS_MARKER, b"", b"\xff{", b"[]", b'{"strandlineSegments": "x"}', encode_marker(None)]
+    "marker",
+    [
+        KAFKAS_MARKER,
+        b"",
+        b"\xff{",
+        b"[]",
+        b'{"strandline":"x"}',
+        OURS.replace(b"segments_crc", b"segment_crc"),
+        OURS.replace(b"checkpoints", b"checkpoinds"),
+        OURS.replace(b"true", b"tru"),
+    ],
 )
 def test_any_other_marker_is_not_ours(marker: bytes) -> None:
-    assert decode_marker(marker) is None
+    assert decode_state(marker) is None
 
 
 def test_segments_that_kafka_removed_are_not_missed(site: StorageSite) -> None:
@@ -90,7 +102,7 @@ def test_segments_that_nobody_may_have_removed_are_missed(site: StorageSite) -> 
 
 
 def test_a_list_that_is_not_the_one_of_the_marker_is_not_believed(site: StorageSite) -> None:
-    site.disk.write("/logs/.strandline_segments", b"0\n1\nt 0 0:17\n")
+    site.disk.write("/logs/.strandline_segments", b'[["t",0,0,[[0,17]]]]')
     assert len(offsets(log_of(site.start()))) == 60
     assert site.reports.names() == ["segment-list-not-usable"]
 

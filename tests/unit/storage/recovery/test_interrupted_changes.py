@@ -67,12 +67,12 @@ def in_order(site: StorageSite) -> None:
 
 def killed(site: StorageSite) -> None:
     site.disk.unlink("/logs/.kafka_cleanshutdown")
-    site.disk.unlink("/logs/.strandline_cleanshutdown")
+    site.disk.unlink("/logs/.strandline_state")
 
 
 def after_another_program(site: StorageSite) -> None:
     site.disk.write("/logs/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":-1}')
-    site.disk.unlink("/logs/.strandline_cleanshutdown")
+    site.disk.unlink("/logs/.strandline_state")
 
 
 def another_program_killed(site: StorageSite) -> None:

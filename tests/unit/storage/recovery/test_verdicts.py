@@ -11,7 +11,8 @@ import pytest
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import TopicPartition
 from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
-from strandline.storage.manager.orderly_stops import CLEAN_MARKER, OUR_MARKER
+from strandline.storage.manager.directory_state import STATE
+from strandline.storage.manager.orderly_stops import CLEAN_MARKER
 from strandline.storage.recovery.verdicts import Fault, Origin, Verdict, verdict
 from support.damage_site import OTHER, DamageSite
 from support.foreign import KAFKAS_MARKER, kafkas_batch, kafkas_site
@@ -276,7 +277,7 @@ def test_no_whole_batch_goes_without_a_copy_where_a_log_ends_below_its_start(
     site.stop(site.build(flushed=True), how)
     if how == "clean":
         site.disk.write(f"{site.root}/{CLEAN_MARKER}", KAFKAS_MARKER)
-        site.disk.unlink(f"{site.root}/{OUR_MARKER}")
+        site.disk.unlink(f"{site.root}/{STATE}")
     elif origin is Origin.ANOTHERS:
         site.disk.write(f"{site.root}/{HIGH_WATERMARKS}", encode_offsets({OTHER: 0, TP: 90}))
     if origin is Origin.UNKNOWN:
