@@ -3,9 +3,8 @@
 Epochs never fall along a log. So a cache of any size is right where at each boundary the batches on both sides carry
 the epochs that it says, and the last batch that of its last entry. A boundary costs a walk over the headers of one
 index interval; the place is found in the index *file*, by bisection, because to load an index of some megabytes per
-epoch would take longer than the whole start. Warm that is 20 µs each, cold some reads; so after a clean stop, where
-only a damaged file can be wrong, it is done for the latest ones: those that followers ask for. Where a checksum tells
-that the file is the one of that stop (`stored_epochs`), nothing of it is done.
+epoch would take longer than the whole start. Warm that is 20 µs each, cold some reads. Where a checksum tells that the
+file is the one of an orderly stop (`stored_epochs`), nothing of it is done.
 """
 
 from __future__ import annotations
@@ -25,16 +24,11 @@ from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.segment_list import SegmentList
 
 MAX_OFFSET = 2**63 - 1
-LATEST = 16
-"""Boundaries that are looked at after a clean stop."""
 _ENTRY = struct.Struct(">ii")
 
 
-def epochs_agree(
-    segments: SegmentList, epochs: LeaderEpochCache, log_start_offset: int, log_end_offset: int, *, thorough: bool
-) -> bool:
-    """Whether the batches carry the epochs that the cache says. thorough: at every boundary, else at the latest ones.
-    OSError from the disk."""
+def epochs_agree(segments: SegmentList, epochs: LeaderEpochCache, log_start_offset: int, log_end_offset: int) -> bool:
+    """Whether the batches carry the epochs that the cache says. OSError from the disk."""
     if log_start_offset == log_end_offset:
         last, _ = _neighbours(segments, log_end_offset)
         return last is None or last.partition_leader_epoch == epochs.latest_epoch
@@ -42,8 +36,7 @@ def epochs_agree(
     if not entries or entries[0].start_offset > log_start_offset:
         entries = (EpochEntry(UNDEFINED_EPOCH, log_start_offset), *entries)
     ends = [*(entry.start_offset for entry in entries[1:]), log_end_offset]
-    ranges = list(zip([None, *entries], entries, ends, strict=False))
-    if not all(_begins_there(segments, *each) for each in (ranges if thorough else ranges[-LATEST:])):
+    if not all(_begins_there(segments, *each) for each in zip([None, *entries], entries, ends, strict=False)):
         return False
     last, _ = _neighbours(segments, log_end_offset)
     return last is None or last.next_offset <= log_start_offset or last.partition_leader_epoch == entries[-1].epoch

@@ -20,7 +20,7 @@ Steps (001, LogManager; the numbers are in the code):
 7. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
    Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`checkpoint_check`);
 8. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
-   (`stored_epochs`; after a clean stop the latest ones are looked at), or are built anew from all headers;
+   (`stored_epochs`), or are built anew from all headers;
 9. producer states are loaded (`producers/loading`). A batch of a transaction that is met here, in a log that nobody
    else can have written, makes it refused after all.
 
@@ -149,7 +149,7 @@ def load_steps(
         stored_epochs.cache.clear()
         log_end_offset, is_new = log_start_offset, True
     bounds = log_start_offset, log_end_offset
-    epochs = true_epochs(context, listed, stored_epochs, bounds, is_clean=known.clean, is_as_listed=is_as_listed)
+    epochs = true_epochs(context, listed, stored_epochs, bounds, is_as_listed=is_as_listed)
     snapshots = ProducerSnapshots(context.disk, folder, list_snapshots(entry.name for entry in left.entries))
     producers = LogProducers(context, listed, snapshots)
     listed.compacted_below = believed_compacted(context, listed, known.compacted_below)

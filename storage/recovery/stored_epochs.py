@@ -96,20 +96,19 @@ def true_epochs(
     stored: StoredEpochs,
     bounds: tuple[int, int],
     *,
-    is_clean: bool,
     is_as_listed: bool,
 ) -> LeaderEpochCache:
-    """The epochs of the log: what was stored, or what the batches say. bounds: log start and end offset. is_clean: the
-    stop was an orderly one. is_as_listed: the segments are those of that stop. Blocking. OSError from the disk."""
+    """The epochs of the log: what was stored, or what the batches say. bounds: log start and end offset. is_as_listed:
+    the segments are those of an orderly stop. Blocking. OSError from the disk."""
     cache = stored.cache
     log_start_offset, log_end_offset = bounds
     cache.fit(log_start_offset, log_end_offset)
-    if stored.is_as_written and is_clean and is_as_listed and _reaches(cache, log_start_offset, log_end_offset):
+    if stored.is_as_written and is_as_listed and _reaches(cache, log_start_offset, log_end_offset):
         return cache
     may_be_true = stored.is_as_written is not False
     if may_be_true:
         cache = _reaching_down(segments, cache, log_start_offset)
-        if epochs_agree(segments, cache, log_start_offset, log_end_offset, thorough=not is_clean):
+        if epochs_agree(segments, cache, log_start_offset, log_end_offset):
             return cache
     path = f"{segments.folder}/{LEADER_EPOCHS}"
     context.report("epochs-rebuilt", log=segments.folder, path=path)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.storage.disk.checkpoints import (
+    HIGH_WATERMARKS,
     EpochEntry,
     decode_topic_id,
     encode_epochs,
@@ -178,3 +179,15 @@ def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
     assert written.times == settled.times == 1
     assert crcs == {name: [crc32c.crc32c(disk.read(f"/d/{name}"))]} and read_offsets(disk, f"/d/{name}") == {A: 18}
     assert not read_last_stop(disk, "/d", no_report).was_kafkas
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_costs_one_replaced_file_and_that_of_the_high_watermarks_two(disk: MemoryDisk, name: str) -> None:
+    files = CheckpointFiles(disk, "/d")
+    files.open({}, no_report)
+    operations: list[str] = []
+    disk.on_operation = lambda operation, path: operations.append(operation)
+    for offset in (17, 17, 18):
+        files.write(name, {A: offset})
+    replaced = 5 if name == HIGH_WATERMARKS else 3
+    assert [operations.count(each) for each in ("fsync", "rename", "fsync_dir")] == [replaced] * 3

@@ -281,6 +281,15 @@ def test_a_kafka_is_noticed_once(site: StorageSite) -> None:
     assert "log-dir-used-by-another" not in site.reports.names()
 
 
+@pytest.mark.parametrize("state", [b"", b"0\n", b'{"version":0,"brokerEpoch":-1}', b"\xff" * 80])
+def test_where_our_state_is_damaged_a_kafka_may_have_been_there(site: StorageSite, state: bytes) -> None:
+    after_a_checkpoint(site)
+    site.disk.write(f"/logs/{STATE}", state)
+    manager = site.start()
+    assert site.reports.names() == ["log-dir-used-by-another"] and not manager.may_have_lost_data
+    assert {tp: len(offsets(log)) for tp, log in manager.logs.items()} == {TP: 60, OTHER: 60}
+
+
 def test_a_directory_in_which_too_many_logs_were_refused_to_name_them_stays_foreign() -> None:
     refused = [TopicPartition(f"{place:0249d}", 0) for place in range(MAX_REFUSED_BYTES // 252)]
     meta = with_adoption({"version": "0"}, refused, refused[:1])

@@ -32,7 +32,6 @@ from support.damage_site import OTHER, OTHER_RECORDS, DamageSite
 from support.storage_site import TOPIC_ID, TP, SmallLogConfig, epochs, fill, offsets, records
 
 EPOCHS = 20
-"""More than are held against the log where there is no checksum."""
 LOG_START, HIGH_WATERMARK, END = 13, 51, 60
 OFFSET_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 EPOCH_FILE = f"{TP}/{LEADER_EPOCHS}"
@@ -268,6 +267,14 @@ def test_without_a_checksum_the_epochs_are_held_against_the_batches(
     monkeypatch.setattr(stored_epochs, "epochs_agree", no_proof)
     with pytest.raises(AssertionError, match="held against"):
         site.start()
+
+
+def test_without_a_checksum_the_oldest_epoch_is_held_against_the_batches_too() -> None:
+    site, _ = stopped()
+    write(site, CLEAN_MARKER, KAFKAS_MARKER)
+    expected = epochs(again(site).start().logs[TP])
+    write(site, EPOCH_FILE, site.disk.read(f"{site.root}/{EPOCH_FILE}").replace(b"\n35 15\n", b"\n35 16\n"))
+    assert epochs(site.start().logs[TP]) == expected and site.reports.names() == ["epochs-rebuilt"]
 
 
 def test_epochs_are_held_against_the_batches_where_the_segments_are_not_the_listed_ones(
