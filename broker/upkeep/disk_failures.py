@@ -62,7 +62,7 @@ class DiskFailures:
                 # 2
                 self._logs.directories.check()
                 # 3, beside: a disk that does not answer must not hold up what else there is to see
-                nursery.start_soon(self._blocking.run_in, "suspects", self._logs.directories.mark_suspects)
+                nursery.start_soon(self._blocking.run_in, "unsynced", self._logs.directories.mark_unsynced)
 
     async def _look_for_room(self, directory: LogDirectory) -> None:
         while True:

@@ -9,7 +9,7 @@ A disk that is *full* refuses what is new and keeps what it took, so nothing fai
 room again (`has_room`), and reads, checkpoints, retention go on. Only a start counts it as a failure, and so does
 whoever had changed half of something. EFBIG is none of it: no room that is made would mend that.
 
-Any other error, and every error of an fsync, ENOSPC too (`SyncFailed`), makes the page cache *suspect*: after a failed
+Any other error, and every error of an fsync, ENOSPC too (`SyncFailed`), leaves the directory *unsynced*: after a failed
 fsync Linux calls the pages clean that it could not write, so reading them back proves nothing about the disk (ATC'20).
 `log_directory` remembers that beyond this process.
 """
@@ -54,7 +54,7 @@ def is_about_space(number: int | None) -> bool:
 class DirectoryHealth:
     """Of one log directory. `fail` may be called from any thread: it sets attributes, once."""
 
-    __slots__ = ("_report", "failure", "full", "is_suspect", "path")
+    __slots__ = ("_report", "failure", "full", "is_unsynced", "path")
 
     def __init__(self, path: str = "", report: Report = no_report) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class DirectoryHealth:
         """Why the directory is offline."""
         self.full: OSError | None = None
         """What was refused for want of room, from then until there is room."""
-        self.is_suspect = False
+        self.is_unsynced = False
         """What was written to it may have reached the page cache only, although nothing says so any more."""
         self._report = report
 
@@ -76,7 +76,7 @@ class DirectoryHealth:
                 self.full = cause
                 self._report("log-dir-full", path=self.path, why=f"{what}: {cause}")
             return
-        self.is_suspect = self.is_suspect or syncing or not is_about_space(cause.errno)
+        self.is_unsynced = self.is_unsynced or syncing or not is_about_space(cause.errno)
         if self.failure is None:
             self.failure = LogStorageError(self.path, what, cause)
             self._report("log-dir-offline", path=self.path, why=f"{what}: {cause}")

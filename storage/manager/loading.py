@@ -113,7 +113,7 @@ class LogLoading:
 
     def _loaded(self, log: Log) -> None:
         try:
-            if self.directory.was_suspect:
+            if self.directory.was_unsynced:
                 write_again(self.context, log)
         except OSError as error:
             self.failure = error

@@ -120,9 +120,9 @@ class LogDirectories:
         if len(unusable) == len(self._all):
             raise unusable[0]
         self._look_for_missing(len(unusable))
-        suspects = {directory_id for directory in self._all for directory_id in directory.suspects}
+        unsynced = {directory_id for directory in self._all for directory_id in directory.unsynced_others}
         for directory in self.online():
-            if directory.directory_id in suspects:
+            if directory.directory_id in unsynced:
                 directory.distrust()
 
     def _refuse_copies(self) -> None:
@@ -218,19 +218,19 @@ class LogDirectories:
                 return True
         return False
 
-    def mark_suspects(self) -> None:
+    def mark_unsynced(self) -> None:
         """Note, for the next start, which directories failed in such a way that their page cache proves nothing. Call
         it after a failure. Blocking."""
         for directory in self._all:
-            if directory.health.is_suspect and directory.directory_id and not directory.is_marked_suspect:
+            if directory.health.is_unsynced and directory.directory_id and not directory.is_marked_unsynced:
                 try:
-                    directory.mark_suspect()
+                    directory.mark_unsynced()
                 except OSError as error:
-                    self._report("log-dir-suspect-not-noted", path=directory.path, error=str(error))
+                    self._report("log-dir-unsynced-not-noted", path=directory.path, error=str(error))
                     self._have_it_named(directory.directory_id)
 
     def _have_it_named(self, directory_id: str) -> None:
-        self.each_online(META_FAILED, lambda other: other.name_suspect(directory_id))
+        self.each_online(META_FAILED, lambda other: other.name_unsynced(directory_id))
 
 
 def owners_of(found: Mapping[LogDirectory, Iterable[TopicPartition]]) -> dict[TopicPartition, list[LogDirectory]]:

@@ -15,7 +15,7 @@
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
 ```
 `meta.properties`, text, one `key=value` per line: `version=0`, `broker.id`, `cluster.id` (once known), `directory.id`
-(22 characters), and our own `strandline.boot.id`, `strandline.suspect.directories`, `strandline.directories` (the ids
+(22 characters), and our own `strandline.boot.id`, `strandline.unsynced.directories`, `strandline.directories` (the ids
 of all that the broker has, see `log_directories`), `strandline.incarnation` (in which start of the broker it was last
 used) and those of `adoption`. Kafka leaves the file as it is unless one of its own keys changes; then ours go. We keep
 what we do not know.
@@ -32,7 +32,7 @@ foreign: what this broker does not serve may be anywhere in it. When every log w
 noted; those that were refused then stay foreign, by name (`adoption`). A log in the list of our orderly stop was served
 by us.
 
-A directory whose page cache became *suspect* (`directory_health`) gets a boot id of dashes, written in place: that
+A directory that is left *unsynced* (`directory_health`) gets a boot id of dashes, written in place: that
 needs no space and no new name. Where even that fails, the other directories name it. The next start then counts as one
 that may have lost data, and writes everything above the recovery points again before it trusts in it (`rewriting`).
 """
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 BOOT_ID_KEY = "strandline.boot.id"
-SUSPECTS_KEY = "strandline.suspect.directories"
+UNSYNCED_KEY = "strandline.unsynced.directories"
 INCARNATION_KEY = "strandline.incarnation"
 ADDED = "added"
 """Stands for the number of lives where a new directory was not used in one yet."""
@@ -96,9 +96,9 @@ class LogDirectory:
         self.may_have_lost_data = False
         self.is_new = False
         """It was no log directory before this start."""
-        self.was_suspect = False
+        self.was_unsynced = False
         """An earlier life could not make durable what it had written."""
-        self.is_marked_suspect = False
+        self.is_marked_unsynced = False
         self._disk = disk
         self._broker_id = broker_id
         self._cluster_id = cluster_id
@@ -194,7 +194,7 @@ class LogDirectory:
         if self.last_stop.was_kafkas and (foreign := without_adoption(self._meta)) != self._meta:
             self._meta = foreign
             self._write_meta()
-        self.was_suspect = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
+        self.was_unsynced = set(self._meta.get(BOOT_ID_KEY, "")) == {"-"}
         same_boot = bool(boot_id) and self._meta.get(BOOT_ID_KEY) == boot_id
         self.may_have_lost_data = not self.last_stop.was_clean and not same_boot
         if not missing.keys() <= self._meta.keys() or not (self.may_have_lost_data or same_boot):
@@ -235,9 +235,9 @@ class LogDirectory:
         if self._is_lossy_next:
             return
         self.is_loss_handled = True
-        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.suspects or self.siblings != siblings:
+        if self._meta.get(BOOT_ID_KEY) != self._disk.boot_id() or self.unsynced_others or self.siblings != siblings:
             self._meta |= {BOOT_ID_KEY: self._disk.boot_id(), DIRECTORIES_KEY: ",".join(siblings)}
-            self._meta.pop(SUSPECTS_KEY, None)
+            self._meta.pop(UNSYNCED_KEY, None)
             self._write_meta()
 
     def note_loaded(self) -> None:
@@ -284,27 +284,27 @@ class LogDirectory:
         )
 
     @property
-    def suspects(self) -> list[str]:
-        """Ids of directories that could not note themselves that they are suspect."""
-        return [name for name in self._meta.get(SUSPECTS_KEY, "").split(",") if name]
+    def unsynced_others(self) -> list[str]:
+        """Ids of directories that could not note themselves that they are unsynced."""
+        return [name for name in self._meta.get(UNSYNCED_KEY, "").split(",") if name]
 
-    def name_suspect(self, directory_id: str) -> None:
+    def name_unsynced(self, directory_id: str) -> None:
         """Note that of another directory. Blocking. OSError from the disk."""
-        if directory_id not in self.suspects:
-            self._meta[SUSPECTS_KEY] = ",".join([*self.suspects, directory_id])
+        if directory_id not in self.unsynced_others:
+            self._meta[UNSYNCED_KEY] = ",".join([*self.unsynced_others, directory_id])
             self._write_meta()
 
     def distrust(self) -> None:
         """At a start: another directory names this one."""
-        self.was_suspect = self.may_have_lost_data = True
+        self.was_unsynced = self.may_have_lost_data = True
         self.last_stop = LastStop()
 
-    def mark_suspect(self) -> None:
+    def mark_unsynced(self) -> None:
         """Note it for the next start: dashes over the boot id. Blocking. OSError from the disk."""
         path = f"{self.path}/{META_PROPERTIES}"
         self._meta[BOOT_ID_KEY] = "-"
         dash_out(self._disk, path, BOOT_ID_KEY)
-        self.is_marked_suspect = True
+        self.is_marked_unsynced = True
 
     def folder_of(self, tp: TopicPartition) -> str:
         """Where a partition's log lies, or would. UnsafePath."""
@@ -390,5 +390,5 @@ class LogDirectory:
     def _write_meta(self) -> None:
         content = "".join(f"{key}={value}\n" for key, value in self._meta.items())
         write_atomically(self._disk, f"{self.path}/{META_PROPERTIES}", content.encode())
-        if self.health.is_suspect:  # it failed meanwhile, and what was noted then may just have been replaced
-            self.mark_suspect()
+        if self.health.is_unsynced:  # it failed meanwhile, and what was noted then may just have been replaced
+            self.mark_unsynced()

@@ -321,7 +321,7 @@ class LogManager:
             self.directories.each_online(CHECKPOINT_FAILED, self._write_last_words)
         for log in self.logs.values():  # while the directories are locked: nobody else writes to the files
             log.close()
-        self.directories.mark_suspects()
+        self.directories.mark_unsynced()
         for directory in self.directories:
             try:
                 directory.close(clean=clean and directory.path not in broken and directory.health.failure is None)

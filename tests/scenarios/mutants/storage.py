@@ -424,10 +424,10 @@ MUTANTS = [
         (VERDICTS, "test_a_hole_in_a_kafkas_log_with"),
     ),
     Mutant(
-        "the orderly stop of a suspect directory is believed",
+        "the orderly stop of an unsynced directory is believed",
         "storage/manager/log_directory.py",
-        "        self.last_stop = LastStop()\n\n    def mark_suspect",
-        "\n    def mark_suspect",
+        "        self.last_stop = LastStop()\n\n    def mark_unsynced",
+        "\n    def mark_unsynced",
         (DIRECTORIES, "test_a_directory_that_cannot_note"),
     ),
 ]

@@ -164,7 +164,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_refused_is_kept(
     assert model.ends[OTHER] == 8 * ROUNDS - 5, "the other directory never stopped"
     is_full = number in (errno.ENOSPC, SHORT) and "fsync" not in operation
     assert offline == (["/logs"] if fault.hits and not is_full and number != errno.EMFILE else [])
-    model.manager.directories.mark_suspects()
+    model.manager.directories.mark_unsynced()
     fault.cancel()
     if is_full:
         assert not [path for path in site.disk.content() if path.endswith(".tmp")], "no room is lost to what failed"

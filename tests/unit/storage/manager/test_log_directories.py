@@ -272,7 +272,7 @@ def test_after_a_failed_sync_the_next_start_counts_as_lossy_and_writes_everythin
     if at_the_stop:
         manager.close(clean=True)
     else:
-        manager.directories.mark_suspects()
+        manager.directories.mark_unsynced()
     site.disk.kill()
     for _ in range(2):  # killed before the loss was dealt with, it stays known
         manager = site.start()
@@ -291,7 +291,7 @@ def test_after_a_failed_sync_the_next_start_counts_as_lossy_and_writes_everythin
 @pytest.mark.parametrize("place", range(40))
 def test_a_power_failure_while_everything_is_written_again_loses_nothing_more(site: StorageSite, place: int) -> None:
     manager, _ = failed_sync(site)
-    manager.directories.mark_suspects()
+    manager.directories.mark_unsynced()
     site.disk.kill()
     stop_at(site, place)
     site.disk.crash(lambda options: (place * 7) % options)
@@ -326,7 +326,7 @@ def test_a_directory_that_cannot_note_its_own_failure_is_named_by_another(
     """A Kafka in between read the same page cache, however orderly it stopped."""
     manager, expected = failed_sync(site)
     fault = site.disk.fail("pwritev", META, errno.EIO)
-    manager.directories.mark_suspects()
+    manager.directories.mark_unsynced()
     assert fault.hits == 1
     fault.cancel()
     site.disk.kill()
@@ -341,7 +341,7 @@ def test_a_directory_that_cannot_note_its_own_failure_is_named_by_another(
     assert not manager.may_have_lost_data and raw(manager.logs[TP]) == expected
 
 
-def test_a_full_disk_makes_nothing_suspect_and_the_mark_needs_no_space(site: StorageSite) -> None:
+def test_a_full_disk_leaves_nothing_unsynced_and_the_mark_needs_no_space(site: StorageSite) -> None:
     manager, log, _ = serving(site)
     fill(log, 20)
     expected = raw(log)
@@ -357,7 +357,7 @@ def test_a_full_disk_makes_nothing_suspect_and_the_mark_needs_no_space(site: Sto
     with pytest.raises(LogStorageError):
         manager.logs[TP].flush_plan()()
     site.disk.capacity_bytes = 1
-    manager.directories.mark_suspects()
+    manager.directories.mark_unsynced()
     site.disk.kill()
     site.disk.capacity_bytes = 2**40
     assert site.start().may_have_lost_data
