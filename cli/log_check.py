@@ -17,7 +17,8 @@ from strandline.cli.options import output_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from strandline.storage.inspection.log_check import CheckProgress, Finding
+    from strandline.storage.inspection.log_check import Finding
+    from strandline.storage.manager.loading import LoadProgress
 
 JSON_VERSION = 1
 
@@ -136,11 +137,11 @@ class _ProgressBar:
             disable=output == "json" or not console.is_terminal,
         )
 
-    def __enter__(self) -> Callable[[CheckProgress], None]:
+    def __enter__(self) -> Callable[[LoadProgress], None]:
         self._bar.start()
         task = self._bar.add_task("loading", total=None)
 
-        def on_progress(progress: CheckProgress) -> None:
+        def on_progress(progress: LoadProgress) -> None:
             if progress.bytes_total:
                 self._bar.update(
                     task, description="checking", total=progress.bytes_total, completed=progress.bytes_checked

@@ -22,11 +22,11 @@ from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.storage.inspection.overlay_disk import OverlayDisk
 from strandline.storage.log.log import Log
 from strandline.storage.manager.identity import META_PROPERTIES
-from strandline.storage.manager.loading import finish, scan_groups
+from strandline.storage.manager.loading import LoadProgress
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import read_last_stop
 from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from strandline.storage.segments.scan import ScanTask, scan_segment, scan_segments
+from strandline.storage.segments.scan import ScanTask, scan_segment
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
 
 if TYPE_CHECKING:
@@ -105,14 +105,6 @@ class Finding:
 
 
 @dataclass(slots=True)
-class CheckProgress:
-    logs_loaded: int = 0
-    logs_total: int = 0
-    bytes_checked: int = 0
-    bytes_total: int = 0
-
-
-@dataclass(slots=True)
 class _Collector:
     """Takes the place of the broker's log."""
 
@@ -148,7 +140,7 @@ def check_directories(
     stream: random.Random,
     *,
     quick: bool = False,
-    on_progress: Callable[[CheckProgress], None] = lambda progress: None,
+    on_progress: Callable[[LoadProgress], None] = lambda progress: None,
 ) -> list[Finding]:
     """Findings of all folders, which belong to one broker, in the order of a start. `config`: of every topic; only its
     index interval matters. Blocking. LogDirLocked: the broker runs; OSError from the disk."""
@@ -176,11 +168,10 @@ def check_directories(
         elif not read_last_stop(disk, path, no_report).was_clean:
             note = "the broker was not stopped in order: what lies behind the recovery points would be checked"
             collector.findings.append(Finding(NOTE, path, note, "unclean-stop"))
-    progress = CheckProgress()
     try:
-        _load(manager, overlay, progress, on_progress)
+        manager.load(on_progress)
         if not quick:
-            collector.findings += _check_all(overlay, manager, progress, on_progress)
+            collector.findings += _check_all(overlay, manager, on_progress)
         collector.findings += _leftovers(overlay, collector.findings)
     except LogDirLocked:
         raise
@@ -207,38 +198,16 @@ def _broker_id(disk: Disk, path: str) -> int:
     return int(text)
 
 
-def _load(
-    manager: LogManager, disk: Disk, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
-) -> None:
-    directories = manager.begin_load()
-    progress.logs_total = sum(directory.total for directory in directories)
-    for directory in directories:
-        while chunk := directory.take():
-            while groups := scan_groups(chunk):
-                results: list[list[Any]] = []
-                for group in groups:
-                    results += scan_segments(disk, group)
-                    progress.bytes_checked += sum(task.size_bytes for task in group)
-                    on_progress(progress)
-                finish(chunk, results)
-            manager.adopt(chunk)
-            progress.logs_loaded += len(chunk)
-            on_progress(progress)
-    manager.end_load()
-
-
-def _check_all(
-    disk: Disk, manager: LogManager, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
-) -> Iterator[Finding]:
+def _check_all(disk: Disk, manager: LogManager, on_progress: Callable[[LoadProgress], None]) -> Iterator[Finding]:
     """Faults that are left after what a start would do."""
-    progress.bytes_checked = 0
-    progress.bytes_total = sum(log.size_bytes for log in manager.logs.values())
+    count = len(manager.logs)
+    progress = LoadProgress(count, count, bytes_total=sum(log.size_bytes for log in manager.logs.values()))
     for log in manager.logs.values():
         yield from _check_log(disk, log, manager.high_watermarks.get(log.topic_partition, 0), progress, on_progress)
 
 
 def _check_log(
-    disk: Disk, log: Log, high_watermark: int, progress: CheckProgress, on_progress: Callable[[CheckProgress], None]
+    disk: Disk, log: Log, high_watermark: int, progress: LoadProgress, on_progress: Callable[[LoadProgress], None]
 ) -> Iterator[Finding]:
     for segment in log.segments:
         path = segment.path + LOG_SUFFIX

@@ -168,13 +168,13 @@ def finish(chunk: Iterable[LogLoading], results: Iterable[Sequence[Any]]) -> Non
 
 @dataclass(slots=True)
 class LoadProgress:
-    """How far a start is; for log lines."""
+    """How far a start is, or a check of its folders; for log lines."""
 
     logs_total: int
     logs_loaded: int = 0
-    bytes_found: int = 0
-    """To be checked, as far as known: of the logs that were begun."""
     bytes_checked: int = 0
+    bytes_total: int = 0
+    """To be checked, where that is known."""
 
     @property
     def percent(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.topic_name import check_topic_name
 from strandline.protocol.types import TopicId, TopicPartition
@@ -29,7 +29,7 @@ from strandline.storage.errors import (
 from strandline.storage.log.log import Log
 from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.found_folders import FoundFolders, find_folders
-from strandline.storage.manager.loading import DirectoryLoading, LogLoading, finish, scan_groups
+from strandline.storage.manager.loading import DirectoryLoading, LoadProgress, LogLoading, finish, scan_groups
 from strandline.storage.manager.log_directories import CHECKPOINT_FAILED, META_FAILED, LogDirectories, owners_of
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.losses import named_without_folder, note_losses, note_missing
@@ -107,21 +107,30 @@ class LogManager:
 
     # --- start -------------------------------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self, on_progress: Callable[[LoadProgress], None] = lambda progress: None) -> None:
         """Open the directories and load every log in them. One whose disk cannot be read is offline, the others serve.
-        Blocking; `loading` does the same with several threads.
+        Blocking; `broker/upkeep/loading` does the same with several threads.
 
         LogDirLocked, InconsistentMetaProperties; LogDirUnusable, NoLogDirLeft where no directory can be used; OSError
         for want of descriptors: the broker cannot start."""
-        for directory in self.begin_load():
+        directories = self.begin_load()
+        progress = LoadProgress(sum(directory.total for directory in directories))
+        for directory in directories:
             while chunk := directory.take():
                 try:
                     while groups := scan_groups(chunk):
-                        finish(chunk, [found for group in groups for found in scan_segments(self._disk, group)])
+                        results: list[list[Any]] = []
+                        for group in groups:
+                            results += scan_segments(self._disk, group)
+                            progress.bytes_checked += sum(task.size_bytes for task in group)
+                            on_progress(progress)
+                        finish(chunk, results)
                 except OSError as error:
                     for loading in chunk:
                         loading.give_up(error)
                 self.adopt(chunk)
+                progress.logs_loaded += len(chunk)
+                on_progress(progress)
         self.end_load()
 
     def begin_load(self) -> list[DirectoryLoading]:

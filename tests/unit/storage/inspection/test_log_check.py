@@ -11,8 +11,9 @@ import pytest
 
 from strandline.runtime.disk import Disk
 from strandline.storage.errors import LogDirLocked
-from strandline.storage.inspection.log_check import CheckProgress, Finding, check_directories
+from strandline.storage.inspection.log_check import Finding, check_directories
 from strandline.storage.inspection.overlay_disk import OverlayDisk
+from strandline.storage.manager.loading import LoadProgress
 from strandline.testkit.disk import MemoryDisk
 from support.damage_site import DamageSite
 from support.storage_site import TP
@@ -159,7 +160,7 @@ def test_progress_goes_from_nothing_to_everything() -> None:
     site.stop(site.build(), "kill")
     seen: list[tuple[int, int]] = []
 
-    def note(progress: CheckProgress) -> None:
+    def note(progress: LoadProgress) -> None:
         seen.append((progress.bytes_checked, progress.bytes_total))
 
     check_directories(site.disk, ["/logs"], site.config, site.clock, random.Random(1), on_progress=note)
