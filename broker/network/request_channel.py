@@ -29,7 +29,7 @@ from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
-from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ProduceRequest, Request
 from strandline.runtime.logging import Logger, RateLimited
 
@@ -236,17 +236,14 @@ class RequestChannel:
     # --- failures ------------------------------------------------------------------------------------------------
 
     def _answer_failure(self, request: RequestInHand[Request], error: Exception) -> None:
-        connection, message = request.connection, request.message
+        message = request.message
         if isinstance(error, BrokerError):
             code, text = error.code, str(error.args[0])
-        elif isinstance(error, RemoteProtocolError):
-            code, text = ErrorCode.INVALID_REQUEST, str(error)
-            connection.finish(text)
         else:
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to handle the request, see its log"
             self._log_bug(request, error)
         if isinstance(message, ProduceRequest) and message.acks == 0:
-            connection.close(f"a produce request with acks=0 failed: {code.name}")
+            request.hang_up(f"a produce request with acks=0 failed: {code.name}")
             return
         request.refuse(code, text)
 
