@@ -26,7 +26,6 @@ from strandline.controller.planning.leader_elections import (
     offline_election,
     recovery_election,
 )
-from strandline.controller.planning.partition_states import PartitionState, check_partition_move, partition_state
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
 
@@ -91,7 +90,6 @@ def _first_leader(context: ControllerContext, topic_partition: TopicPartition) -
     live = tuple(r for r in context.replicas(topic_partition) if context.may_lead(r, topic_partition))
     if not live:
         return None
-    check_partition_move(topic_partition, partition_state(context, topic_partition), PartitionState.ONLINE)
     after = LeaderAndIsr(live[0], 0, live, context.epoch, zk_version=0)
     return PartitionChange(topic_partition, None, after, None, "new partition")
 
@@ -142,8 +140,6 @@ def change_state(
     After an unclean election nobody else is eligible: what the others have may be more than the leader has, or less."""
     assert isr and (leader == NO_BROKER or leader in isr), f"{topic_partition}: leader {leader}, ISR {isr}"
     is_led = leader != NO_BROKER
-    target = PartitionState.ONLINE if is_led else PartitionState.OFFLINE
-    check_partition_move(topic_partition, PartitionState.ONLINE if state.has_leader else PartitionState.OFFLINE, target)
     after = LeaderAndIsr(
         leader,
         state.leader_epoch + 1,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 
-from strandline.controller.context import ControllerContext
 from strandline.protocol.types import TopicPartition
 
 
@@ -54,12 +53,3 @@ def check_replica_move(
         raise IllegalReplicaMove(
             f"replica of {topic_partition} on broker {broker_id}: {before.value} → {after.value} is no legal move"
         )
-
-
-def replica_state(context: ControllerContext, broker_id: int, topic_partition: TopicPartition) -> ReplicaState:
-    """Where this replica stands, deletion apart."""
-    if broker_id not in context.replicas(topic_partition):
-        return ReplicaState.NON_EXISTENT
-    if topic_partition not in context.states:
-        return ReplicaState.NEW
-    return ReplicaState.ONLINE if context.is_online(broker_id, topic_partition) else ReplicaState.OFFLINE

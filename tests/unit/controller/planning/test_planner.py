@@ -10,13 +10,6 @@ from hypothesis import strategies as st
 
 from strandline.controller.context import MAX_REASONS, ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.planning.leader_elections import LogEnd
-from strandline.controller.planning.partition_states import (
-    LEGAL_FROM,
-    IllegalPartitionMove,
-    PartitionState,
-    check_partition_move,
-    partition_state,
-)
 from strandline.controller.planning.planner import (
     plan_controlled_shutdown,
     plan_partitions,
@@ -27,7 +20,6 @@ from strandline.controller.planning.replica_states import (
     IllegalReplicaMove,
     ReplicaState,
     check_replica_move,
-    replica_state,
 )
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
@@ -279,35 +271,9 @@ def test_a_controlled_shutdown_rests_on_nobody_who_does_not_answer() -> None:
 # --- transition tables ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", list(PartitionState))
-@pytest.mark.parametrize("after", list(PartitionState))
-def test_a_partition_move_that_the_table_lacks_raises(before: PartitionState, after: PartitionState) -> None:
-    if before in LEGAL_FROM[after]:
-        check_partition_move(TP, before, after)
-    else:
-        with pytest.raises(IllegalPartitionMove):
-            check_partition_move(TP, before, after)
-
-
-def test_a_partition_is_never_offline_before_it_was_online() -> None:
-    with pytest.raises(IllegalPartitionMove):
-        check_partition_move(TP, PartitionState.NEW, PartitionState.OFFLINE)
-
-
 def test_a_replica_is_not_deleted_while_it_is_online() -> None:
     with pytest.raises(IllegalReplicaMove, match="Online → DeletionStarted"):
         check_replica_move(1, TP, ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)
-
-
-def test_states_are_derived_from_the_context() -> None:
-    assert partition_state(ControllerContext(), TP) is PartitionState.NON_EXISTENT
-    assert partition_state(context_of((1,)), TP) is PartitionState.NEW
-    assert partition_state(context_of((1,), led(1, 1)), TP) is PartitionState.ONLINE
-    assert partition_state(context_of((2,), led(1, 1)), TP) is PartitionState.OFFLINE
-    assert replica_state(context_of((2,), led(1, 1)), 1, TP) is ReplicaState.OFFLINE
-    assert replica_state(context_of((2,), led(1, 1)), 2, TP) is ReplicaState.ONLINE
-    assert replica_state(context_of((2,), led(1, 1)), 9, TP) is ReplicaState.NON_EXISTENT
-    assert replica_state(context_of((2,)), 2, TP) is ReplicaState.NEW
 
 
 def test_of_so_many_refused_replicas_the_reasons_are_kept_and_all_of_them_count_as_offline() -> None:
