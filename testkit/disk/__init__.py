@@ -20,7 +20,6 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from strandline.runtime.disk import Buffer, DiskSpace, FolderEntry, SyncFailed
-from strandline.testkit.disk.lock import MemoryLock
 from strandline.testkit.disk.model import (
     Change,
     Choose,
@@ -114,6 +113,20 @@ class MemoryFile:
 
     def close(self) -> None:
         self._closed = True
+
+
+class MemoryLock:
+    """The lock on a file. Dead, as files are, once the disk lives on without the process that took it."""
+
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._life = disk.life
+        self.file_id = f"{disk.copies}:{path}"
+
+    def release(self) -> None:
+        if self._life == self._disk.life:
+            self._disk.unlock(self._path)
 
 
 class MemoryDisk:

@@ -6,10 +6,11 @@ operation belongs to the session that issued it and is never carried out in anot
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import trio
 
@@ -39,23 +40,73 @@ from strandline.runtime.zookeeper.paths import (
     without_chroot,
 )
 from strandline.runtime.zookeeper.writes import PreparedWrites
-from strandline.testkit.zookeeper.link import Link, Request, WatchKind
-from strandline.testkit.zookeeper.tree import ZnodeTree
-
-if TYPE_CHECKING:
-    from strandline.testkit.zookeeper.server import MemoryZooKeeper
+from strandline.testkit.zookeeper.tree import Applied, ZnodeTree
 
 READ_CHUNK = 100
 CLOSE_GRACE_S = 2.0
 REQUEST_OVERHEAD_BYTES = 60
 
 
+class WatchKind(enum.Enum):
+    DATA = "data"
+    CHILDREN = "children"
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request: `read` what the client's server shows, or `write` for its session; the server carries it out, and
+    its error is the result. `watch`: set when the reply arrives, where there is something to watch."""
+
+    name: str
+    path: str
+    read: Callable[[ZnodeTree], Any] | None = None
+    write: Callable[[ZnodeTree, int], Applied] | None = None
+    syncs: bool = False
+    closes: bool = False
+    watch: tuple[WatchKind, Watch] | None = None
+    session_id: int = 0
+    result: Any = None
+    abandoned: bool = False
+    done: Callable[[], None] = lambda: None
+
+    def finish(self, result: Any) -> None:
+        self.result = result
+        self.done()
+
+
+@dataclass(slots=True)
+class Box:
+    """Messages under way in one direction; owed: deliveries that fell due while the client was out of reach."""
+
+    messages: deque[Callable[[], None]] = field(default_factory=deque)
+    owed: int = 0
+
+
+class Link:
+    """One connection between a client and the server, and the client's watches, which live as long as it does."""
+
+    def __init__(self, client: MemoryCoordination, session_id: int) -> None:
+        self.client = client
+        self.session_id = session_id
+        self.open = True
+        self.to_server = Box()
+        self.to_client = Box()
+        self.pending: deque[Request] = deque()
+        self.watches: dict[tuple[WatchKind, str], dict[Watch, None]] = {}
+
+
+class Server(Protocol):
+    """What a client asks of its server."""
+
+    def connect_soon(self, client: MemoryCoordination, delay_s: float = ...) -> None: ...
+    def is_reached(self, client: MemoryCoordination) -> bool: ...
+    def send(self, link: Link, request: Request) -> None: ...
+
+
 class MemoryCoordination(PreparedWrites[Request]):
     """`Coordination` for tests; made by `MemoryZooKeeper.client`."""
 
-    def __init__(
-        self, server: MemoryZooKeeper, *, chroot: str, session_timeout_ms: int, connection_timeout_ms: int
-    ) -> None:
+    def __init__(self, server: Server, *, chroot: str, session_timeout_ms: int, connection_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self.link: Link | None = None
         self.dead = False
@@ -109,7 +160,7 @@ class MemoryCoordination(PreparedWrites[Request]):
         if not self._closed:
             self._closed = True
             if self.link is not None:
-                request = Request("close", "/", lambda server, link: server.close_session(link))
+                request = Request("close", "/", closes=True)
                 with trio.move_on_after(CLOSE_GRACE_S, shield=True):
                     await self._exchange([request])
         self._state = SessionState.SUSPENDED
@@ -237,11 +288,7 @@ class MemoryCoordination(PreparedWrites[Request]):
     ) -> Any:
         full = self._at(path)
         watched = None if watch is None else (kind, watch)
-
-        def act(server: MemoryZooKeeper, link: Link) -> Any:
-            return server.read(link, kind, full, lambda tree: read(tree, full), watch is not None)
-
-        return await self._one(Request(name, full, act, watch=watched))
+        return await self._one(Request(name, full, lambda tree: read(tree, full), watch=watched))
 
     # -- reads
 
@@ -266,14 +313,12 @@ class MemoryCoordination(PreparedWrites[Request]):
     async def _read_many(self, name: str, paths: Sequence[str], read: Callable[[ZnodeTree, str], Any]) -> list[Any]:
         full = [self._at(path) for path in paths]
 
-        def act(chunk: list[str], server: MemoryZooKeeper, link: Link) -> list[Any]:
-            tree = server.tree_of(link)
-            return [read(tree, path) if path in tree.nodes else None for path in chunk]
+        def read_of(chunk: list[str]) -> Request:
+            return Request(
+                name, chunk[0], lambda tree: [read(tree, path) if path in tree.nodes else None for path in chunk]
+            )
 
-        requests = []
-        for start in range(0, len(full), READ_CHUNK):
-            chunk = full[start : start + READ_CHUNK]
-            requests.append(Request(name, chunk[0], partial(act, chunk)))
+        requests = [read_of(full[start : start + READ_CHUNK]) for start in range(0, len(full), READ_CHUNK)]
         if not requests:
             await trio.lowlevel.checkpoint()
             return []
@@ -284,37 +329,30 @@ class MemoryCoordination(PreparedWrites[Request]):
         return [result for request in requests for result in request.result]
 
     async def sync(self, path: str = "/") -> None:
-        await self._one(Request("sync", self._at(path), lambda _, __: None, syncs=True))
+        await self._one(Request("sync", self._at(path), syncs=True))
 
     # -- writes
 
     async def _create(self, operation: Create) -> str:
-        return without_chroot(self._chroot, await self._one(self._change("create", self._rooted(operation))))
+        (path,) = await self._one(self._change("create", self._rooted(operation)))
+        return without_chroot(self._chroot, path)
 
     async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
-        stat: ZnodeStat = await self._one(self._change("set", SetData(self._at(path), data, version)))
-        return stat
+        stats: list[ZnodeStat] = await self._one(self._change("set", SetData(self._at(path), data, version)))
+        return stats[0]
 
     async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None:
         await self._one(self._change("delete", Delete(self._at(path), version)))
 
     def _change(self, name: str, operation: Operation) -> Request:
         """`operation` with its path below the root, as are all that follow."""
-
-        def act(server: MemoryZooKeeper, link: Link) -> Any:
-            return server.write(lambda tree: tree.apply_one(operation, link.session_id))[0]
-
         check_request_size(_size_bytes([operation]), name, operation.path)
-        return Request(name, operation.path, act, writes=True)
+        return Request(name, operation.path, write=lambda tree, session_id: tree.apply_one(operation, session_id))
 
     def _transaction(self, operations: Sequence[Operation]) -> Request:
         full = [self._rooted(operation) for operation in operations]
-
-        def act(server: MemoryZooKeeper, link: Link) -> Any:
-            return server.write(lambda tree: tree.apply(full, link.session_id))
-
         check_request_size(_size_bytes(full), "multi", operations[0].path)
-        return Request("multi", full[0].path, act, writes=True)
+        return Request("multi", full[0].path, write=lambda tree, session_id: tree.apply(full, session_id))
 
     def _transaction_result(
         self, operations: Sequence[Operation], prepared: Request

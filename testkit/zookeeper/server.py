@@ -14,10 +14,12 @@ history. Use it as `async with memory_zookeeper.serving(): …` or `await nurser
 
 from __future__ import annotations
 
+import enum
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -25,14 +27,43 @@ import trio
 
 from strandline.runtime.coordination import CoordinationError, Delete, WatchEvent
 from strandline.runtime.zookeeper.paths import split_servers
-from strandline.testkit.zookeeper.client import MemoryCoordination
-from strandline.testkit.zookeeper.link import ClientSide, Link, Reach, Request, Session, WatchKind
+from strandline.testkit.zookeeper.client import Link, MemoryCoordination, Request, WatchKind
 from strandline.testkit.zookeeper.tree import Raised, ZnodeTree
 
 FIRST_SESSION_ID = 0x1000_0000_0000_0001
 RECONNECT_DELAY_S = 0.05
 NOTICE_SHARE = 2 / 3
 """kazoo gives a silent connection up after this share of the session timeout."""
+
+
+class Reach(enum.Enum):
+    """UP: messages flow. CUT: no connection can be made. SILENT: as CUT, and the client has not noticed yet; messages
+    wait. HELD: as if the client's process were stopped: messages wait, nothing is noticed until it is released."""
+
+    UP = "up"
+    CUT = "cut"
+    SILENT = "silent"
+    HELD = "held"
+
+
+@dataclass(slots=True)
+class Session:
+    session_id: int
+    timeout_s: float
+    link: Link | None = None
+    timer: int = 0
+    """Number of the expiry timer that counts; those before it are void."""
+
+
+@dataclass(slots=True)
+class ClientSide:
+    """What the server object knows of one client: faults, and the view of the server that it is connected to."""
+
+    reach: Reach = Reach.UP
+    reach_changes: int = 0
+    view: ZnodeTree | None = None
+    """Of a lagging server; None when it is up to date."""
+    withheld: list[tuple[WatchKind, Raised]] = field(default_factory=list)
 
 
 class MemoryZooKeeper:
@@ -300,44 +331,40 @@ class MemoryZooKeeper:
         return deliver
 
     def _receive(self, link: Link, request: Request) -> None:
-        if request.writes and _take(self._drop_requests, request.path):
+        writes = request.write is not None
+        if writes and _take(self._drop_requests, request.path):
             self._break(link)
             return
-        if request.writes or request.syncs:
+        if writes or request.syncs:
             self.catch_up(link.client)
         try:
-            result: Any = request.act(self, link)
+            result: Any = self._carry_out(link, request)
         except CoordinationError as error:
             result = error
-        if request.writes and _take(self._drop_replies, request.path):
+        if writes and _take(self._drop_replies, request.path):
             self._break(link)
             return
         self._post(link, False, lambda: link.client.on_reply(link, request, result))
 
-    # -- what requests do (called by them, on the server)
-
-    def tree_of(self, link: Link) -> ZnodeTree:
-        """What the client's server shows."""
-        return self._clients[link.client].view or self.tree
-
-    def read(self, link: Link, kind: WatchKind, path: str, read: Callable[[ZnodeTree], Any], watch: bool) -> Any:
-        """Read, and watch from the state that was read. Raises NoNode as `read` does."""
-        shown = self.tree_of(link)
-        result = read(shown)
-        if watch:
-            self._watching.setdefault((kind, path), {})[link] = None
+    def _carry_out(self, link: Link, request: Request) -> Any:
+        """The result; an error is raised. A read watches from the state that was read; the events of a write go out
+        before anything that shows it."""
+        if request.closes:
+            self.expire(link.session_id)
+        if request.write is not None:
+            applied = request.write(self.tree, link.session_id)
+            self._raise(applied.raised)
+            return applied.results
+        if request.read is None:
+            return None
+        shown = self._clients[link.client].view or self.tree
+        result = request.read(shown)
+        if request.watch is not None:
+            kind, _ = request.watch
+            self._watching.setdefault((kind, request.path), {})[link] = None
             if shown is not self.tree:
-                self._raise_what_was_missed(link, kind, path, shown)
+                self._raise_what_was_missed(link, kind, request.path, shown)
         return result
-
-    def write(self, apply: Callable[[ZnodeTree], Any]) -> Any:
-        """Returns the results of the transaction; its events go out before anything that shows them."""
-        applied = apply(self.tree)
-        self._raise(applied.raised)
-        return applied.results
-
-    def close_session(self, link: Link) -> None:
-        self.expire(link.session_id)
 
     def _raise(self, raised: list[Raised]) -> None:
         for one in raised:
