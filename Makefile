@@ -14,7 +14,7 @@ TAKEOVERS ?= 1-20
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover compat docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -74,6 +74,9 @@ bench-background: setup ## latency at 20 MB/s with and without background work, 
 
 bench-failover: setup ## how long acks stay away after a SIGKILL, with 1000 partitions beside (BENCH="--runs 3": fewer)
 	$(PYTHON) tests/benchmarks/failover.py $(BENCH)
+
+bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
+	$(PYTHON) tests/benchmarks/idle.py $(BENCH)
 
 compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)
 	@scripts/maven

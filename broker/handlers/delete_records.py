@@ -162,11 +162,10 @@ class DeleteRecordsHandler:
                 peer=str(operation.context.peer),
                 client_id=operation.context.client_id,
             )
-            partition.log_start_moved()
         if partition.log.durable_log_start_offset < offset:
             self._log_starts.add(partition)
         partition.deletions.park(operation.waiter(position, partition, offset), self._deadlines)
-        partition.complete_deletions()
+        partition.log_start_moved()
 
     def _refusal(self, topic: str, index: int, partition: Partition | None, offset: int) -> int:
         """0, or why this broker does not delete that."""

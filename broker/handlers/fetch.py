@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import trio
+
 from strandline.broker.network.regions import Warm, is_cold
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.burst import Burst
@@ -56,7 +58,7 @@ class _Answer(NamedTuple):
 class PendingFetch:
     """A fetch that waits for `min_bytes`, watched by every partition that it reads."""
 
-    __slots__ = ("_handler", "_partitions", "_reads", "_request", "due_at")
+    __slots__ = ("_handler", "_partitions", "_reads", "_request", "_waits_long", "due_at")
 
     def __init__(
         self,
@@ -64,11 +66,15 @@ class PendingFetch:
         request: RequestInHand[FetchRequest],
         reads: list[_Read],
         partitions: list[Partition],
+        *,
+        waits_long: bool,
     ) -> None:
+        """waits_long: a follower's that knows of nothing to come."""
         self._handler = handler
         self._request = request
         self._reads = reads
         self._partitions = partitions
+        self._waits_long = waits_long
         self.due_at = NEVER
         for partition in partitions:
             partition.parked_fetches[self] = request.message.replica_id >= 0
@@ -79,12 +85,16 @@ class PendingFetch:
             return
         answer = self._handler.read(self._request, self._reads)
         if answer.must_send or answer.size_bytes >= self._request.message.min_bytes:
-            self._end()
-            self._handler.send(self._request, answer)
+            self._send(answer)
 
     def answer(self) -> None:
+        self._send(self._handler.read(self._request, self._reads))
+
+    def _send(self, answer: _Answer) -> None:
         self._end()
-        self._handler.send(self._request, self._handler.read(self._request, self._reads))
+        if self._waits_long:
+            self._handler.note_wait(self._request.message.replica_id, self._partitions)
+        self._handler.send(self._request, answer)
 
     def expire(self, now: float) -> float:
         self.answer()
@@ -140,7 +150,11 @@ class FetchHandler:
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
-        self.deadlines.enter(PendingFetch(self, request, reads, partitions), now + limit_ms / 1000)
+        waits_long = is_follower and limit_ms > replicas.config.replica_fetch_wait_max_ms
+        if waits_long and not _is_in_sync(message.replica_id, partitions):  # whether it may join is asked at each fetch
+            waits_long, limit_ms = False, replicas.config.replica_fetch_wait_max_ms
+        fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
+        self.deadlines.enter(fetch, now + limit_ms / 1000)
 
     def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> bool:
         """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned.
@@ -255,6 +269,15 @@ class FetchHandler:
             code = ErrorCode.OFFSET_NOT_AVAILABLE
         return _data(index, code, high_watermark, log.log_start_offset), region
 
+    def note_wait(self, replica_id: int, partitions: list[Partition]) -> None:
+        """This follower's fetch was parked until now on a connection that lives: it must not count as lagging since it
+        came, when the log grows at last."""
+        now = trio.current_time()
+        for partition in partitions:
+            progress = partition.leadership and partition.leadership.followers.get(replica_id)
+            if progress:
+                progress.waited_until(now)
+
     def send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
         if any(region is not None and is_cold(region) for region in answer.regions):
@@ -299,6 +322,11 @@ def _data(
         last_stable_offset=high_watermark,
         diverging_epoch=diverging,
     )
+
+
+def _is_in_sync(replica_id: int, partitions: list[Partition]) -> bool:
+    """In all of them."""
+    return all(partition.leadership and replica_id in partition.leadership.isr for partition in partitions)
 
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:

@@ -6,6 +6,7 @@
 * An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
 * What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
+* Where nothing is to be told or heard the fetch waits long at the leader: idle partitions cost nothing.
 * Following is a cancel scope: a fetcher without partitions ends, and its connection with it.
 """
 
@@ -288,14 +289,26 @@ class Fetcher:
 
     def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
         """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
-        config, max_wait_ms = self._config, self._config.replica_fetch_wait_max_ms
-        followers = self._followers
+        config, followers = self._config, self._followers
+        max_wait_ms = self._idle_wait_ms() if self._is_settled(partitions) else config.replica_fetch_wait_max_ms
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
         if len(partitions) > MAX_FETCHED or followers.log_starts.are_due_soon:
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         return build_fetch(partitions, config, followers.replicas.broker_id, followers.incarnation, max_wait_ms)
+
+    def _is_settled(self, partitions: Iterable[Partition]) -> bool:
+        """Nothing is to be told or heard before more is appended, so this fetch may wait long, and idle partitions cost
+        next to nothing: all of each log is committed, which this broker knows. A leader answers at once what changes
+        without an append: its role, its log start."""
+        if self._followers.log_starts.are_due or self._config.replica_fetch_min_bytes > 1:
+            return False
+        return all(partition.high_watermark == partition.log.log_end_offset for partition in partitions)
+
+    def _idle_wait_ms(self) -> int:
+        """A connection that has died unnoticed is to be found out well before the leader counts this one as lagging."""
+        return max(self._config.replica_fetch_wait_max_ms, self._config.replica_lag_time_max_ms // 3)
 
     def _process(
         self,

@@ -72,6 +72,11 @@ class FollowerProgress:
         self.last_fetch_at = now
         self.incarnation = incarnation
 
+    def waited_until(self, now: float) -> None:
+        """Its last fetch was parked until now: if there was nothing to send, it had everything all that time."""
+        if self.log_end_offset == self.leader_leo_at_last_fetch:
+            self.caught_up_at = now
+
     def is_caught_up(self, leader_leo: int, now: float, lag_time_max_s: float) -> bool:
         """Reached the LEO, or was level with the leader less than `lag_time_max_s` ago."""
         return self.log_end_offset == leader_leo or now - self.caught_up_at <= lag_time_max_s

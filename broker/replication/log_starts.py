@@ -40,9 +40,14 @@ class LogStartWrites:
         self._soon_until = 0.0
 
     @property
+    def are_due(self) -> bool:
+        """Something is to be told once it is written."""
+        return bool(self._wanted or self._under_way)
+
+    @property
     def are_due_soon(self) -> bool:
-        """Something will be told soon, unless its disk hangs or is full."""
-        return bool(self._wanted or self._under_way) and trio.current_time() < self._soon_until
+        """The same, and its disk neither hangs nor is full, as far as one can say yet."""
+        return self.are_due and trio.current_time() < self._soon_until
 
     def add(self, partition: Partition) -> None:
         """Its log begins above what the disk says; nothing happens where that is being written."""

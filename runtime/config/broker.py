@@ -160,7 +160,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replica_socket_receive_buffer_bytes: int = int32(65536, at_least(-1), "SO_RCVBUF of fetchers.", honoured=False)
     replica_fetch_max_bytes: int = int32(1048576, at_least(0),
         "Per partition and fetch; a larger first batch is sent whole.")
-    replica_fetch_wait_max_ms: int = int32(500, at_least(0), "A fetch waits so long for replica.fetch.min.bytes.")
+    replica_fetch_wait_max_ms: int = int32(
+        500,
+        at_least(0),
+        "A fetch waits so long for replica.fetch.min.bytes; up to a third of replica.lag.time.max.ms while all is "
+        "committed.",
+    )
     replica_fetch_min_bytes: int = int32(1, at_least(0), "A fetch is answered once so much is there.")
     replica_fetch_response_max_bytes: int = int32(10485760, at_least(0), "Per fetch, all partitions.")
     replica_fetch_backoff_ms: int = int32(1000, at_least(0), "Longest pause of a fetcher after an error.")

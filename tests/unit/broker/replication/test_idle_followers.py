@@ -1,0 +1,108 @@
+"""Followers of idle partitions wait long at their leader, and are in sync all that time."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from strandline.broker.replication.partition import Partition
+from strandline.protocol.messages import FetchRequest
+from support.replica_site import T0, FakeConnection, Hand, ReplicaSite, batch
+from support.replicas import ScriptedReplicas
+
+USUAL_MS, LONG_MS = 500, 10_000
+
+
+async def settled(site: ReplicaSite) -> Partition:
+    """This broker leads one committed record, with both followers in sync."""
+    partition = await site.lead()
+    site.produce((T0, batch()), acks=1)
+    for follower in (2, 3):
+        site.follow(follower, 1)
+    assert partition.high_watermark == 1
+    return partition
+
+
+def parked(site: ReplicaSite, follower: int = 2, offset: int = 1) -> Hand:
+    hand = site.follow(follower, offset, wait_ms=LONG_MS, connection=FakeConnection(is_inter_broker=True))
+    assert not hand.is_answered
+    return hand
+
+
+async def test_a_fetch_that_waited_long_does_not_make_a_follower_lag_when_the_log_grows(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    partition = await settled(site)
+    waits = [parked(site, follower) for follower in (2, 3)]
+    await trio.sleep(100)  # far more than replica.lag.time.max.ms
+    site.produce((T0, batch()), acks=1)
+    assert all(hand.is_answered for hand in waits)
+    partition.check_in_sync(trio.current_time())
+    assert not partition.leadership.proposal
+    await trio.sleep(31)
+    partition.check_in_sync(trio.current_time())
+    assert partition.leadership.proposal.isr == (1,), "who does not come for it lags from then on"
+
+
+async def test_a_connection_that_ended_vouches_for_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    partition = await settled(site)
+    parked(site).connection.close("gone")
+    parked(site, 3)
+    await trio.sleep(100)
+    site.produce((T0, batch()), acks=1)
+    partition.check_in_sync(trio.current_time())
+    assert partition.leadership.proposal.isr == (1, 3)
+
+
+async def test_who_was_behind_when_its_fetch_was_parked_was_not_caught_up_meanwhile(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    partition = await settled(site)
+    progress = partition.leadership.followers[2]
+    progress.record_fetch(0, 1, 1, trio.current_time())
+    before = progress.caught_up_at
+    progress.waited_until(trio.current_time() + 100)
+    assert progress.caught_up_at == before
+
+
+async def test_who_is_not_in_sync_is_answered_soon_since_each_fetch_may_let_it_join(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await site.lead(isr=(1, 2))
+    site.produce((T0, batch()), acks=1)
+    site.update_metadata(alive=(1, 2))  # 3 counts as dead: it may not join
+    site.follow(2, 1)
+    hands = {follower: parked(site, follower) for follower in (2, 3)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
+        await trio.sleep(USUAL_MS / 1000 + 0.2)
+        assert hands[3].is_answered and not hands[2].is_answered
+        await trio.sleep(LONG_MS / 1000)
+        assert hands[2].is_answered
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_raised_log_start_is_told_at_once(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await settled(site)
+    hand = parked(site)
+    site.delete_records((T0, 1))
+    assert [data.log_start_offset for data in hand.fetched] == [1]
+
+
+async def test_a_follower_waits_long_once_it_knows_that_all_it_has_is_committed(autojump_clock: MockClock) -> None:
+    cluster = await ScriptedReplicas.start("AB")
+    await cluster.lead("A", epoch=0)
+
+    def wait_ms() -> int:
+        partition = cluster.partition("B")
+        [fetcher] = cluster._brokers["B"].data.followers._fetchers.values()
+        request, _ = fetcher._request([partition], trio.current_time())
+        assert isinstance(request, FetchRequest)
+        return request.max_wait_ms
+
+    assert wait_ms() == LONG_MS
+    cluster.produce("A", b"one")
+    cluster.fetch("B")
+    assert wait_ms() == USUAL_MS, "it does not know of the commit yet"
+    cluster.fetch("B")
+    assert wait_ms() == LONG_MS
