@@ -25,6 +25,7 @@ from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.index_rebuilds import IndexRebuilds
 from strandline.broker.replication.isr_updates import IsrUpdates
 from strandline.broker.replication.log_starts import LogStartWrites
+from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.broker.replication.stalled_followers import Suspicion
@@ -59,6 +60,7 @@ class DataPlane:
         self.replicas = Replicas(broker_id, config, self.metadata, changes, state_change_log)
         appends = Appends(self.replicas, changes, self.deadlines)
         self.burst = Burst(environment.wall_clock, changes, appends.write, send_answers)
+        self.own_appends = OwnAppends(appends, self.burst)
         self.checkpoints = CheckpointSchedule(logs, self.replicas, blocking)
         self.isr_updates = IsrUpdates(self.replicas, self.burst, coordination, state_change_log)
         self.warm = warm_in_threads(blocking)
