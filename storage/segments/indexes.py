@@ -27,6 +27,10 @@ MAX_INDEX_BYTES_READ = 2**30
 SLICE_BYTES = 64 * 2**10
 """So much of a .log is walked over in 0.1 ms, or 1 where all batches are tiny."""
 
+MAX_FORGOTTEN = 8
+"""Wrong entries that are forgotten one by one, each by writing the file again: more of them are no flipped bits, but
+the index of another segment, and one search might meet them all."""
+
 
 class IndexLost(LogStorageError):
     """The indexes of a segment could not be loaded, and it is too large to build them at once (`build_in_slices`). Its
@@ -43,6 +47,7 @@ class SegmentIndexes:
 
     __slots__ = (
         "_context",
+        "_forgotten",
         "_offset",
         "_offset_written",
         "_path",
@@ -66,6 +71,7 @@ class SegmentIndexes:
         self._offset_written = 0  # entries of the files that are as in memory
         self._time_written = 0
         self._pinned = False
+        self._forgotten = 0
         self.used = False
         self.are_built = False
         """Those in memory were made by this process, from the .log: no entry has to be proven."""
@@ -233,11 +239,18 @@ class SegmentIndexes:
         if is_here:
             return self._build()
         self._remove()
+        self._offset_written = self._time_written = 0
+        if not self._pinned:
+            self.release()
         raise IndexLost(segment, why)
 
     def forget(self, index: OffsetIndex | TimeIndex, entry: int, why: str) -> tuple[int, int]:
-        """An entry is wrong: go on without it, here and in the file. Returns the offsets of its neighbours. OSError
-        from the disk."""
+        """An entry is wrong: go on without it, here and in the file. Returns the offsets of its neighbours. IndexLost
+        where it is one of many; OSError from the disk."""
+        self._forgotten += 1
+        if self._forgotten > MAX_FORGOTTEN:
+            self._replace_lost(CorruptIndex(f"one entry after the other is wrong: {why}"))
+            return index.base_offset, index.base_offset
         self._context.report("index-entry-forgotten", segment=self._path, why=why)
         before = index.relative_offsets[entry - 1] if entry else 0
         after = index.relative_offsets[entry + 1] if entry + 1 < len(index) else MAX_RELATIVE_OFFSET
@@ -248,8 +261,8 @@ class SegmentIndexes:
         return index.base_offset + before, index.base_offset + after
 
     def build_in_slices(self) -> Iterator[int]:
-        """Build both anew, of a sealed segment: yields where each of the slices begins that it walks over, before it
-        does. CorruptLog where the .log is not whole; OSError from the disk."""
+        """Build both anew: yields where each of the slices begins that it walks over, before it does. CorruptLog where
+        the .log is not whole; OSError from the disk."""
         segment = self._segment
         builder = IndexBuilder(segment.base_offset, segment.index_interval_bytes)
         while builder.end_position < segment.size_bytes:
@@ -258,7 +271,8 @@ class SegmentIndexes:
             builder.add_all(segment.log.get(), segment.size_bytes, SLICE_BYTES)
             if builder.end_position == start:
                 raise CorruptLog(segment.path, start, "no whole batch of the offsets that follow stands there")
-        builder.finish()
+        if not self._pinned:
+            builder.finish()
         self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
         self._take(builder)
 

@@ -91,6 +91,39 @@ def test_it_is_built_anew_slice_by_slice(site: StorageSite, monkeypatch: pytest.
     assert case.read() is not None and site.disk.read(case.path) == case.sound
 
 
+@pytest.mark.parametrize("number", [SEALED, ACTIVE])
+def test_an_index_of_which_most_is_wrong_is_not_taken_apart_entry_by_entry(site: StorageSite, number: int) -> None:
+    """As one that was copied from elsewhere: it rises, and is true at its end."""
+    site.config = type(site.config)(segment_bytes=8000, index_interval_bytes=INTERVAL)
+    manager = site.start()
+    manager.mark_loss_handled()
+    fill(manager.create(TP, TOPIC_ID), 250)
+    manager.checkpoints.write_high_watermarks({TP: 250})
+    manager.close(clean=True)
+    path = f"{FOLDER}/{[name for name in site.disk.listdir(FOLDER) if name.endswith('.index')][number]}"
+    index = bytearray(site.disk.read(path))
+    assert len(index) // 8 > 2 * indexes.MAX_FORGOTTEN
+    for low_byte in range(7, len(index) - 8, 8):
+        index[low_byte] ^= 1
+    site.disk.write(path, bytes(index))
+    manager = site.start()
+    manager.rebuilds.is_elsewhere = True
+    manager.rebuilds.on_the_spot_bytes = 0
+    log = manager.logs[TP]
+    segment = list(log.segments)[number]
+    with pytest.raises(IndexLost, match="one entry after the other"):
+        log.read(segment.base_offset + int.from_bytes(index[-16:-12], "big") + 1, 1, 250)
+    names = site.reports.names()
+    assert names.count("index-entry-forgotten") == indexes.MAX_FORGOTTEN and names[-1] == "index-lost"
+    assert not site.disk.exists(path)
+    fill(log, 3)
+    list(segment.indexes.build_in_slices())
+    check_indexes(segment, INTERVAL, is_active=number == ACTIVE)
+    assert len(raw(log)) == log.size_bytes
+    manager.close(clean=True)
+    assert len(raw(site.start().logs[TP])) == log.size_bytes and "index-rebuilt" not in site.reports.names()
+
+
 def test_none_is_built_of_a_log_that_is_damaged_itself(site: StorageSite) -> None:
     case = Served(site, SEALED, is_lost=True)
     log_path = case.path.replace(".index", ".log")
