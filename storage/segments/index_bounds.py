@@ -9,7 +9,7 @@ entries, and does not start where one has more; nor does it where a recovery of 
   with fewer entries the answers are the same, a little later. The last entry stays, so that appends go on behind it.
 
 The least is one entry of the time index: below it a Kafka, which allows 4 bytes, appends one batch and fails at each
-further one, since it cannot seal that segment. Here such a value is none (`runtime/config/table_logs`). With room for
+further one, since it cannot seal that segment. Here such a value is none (`runtime/config/broker`). With room for
 one entry each batch has a segment of its own.
 """
 
