@@ -197,9 +197,9 @@ class Broker:
             state_change_log=self._logs.state_change,
         )
 
-    def _build_control(self) -> None:
+    def _new_controller(self) -> Controller:
         config, environment = self.config, self.environment
-        self.controller = Controller(
+        return Controller(
             self.broker_id,
             config,
             self.coordination,
@@ -213,6 +213,10 @@ class Broker:
             self._logs.state_change,
             environment.wall_clock.now_ms,
         )
+
+    def _build_control(self) -> None:
+        config, environment = self.config, self.environment
+        self.controller = self._new_controller()
         self.topic_configs = TopicConfigs(self.config_changes.config, self.coordination, self._log)
         self.topic_configs.watch(self.controller.configurations_changed)
         self.control = ControlHandlers(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.environment import Blocking
@@ -79,8 +80,9 @@ async def read_here(region: FileRegion) -> None:
 def warm_in_threads(blocking: Blocking) -> Warm:
     """`Warm` in threads of the log directory that the region's log lies in."""
 
-    async def warm(region: FileRegion) -> None:
-        folder = region.file.path.rpartition("/")[0]
-        await blocking.run_in(folder.rpartition("/")[0], read_through, region)
+    return partial(_warm, blocking)
 
-    return warm
+
+async def _warm(blocking: Blocking, region: FileRegion) -> None:
+    folder = region.file.path.rpartition("/")[0]
+    await blocking.run_in(folder.rpartition("/")[0], read_through, region)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import trio
 
+from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
@@ -108,6 +109,7 @@ class BareBroker(Broker):
         """The steps of `Broker.run` in their order, until it serves."""
         # 1
         self._cluster_id = await find_cluster(self.coordination, UUID(int=1, version=4), RateLimited(self._log))
+        self.config_changes = ConfigChanges(self.config, cast(Any, self.coordination), self._log)
         self.log_manager = LogManager(
             self.environment.disk,
             self.config.log_dirs,
@@ -132,9 +134,8 @@ class BareBroker(Broker):
         await self.registration.register(self._registration_znode())
         await settle_loss(self.log_manager, self.registration, self.environment.blocking)
 
-    def _build_control(self) -> None:
-        super()._build_control()
-        self.controller = BareController(
+    def _new_controller(self) -> BareController:
+        return BareController(
             self.broker_id,
             self.config,
             self.coordination,
@@ -143,6 +144,9 @@ class BareBroker(Broker):
             self._log,
             now_ms=now_ms,
         )
+
+    def _build_control(self) -> None:
+        super()._build_control()
         self.control._controller = self._acting
 
     def _registration_znode(self) -> BrokerIdZnode:
