@@ -42,7 +42,7 @@ async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
     broker = Broker(config, environment, coordination, logs)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_signals, broker, nursery.cancel_scope, logs)
+            await nursery.start(_watch_signals, broker, nursery.cancel_scope, logs)
             await broker.run(task_status=_Serving(logs))
             nursery.cancel_scope.cancel()
             return 0
@@ -69,9 +69,13 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-async def _watch_signals(broker: Broker, scope: trio.CancelScope, logs: BrokerLogs) -> None:
-    """SIGTERM or SIGINT: controlled shutdown; a second one: stop now, as unclean as it is."""
+async def _watch_signals(
+    broker: Broker, scope: trio.CancelScope, logs: BrokerLogs, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """SIGTERM or SIGINT: controlled shutdown; a second one: stop now, as unclean as it is. Started before anything that
+    an unheard signal would leave half done."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         count = 0
         async for number in signals:
             count += 1
