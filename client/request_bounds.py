@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from strandline.protocol.api import MAX_NAMED
+from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.types import NO_PARTITION, NO_TOPIC, TopicPartition
 
 T = TypeVar("T")

@@ -16,9 +16,6 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.failures import Failure
 from strandline.protocol.messages.base import Message, Request
 
-MAX_NAMED = 10_000
-"""Topics, or partitions, in one request of a client or follower: more than one broker should lead."""
-
 
 class ApiKey(enum.IntEnum):
     """The first integer of every request header: which message follows."""

@@ -154,7 +154,8 @@ class DeleteRecordsHandler:
             return
         assert partition is not None
         offset = partition.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
-        if partition.raise_log_start(offset):
+        is_raised = partition.raise_log_start(offset)
+        if is_raised:
             self._log.info(
                 "records deleted",
                 partition=str(partition.topic_partition),
@@ -165,7 +166,10 @@ class DeleteRecordsHandler:
         if partition.log.durable_log_start_offset < offset:
             self._log_starts.add(partition)
         partition.deletions.park(operation.waiter(position, partition, offset), self._deadlines)
-        partition.log_start_moved()
+        if is_raised:
+            partition.log_start_moved()
+        else:
+            partition.complete_deletions()
 
     def _refusal(self, topic: str, index: int, partition: Partition | None, offset: int) -> int:
         """0, or why this broker does not delete that."""

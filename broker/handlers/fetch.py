@@ -80,15 +80,21 @@ class PendingFetch:
             partition.parked_fetches[self] = request.message.replica_id >= 0
 
     def look(self) -> None:
-        if self._request.is_abandoned:
-            self._end()
+        if self._is_abandoned():
             return
         answer = self._handler.read(self._request, self._reads)
         if answer.must_send or answer.size_bytes >= self._request.message.min_bytes:
             self._send(answer)
 
     def answer(self) -> None:
-        self._send(self._handler.read(self._request, self._reads))
+        if not self._is_abandoned():
+            self._send(self._handler.read(self._request, self._reads))
+
+    def _is_abandoned(self) -> bool:
+        """Its connection is gone: nobody is told, and nobody counts as having waited."""
+        if self._request.is_abandoned:
+            self._end()
+        return self._request.is_abandoned
 
     def _send(self, answer: _Answer) -> None:
         self._end()
@@ -151,7 +157,7 @@ class FetchHandler:
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
         waits_long = is_follower and limit_ms > replicas.config.replica_fetch_wait_max_ms
-        if waits_long and not _is_in_sync(message.replica_id, partitions):  # whether it may join is asked at each fetch
+        if waits_long and not _is_settled(message.replica_id, reads, partitions):
             waits_long, limit_ms = False, replicas.config.replica_fetch_wait_max_ms
         fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
         self.deadlines.enter(fetch, now + limit_ms / 1000)
@@ -324,9 +330,18 @@ def _data(
     )
 
 
-def _is_in_sync(replica_id: int, partitions: list[Partition]) -> bool:
-    """In all of them."""
-    return all(partition.leadership and replica_id in partition.leadership.isr for partition in partitions)
+def _is_settled(replica_id: int, reads: list[_Read], partitions: list[Partition]) -> bool:
+    """It is in sync, and stays so, in all of them (whether it may join is asked at each fetch), and its disk has where
+    they begin (until then each answer tells it)."""
+    for read, partition in zip(reads, partitions, strict=True):
+        leadership = partition.leadership
+        if leadership is None or replica_id not in leadership.isr:
+            return False
+        if leadership.proposal is not None and replica_id not in leadership.proposal.isr:
+            return False
+        if read.wanted.log_start_offset < partition.log.log_start_offset:
+            return False
+    return True
 
 
 def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:

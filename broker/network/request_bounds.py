@@ -5,7 +5,8 @@ its partitions assigned by hand, or its settings, whichever are more).
 |---|---|
 | up to `BROAD_BODY_BYTES` | read as it is: it cannot name more than a few thousand partitions |
 | above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST; so are many more |
-| | lists than that takes, before they are made (`dialects/native.py`, `MARKERS_PER_ELEMENT`) |
+| | lists than that takes (`dialects/native.py`, `MARKERS_PER_ELEMENT`) and a list that is longer (`Named`), before |
+| | they are made |
 | several | bodies count towards the burst's budget (`burst.MAX_OTHERS_IN_BURST`): after 32 KiB others run |
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
@@ -26,9 +27,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from strandline.protocol.api import MAX_NAMED
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import Request
+from strandline.protocol.messages.base import MAX_NAMED
 
 BROAD_BODY_BYTES = MAX_NAMED
 """A name takes a byte at least, a partition three."""

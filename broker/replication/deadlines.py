@@ -36,6 +36,8 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timed]] = []
         """(when, a number that makes entries comparable, whose). Void unless its owner's `due_at` is that time."""
+        self.looked_at = NEVER
+        """The time of the last look; NEVER before the first."""
         self._numbers = count()
         self._entered = 0
 
@@ -61,6 +63,7 @@ class Deadlines:
 
     def expire(self, now: float) -> None:
         """End what is overdue."""
+        self.looked_at = now
         while self._heap and self._heap[0][0] <= now:
             at, _, timed = heappop(self._heap)
             if timed.due_at == at:

@@ -27,9 +27,9 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.client.connection import Connection
 from strandline.client.errors import CannotReachBroker, ClientError
-from strandline.protocol.api import MAX_NAMED
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import FetchPartitionData, FetchRequest, FetchResponse
+from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
 from strandline.runtime.environment import Environment

@@ -73,8 +73,9 @@ class FollowerProgress:
         self.incarnation = incarnation
 
     def waited_until(self, now: float) -> None:
-        """Its last fetch was parked until now: if there was nothing to send, it had everything all that time."""
-        if self.log_end_offset == self.leader_leo_at_last_fetch:
+        """Its last fetch was parked until now: if there was nothing to send, it had everything all that time. One of an
+        earlier epoch says nothing here."""
+        if UNKNOWN_OFFSET < self.log_end_offset == self.leader_leo_at_last_fetch:
             self.caught_up_at = now
 
     def is_caught_up(self, leader_leo: int, now: float, lag_time_max_s: float) -> bool:

@@ -5,7 +5,7 @@ deadline.
 |---|---|---|
 | an append with acks=all | HW is above its last record | leadership lost, deadline |
 | DeleteRecords | the logs of all replicas that count begin there on their disks | leadership lost, deadline |
-| a fetch | the log grew (followers), or more was committed (consumers) | an error, deadline |
+| a fetch | the log grew or its start moved (followers), or more was committed (consumers) | an error, deadline |
 
 No task and no timer per operation (performance.md): a partition keeps its waiters in order of their offset, so a rising
 HW pops a prefix; `deadlines` expires what is overdue. Completion is decided by the condition, never by which event woke
@@ -21,6 +21,9 @@ from typing import NamedTuple, Protocol
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, NO_EPOCH
+
+ABANDONED_AFTER_S = 10.0
+"""How often a queue is looked through for operations that nobody waits for any more, whatever their deadlines."""
 
 
 class Operation(Protocol):
@@ -72,7 +75,7 @@ class OffsetWaiters:
         else:  # a repetition of what was appended before others that wait
             waiting.insert(bisect_right(waiting, waiter.required_offset, key=_required_offset), waiter)
         if waiter.operation.deadline < self.due_at:
-            deadlines.enter(self, waiter.operation.deadline)
+            deadlines.enter(self, min(waiter.operation.deadline, deadlines.looked_at + ABANDONED_AFTER_S))
 
     def complete_up_to(self, offset: int, log_start_offset: int) -> None:
         """That offset is reached: end who waited for it or less."""
@@ -88,7 +91,8 @@ class OffsetWaiters:
             waiter.operation.failed(waiter.position, waiter.partition, code, leader_id, leader_epoch)
 
     def expire(self, now: float) -> float:
-        """End what is overdue with REQUEST_TIMED_OUT (what was asked for may still come)."""
+        """End what is overdue with REQUEST_TIMED_OUT (what was asked for may still come), and let go of what nobody
+        waits for any more, with the bytes that it holds."""
         kept: deque[Waiter] = deque()
         waiting, self.waiting = self.waiting, kept
         for waiter in waiting:
@@ -96,7 +100,9 @@ class OffsetWaiters:
                 waiter.operation.failed(waiter.position, waiter.partition, ErrorCode.REQUEST_TIMED_OUT)
             elif not waiter.operation.is_abandoned:
                 kept.append(waiter)
-        return min((waiter.operation.deadline for waiter in kept), default=NEVER)
+        if not kept:
+            return NEVER
+        return min(now + ABANDONED_AFTER_S, *(waiter.operation.deadline for waiter in kept))
 
 
 def _required_offset(waiter: Waiter) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from strandline.protocol.messages.base import Message, Request
+from typing import Annotated
+
+from msgspec import Meta
+
+from strandline.protocol.messages.base import MAX_NAMED, Message, Named, Request
 from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 
@@ -97,7 +101,7 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """`topics` None: all topics; an empty list: brokers only."""
 
-    topics: list[str] | None = None
+    topics: Named[str] | None = None
     allow_auto_topic_creation: bool = False
 
 
@@ -111,8 +115,8 @@ class CreatableTopic(Message, frozen=True, array_like=True, gc=False):
     name: str
     num_partitions: Int32 = -1
     replication_factor: Int16 = -1
-    assignments: dict[Int32, list[Int32]] = {}
-    configs: dict[str, str] = {}
+    assignments: Annotated[dict[Int32, Named[Int32]], Meta(max_length=MAX_NAMED)] = {}
+    configs: Annotated[dict[str, str], Meta(max_length=MAX_NAMED)] = {}
 
 
 class CreatableTopicResult(Message, frozen=True, array_like=True, gc=False):
@@ -133,7 +137,7 @@ class CreateTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller (others answer NOT_CONTROLLER); answers once every partition has a leader that the
     brokers know, or after `timeout_ms` with REQUEST_TIMED_OUT (creation goes on)."""
 
-    topics: list[CreatableTopic]
+    topics: Named[CreatableTopic]
     timeout_ms: Int32 = 30_000
     validate_only: bool = False
 
@@ -156,7 +160,7 @@ class DeleteTopicsResponse(Message, frozen=True, array_like=True, gc=False):
 class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
     """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`."""
 
-    topic_names: list[str]
+    topic_names: Named[str]
     timeout_ms: Int32 = 30_000
 
 
@@ -172,7 +176,7 @@ class DeleteRecordsPartition(Message, frozen=True, array_like=True, gc=False):
 
 class DeleteRecordsTopic(Message, frozen=True, array_like=True, gc=False):
     name: str
-    partitions: list[DeleteRecordsPartition]
+    partitions: Named[DeleteRecordsPartition]
 
 
 class DeleteRecordsPartitionResult(Message, frozen=True, array_like=True, gc=False):
@@ -200,5 +204,5 @@ class DeleteRecordsRequest(Request, frozen=True, array_like=True, gc=False):
     REQUEST_TIMED_OUT (deletion goes on). OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION for a topic
     that is only compacted."""
 
-    topics: list[DeleteRecordsTopic]
+    topics: Named[DeleteRecordsTopic]
     timeout_ms: Int32 = 30_000

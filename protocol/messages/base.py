@@ -8,7 +8,16 @@ they appear; the attachments follow the body in the same frame.
 
 from __future__ import annotations
 
+from typing import Annotated, TypeVar
+
 import msgspec
+
+MAX_NAMED = 10_000
+"""Topics, or partitions, in one request of a client or follower: more than one broker should lead."""
+
+T = TypeVar("T")
+Named = Annotated[list[T], msgspec.Meta(max_length=MAX_NAMED)]
+"""A list in what clients send: a longer one is refused by its length, before its elements are made."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

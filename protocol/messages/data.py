@@ -5,7 +5,7 @@ Field names are those of Kafka's message schema (ProduceRequest.json …) in sna
 
 from __future__ import annotations
 
-from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.messages.base import Message, Named, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, Int8, Int16, Int32, Int64, TopicId
 
 EARLIEST_TIMESTAMP = -2
@@ -31,7 +31,7 @@ class TopicProduceData(Message, frozen=True, array_like=True, gc=False):
     """One topic's part of a ProduceRequest; `topic_id` may be `NO_TOPIC_ID`."""
 
     name: str
-    partition_data: list[PartitionProduceData]
+    partition_data: Named[PartitionProduceData]
     topic_id: TopicId = NO_TOPIC_ID
 
 
@@ -64,7 +64,7 @@ class ProduceRequest(Request, frozen=True, array_like=True, gc=False):
 
     acks: Int16
     timeout_ms: Int32
-    topic_data: list[TopicProduceData]
+    topic_data: Named[TopicProduceData]
     transactional_id: str | None = None
 
 
@@ -90,7 +90,7 @@ class FetchPartition(Message, frozen=True, array_like=True, gc=False):
 
 class FetchTopic(Message, frozen=True, array_like=True, gc=False):
     topic: str
-    partitions: list[FetchPartition]
+    partitions: Named[FetchPartition]
     topic_id: TopicId = NO_TOPIC_ID
 
 
@@ -147,13 +147,13 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Int32
-    topics: list[FetchTopic]
+    topics: Named[FetchTopic]
     replica_id: Int32 = NO_BROKER
     replica_epoch: Int64 = NO_EPOCH
     isolation_level: Int8 = READ_UNCOMMITTED
     session_id: Int32 = 0
     session_epoch: Int32 = NO_EPOCH
-    forgotten_topics_data: list[tuple[str, list[int]]] = []
+    forgotten_topics_data: Named[tuple[str, Named[int]]] = []
     rack_id: str = ""
 
 
@@ -170,7 +170,7 @@ class ListOffsetsPartition(Message, frozen=True, array_like=True, gc=False):
 
 class ListOffsetsTopic(Message, frozen=True, array_like=True, gc=False):
     name: str
-    partitions: list[ListOffsetsPartition]
+    partitions: Named[ListOffsetsPartition]
 
 
 class ListOffsetsPartitionResponse(Message, frozen=True, array_like=True, gc=False):
@@ -198,7 +198,7 @@ class ListOffsetsResponse(Message, frozen=True, array_like=True, gc=False):
 class ListOffsetsRequest(Request, frozen=True, array_like=True, gc=False):
     """Offsets by time; asked of the leader. A leader answers OFFSET_NOT_AVAILABLE until its HW is sure."""
 
-    topics: list[ListOffsetsTopic]
+    topics: Named[ListOffsetsTopic]
     replica_id: Int32 = NO_BROKER
     isolation_level: Int8 = READ_UNCOMMITTED
 
@@ -214,7 +214,7 @@ class OffsetForLeaderPartition(Message, frozen=True, array_like=True, gc=False):
 
 class OffsetForLeaderTopic(Message, frozen=True, array_like=True, gc=False):
     topic: str
-    partitions: list[OffsetForLeaderPartition]
+    partitions: Named[OffsetForLeaderPartition]
 
 
 class OffsetForLeaderPartitionResponse(Message, frozen=True, array_like=True, gc=False):
@@ -239,5 +239,5 @@ class OffsetForLeaderEpochResponse(Message, frozen=True, array_like=True, gc=Fal
 class OffsetForLeaderEpochRequest(Request, frozen=True, array_like=True, gc=False):
     """Where did this epoch end in your log? Serves clients that resume after a leader change (KIP-320)."""
 
-    topics: list[OffsetForLeaderTopic]
+    topics: Named[OffsetForLeaderTopic]
     replica_id: Int32 = NO_BROKER

@@ -6,7 +6,7 @@ says what each replica has: who accepts a loss should know which.
 
 from __future__ import annotations
 
-from strandline.protocol.messages.base import Message, Request
+from strandline.protocol.messages.base import Message, Named, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int16, Int32, Int64
 
 PREFERRED = 0
@@ -26,7 +26,7 @@ class ReplicaStanding(Message, frozen=True, array_like=True, gc=False):
 
 class ElectLeadersTopic(Message, frozen=True, array_like=True, gc=False):
     topic: str
-    partitions: list[Int32]
+    partitions: Named[Int32]
 
 
 class ElectLeadersPartitionResult(Message, frozen=True, array_like=True, gc=False):
@@ -56,6 +56,6 @@ class ElectLeadersRequest(Request, frozen=True, array_like=True, gc=False):
     loss of what the others have is accepted. ELECTION_NOT_NEEDED where somebody leads."""
 
     election_type: Int8
-    topic_partitions: list[ElectLeadersTopic]
+    topic_partitions: Named[ElectLeadersTopic]
     timeout_ms: Int32 = 30_000
     validate_only: bool = False

@@ -18,9 +18,10 @@ from strandline.broker.network.request_bounds import (
     check_named,
     collector_paused,
 )
-from strandline.protocol.api import MAX_NAMED, Api
+from strandline.protocol.api import Api
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, FetchResponse, Message, ProduceRequest, Request
+from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import (
     FIRST_BYTE,
     PREFIX_AND_HEADER_BYTES,

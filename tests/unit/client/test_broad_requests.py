@@ -11,7 +11,7 @@ from strandline.client import TrioAdmin, TrioConsumer, request_bounds
 from strandline.client.errors import AnsweredError, ClientError
 from strandline.client.metadata import Metadata
 from strandline.client.settings import ClientSettings
-from strandline.protocol.api import APIS, MAX_NAMED, ApiKey
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsRequest,
@@ -20,6 +20,7 @@ from strandline.protocol.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
+from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import FrameHeader, encode_head
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster

@@ -16,8 +16,9 @@ from strandline.broker.network.dialects.native import decode_broad
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.protocol import messages as m
-from strandline.protocol.api import API_OF, MAX_NAMED, ApiKey
+from strandline.protocol.api import API_OF, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError
+from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
 from support.pipeline import open_pipeline
@@ -66,6 +67,23 @@ def test_a_body_of_tiny_lists_is_refused_before_they_are_made(item: object, monk
     with pytest.raises(RemoteProtocolError, match="FetchRequest of more lists than its topics and partitions need"):
         decoded("Fetch", body)
     assert not made
+
+
+@pytest.mark.parametrize("name", ["", "t"])
+@pytest.mark.parametrize("request_name", ["Metadata", "DeleteTopics"])
+def test_a_list_that_is_too_long_is_refused_before_its_elements_are_made(
+    request_name: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "check_named", lambda message: pytest.fail("it was made"))
+    body = msgpack.packb([[name] * 1_000_000])
+    with pytest.raises(RemoteProtocolError, match=r"length <= 10000.*send several"):
+        decoded(request_name, body)
+
+
+def test_so_is_a_partition_of_too_many_replicas() -> None:
+    topic = ["t", -1, -1, {0: [1] * (MAX_NAMED + 1)}, {}]
+    with pytest.raises(RemoteProtocolError, match=r"length <= 10000.*send several"):
+        decoded("CreateTopics", msgpack.packb([[topic]]))
 
 
 @pytest.mark.parametrize("byte", [0x80, 0x90, 0xDC])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
+from strandline.broker.replication.leadership import NEVER
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.messages import FetchRequest
 from support.replica_site import T0, FakeConnection, Hand, ReplicaSite, batch
@@ -54,6 +55,51 @@ async def test_a_connection_that_ended_vouches_for_nobody(site: ReplicaSite, aut
     assert partition.leadership.proposal.isr == (1, 3)
 
 
+async def test_nor_does_its_fetch_when_its_time_is_over(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    partition = await settled(site)
+    before = partition.leadership.followers[2].caught_up_at
+    hand = parked(site)
+    hand.connection.close("gone")
+    site.data.deadlines.expire(trio.current_time() + LONG_MS)
+    assert partition.leadership.followers[2].caught_up_at == before
+    assert not partition.parked_fetches
+
+
+async def test_a_fetch_of_an_earlier_epoch_vouches_for_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await settled(site)
+    parked(site)
+    await trio.sleep(5)
+    partition = await site.lead(epoch=1, isr=(1, 3))
+    site.data.burst.end()
+    assert not partition.parked_fetches
+    assert partition.leadership.followers[2].caught_up_at == NEVER
+
+
+async def test_who_leaves_the_isr_meanwhile_is_answered_soon(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    partition = await settled(site)
+    site.produce((T0, batch()), acks=1)
+    site.follow(3, 2)
+    await trio.sleep(31)
+    site.follow(3, 2)
+    partition.check_in_sync(trio.current_time())
+    assert partition.leadership.proposal.isr == (1, 3)
+    hand = parked(site, 2, 2)
+    site.settle((1, 3))
+    site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
+    assert hand.is_answered
+
+
+async def test_who_does_not_know_where_the_log_begins_is_answered_soon(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await settled(site)
+    site.delete_records((T0, 1))
+    hand = parked(site)
+    knows = site.follow(3, 1, wait_ms=LONG_MS, log_start=1, connection=FakeConnection(is_inter_broker=True))
+    site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
+    assert hand.is_answered and not knows.is_answered
+
+
 async def test_who_was_behind_when_its_fetch_was_parked_was_not_caught_up_meanwhile(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
@@ -80,6 +126,13 @@ async def test_who_is_not_in_sync_is_answered_soon_since_each_fetch_may_let_it_j
         await trio.sleep(LONG_MS / 1000)
         assert hands[2].is_answered
         nursery.cancel_scope.cancel()
+
+
+async def test_a_deletion_that_moves_nothing_wakes_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
+    await settled(site)
+    hand = parked(site)
+    site.delete_records((T0, 0))
+    assert not hand.is_answered
 
 
 async def test_a_raised_log_start_is_told_at_once(site: ReplicaSite, autojump_clock: MockClock) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from strandline.broker.handlers.produce import ProduceOperation
 from strandline.broker.replication.deadlines import Deadlines
-from strandline.broker.replication.purgatory import OffsetWaiters, Waiter
+from strandline.broker.replication.purgatory import ABANDONED_AFTER_S, OffsetWaiters, Waiter
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import PartitionProduceResponse
 from support.replica_site import T0, T1, Hand, in_hand, produce_hand
@@ -80,6 +80,22 @@ def test_who_has_hung_up_is_forgotten() -> None:
     hand.connection.close("gone")
     waiters.expire(0.0)
     assert len(waiters.waiting) == 0
+
+
+def test_who_has_hung_up_is_forgotten_soon_however_long_it_wanted_to_wait() -> None:
+    deadlines, waiters = Deadlines(), OffsetWaiters()
+    deadlines.expire(5.0)
+    hands = [produce_hand((T0, b"")) for _ in range(2)]
+    for hand in hands:
+        waiters.park(Waiter(3, operation(hand, deadline=1e6), 0, 0), deadlines)
+    deadlines.expire(5.0 + ABANDONED_AFTER_S)
+    assert len(waiters.waiting) == 2
+    hands[0].connection.close("gone")
+    deadlines.expire(5.0 + 2 * ABANDONED_AFTER_S)
+    assert len(waiters.waiting) == 1
+    hands[1].connection.close("gone")
+    deadlines.expire(5.0 + 3 * ABANDONED_AFTER_S)
+    assert not waiters.waiting and len(deadlines) == 0
 
 
 def test_a_failure_with_acks_0_closes_and_is_not_answered() -> None:
