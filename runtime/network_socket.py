@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -55,11 +56,24 @@ _TRANSIENT_ACCEPT_ERRORS = frozenset(
 """accept(2): errors of the one connection that was about to be accepted; the next one may be fine."""
 
 
+SPARE_DESCRIPTORS = 16
+"""What connections of others leave to this process: who opens many and sends nothing must not keep it from opening its
+own files. A process that may have few of them leaves a quarter."""
+
 SocketName = tuple[str, int] | tuple[str, int, int, int]
 """What the socket module calls an address: host, port, and for IPv6 flow info and scope."""
 
 _DISK_ERRORS = frozenset({errno.EIO, errno.EUCLEAN, errno.ENODATA})
 """What sendfile says when it is the file that cannot be read; no socket does."""
+
+
+def _require_spare_descriptors(sock: socket.socket) -> None:
+    """OSError (EMFILE) unless some are free: the kernel gives the lowest number that is."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(sock.fileno())
+    os.close(lowest_free)
+    if limit != resource.RLIM_INFINITY and lowest_free >= limit - min(SPARE_DESCRIPTORS, limit // 4):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _is_loopback(host: str) -> bool:
@@ -206,10 +220,12 @@ class SocketListener:
         self._closed = False
 
     async def accept(self) -> SocketTransport:
-        """The next connection. TransportClosed once the listener is closed; EMFILE and its kin pass through."""
+        """The next connection. TransportClosed once the listener is closed; EMFILE and its kin pass through, the former
+        before the last descriptors are taken."""
         while True:
             if self._closed:
                 raise TransportClosed(f"listener {self.address} was closed by this side")
+            _require_spare_descriptors(self._socket)
             try:
                 sock, name = self._socket.accept()
             except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Indexes that could not be loaded while their log is served: built anew beside everything else.
+"""Indexes that are lost while their log is served: built anew beside everything else, one at a time per log directory.
 
 Whoever needs one is told KAFKA_STORAGE_ERROR and asks again, as where descriptors are lacking; nothing else of the log
 and no other log is held up. Slice after slice of the .log is brought into the page cache by a thread of its disk, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import trio
 
-from strandline.broker.network.regions import StaleRegion, Warm
+from strandline.broker.network.regions import Warm
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
@@ -18,6 +18,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import CorruptLog
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.indexes import SLICE_BYTES, IndexLost
+from strandline.storage.segments.scan import HEADER_CHUNK_BYTES
 from strandline.storage.segments.segment import Segment
 
 
@@ -28,6 +29,8 @@ class IndexRebuilds:
         self._burst = burst
         self._warm = warm
         self._under_way: set[Segment] = set()
+        self._turns: dict[str, trio.Lock] = {}
+        """Log directory → who builds there: one at a time, so that flushes wait for a slice at most."""
         self._nursery: trio.Nursery | None = None
         replicas.on_lost_index(self._begin)
 
@@ -49,6 +52,13 @@ class IndexRebuilds:
             self._nursery.start_soon(self._build, partition, segment)
 
     async def _build(self, partition: Partition, segment: Segment) -> None:
+        try:
+            async with self._turns.setdefault(partition.log_dir, trio.Lock()):
+                await self._build_in_turn(partition, segment)
+        finally:
+            self._under_way.discard(segment)
+
+    async def _build_in_turn(self, partition: Partition, segment: Segment) -> None:
         log = partition.log
         cuts = log.segments.cuts
 
@@ -57,14 +67,13 @@ class IndexRebuilds:
             return is_held and log.segments.cuts == cuts
 
         try:
-            for position in segment.indexes.build_in_slices():
-                slice_bytes = min(SLICE_BYTES, segment.size_bytes - position)
+            slices = segment.indexes.build_in_slices() if is_current() else iter(())
+            for position in slices:
+                slice_bytes = min(SLICE_BYTES + HEADER_CHUNK_BYTES, segment.size_bytes - position)
                 await self._warm(FileRegion(segment.log.get(), position, slice_bytes))
                 if not is_current():  # who needs it then asks again
                     return
-        except (OSError, CorruptLog, StaleRegion) as error:
+        except (OSError, CorruptLog) as error:
             if is_current():
                 self._replicas.partition_failed(partition, log.fail("building an index anew failed", error))
                 self._burst.end()
-        finally:
-            self._under_way.discard(segment)

@@ -160,13 +160,15 @@ def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
     try:
         first = None
         latest_ms = times.last_timestamp_ms
-        is_proven = not len(times)
+        is_proven = False
         for _, header in walk_headers(file, offsets.last_position, wanted.size_bytes):
             first = header if first is None else first
             latest_ms = max(latest_ms, header.max_timestamp_ms)
             is_proven |= _is_of(times, header)
         if not is_proven and first is not None and times.last_offset < first.base_offset:
             is_proven = _is_true(disk, wanted, file, times)
+        if not len(times):  # no record has a time; or its file was being written, or a kill came in between
+            is_proven = latest_ms < 0
         return latest_ms if is_proven else None
     finally:
         file.close()
@@ -180,8 +182,11 @@ def _is_of(times: TimeIndex, header: BatchHeader) -> bool:
 
 
 def _is_true(disk: Disk, wanted: WantedTime, log: File, times: TimeIndex) -> bool:
-    """Whether the last entry of the time index is, found by means of the whole offset index. CorruptIndex."""
-    index = disk.open(wanted.path + INDEX_SUFFIX, read_only=True)
+    """Whether the last entry of the time index is, found by means of the whole offset index."""
+    try:
+        index = disk.open(wanted.path + INDEX_SUFFIX, read_only=True)
+    except FileNotFoundError:  # it was found damaged meanwhile
+        return False
     try:
         offsets = OffsetIndex.decode(wanted.base_offset, index.pread(index.size(), 0), wanted.size_bytes)
     except CorruptIndex:

@@ -1,6 +1,6 @@
 """Whether indexes that were read from their files may be those of their segment: what a look at the end can tell.
 
-All other entries are proven when they are used (`reading`).
+All other entries are proven when they are used (`search`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
 from strandline.storage.segments import offset_index, time_index
 from strandline.storage.segments.index_bounds import room, thin_out
 from strandline.storage.segments.index_check import Indexed, check_end, tolerated_bytes
-from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder, build_indexes
 from strandline.storage.segments.time_index import TimeIndex
 
@@ -33,8 +33,8 @@ the index of another segment, and one search might meet them all."""
 
 
 class IndexLost(LogStorageError):
-    """The indexes of a segment could not be loaded, and it is too large to build them at once (`build_in_slices`). Its
-    log is sound: nothing was found or changed, and the same may be tried again."""
+    """The indexes of a segment are of no use, and it is too large to build them at once (`build_in_slices`). Its log is
+    sound: nothing was found, nothing of it changed, and the same may be tried again."""
 
     def __init__(self, segment: Indexed, why: Exception) -> None:
         Exception.__init__(self, f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds")
@@ -48,6 +48,7 @@ class SegmentIndexes:
     __slots__ = (
         "_context",
         "_forgotten",
+        "_is_lost",
         "_offset",
         "_offset_written",
         "_path",
@@ -72,6 +73,7 @@ class SegmentIndexes:
         self._time_written = 0
         self._pinned = False
         self._forgotten = 0
+        self._is_lost = False  # pinned ones: in memory they are wrong, and have no files
         self.used = False
         self.are_built = False
         """Those in memory were made by this process, from the .log: no entry has to be proven."""
@@ -122,6 +124,7 @@ class SegmentIndexes:
         self._offset, self._time = offset, time
         self._thin_out()
         self.are_built = True
+        self._forgotten, self._is_lost = 0, False
         same_offset = self._has(INDEX_SUFFIX, offset.encode())
         same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
         self._offset_written = len(offset) if same_offset else 0
@@ -143,7 +146,7 @@ class SegmentIndexes:
 
     def flush(self) -> None:
         """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
-        if self._offset is None or self._time is None:
+        if self._offset is None or self._time is None or self._is_lost:
             return
         offset_bytes = self._offset.encode(self._offset_written)
         self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)
@@ -230,30 +233,34 @@ class SegmentIndexes:
         return offset, time
 
     def _replace_lost(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
-        """Build them on the spot; but IndexLost where that would hold up an event loop, and nobody can believe the
-        files from here on: whoever loads the log next builds those that are missing, a Kafka, too."""
+        """Build them on the spot; but IndexLost where that would hold up an event loop. Then there are no files until
+        they are built: whoever loads the log before builds those that are missing, a Kafka, too."""
         segment = self._segment
         is_here = self._context.rebuilds.is_here(segment.size_bytes)
-        if is_here or not isinstance(why, FileNotFoundError):
+        if is_here or not (self._is_lost or isinstance(why, FileNotFoundError)):
             self._context.report("index-rebuilt" if is_here else "index-lost", segment=self._path, why=str(why))
         if is_here:
             return self._build()
         self._remove()
         self._offset_written = self._time_written = 0
+        self._is_lost = self._pinned
         if not self._pinned:
             self.release()
         raise IndexLost(segment, why)
 
     def forget(self, index: OffsetIndex | TimeIndex, entry: int, why: str) -> tuple[int, int]:
         """An entry is wrong: go on without it, here and in the file. Returns the offsets of its neighbours. IndexLost
-        where it is one of many; OSError from the disk."""
+        where it is one of many, or the last one, which says more than others (how old the segment is); OSError from the
+        disk."""
         self._forgotten += 1
-        if self._forgotten > MAX_FORGOTTEN:
-            self._replace_lost(CorruptIndex(f"one entry after the other is wrong: {why}"))
+        is_last = entry == len(index) - 1
+        if is_last or self._forgotten > MAX_FORGOTTEN:
+            which = "the last entry" if is_last else "one entry after the other"
+            self._replace_lost(CorruptIndex(f"{which} is wrong: {why}"))
             return index.base_offset, index.base_offset
         self._context.report("index-entry-forgotten", segment=self._path, why=why)
         before = index.relative_offsets[entry - 1] if entry else 0
-        after = index.relative_offsets[entry + 1] if entry + 1 < len(index) else MAX_RELATIVE_OFFSET
+        after = index.relative_offsets[entry + 1]
         index.forget(entry)
         self._offset_written = self._time_written = 0
         if not self._pinned:

@@ -122,13 +122,12 @@ class OffsetIndex:
         """The index in `data`, for a segment whose .log has `log_bytes`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        index = cls.restore(base_offset, data)
+        index = cls._read(base_offset, data)
         index.check(log_bytes)
         return index
 
     @classmethod
-    def restore(cls, base_offset: int, data: bytes) -> OffsetIndex:
-        """An index that was checked when `data` was made of it."""
+    def _read(cls, base_offset: int, data: bytes) -> OffsetIndex:
         columns = array("i", data)
         if sys.byteorder == "little":
             columns.byteswap()

@@ -28,7 +28,7 @@ from strandline.storage.segments.unserved import TRANSACTION, is_intact, is_of_t
 from strandline.storage.segments.whole_batches import is_followed, passes_crc
 
 _NO_LIMIT = 2**63 - 1
-_HEADER_CHUNK_BYTES = 16 * 2**10
+HEADER_CHUNK_BYTES = 16 * 2**10
 _CHECK_CHUNK_BYTES = 2**20
 
 
@@ -42,7 +42,7 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
     while end - position >= HEADER_BYTES:
         if position + HEADER_BYTES > chunk_position + len(chunk):
             chunk_position = position
-            wanted = HEADER_BYTES if size_bytes > _HEADER_CHUNK_BYTES // 8 else _HEADER_CHUNK_BYTES
+            wanted = HEADER_BYTES if size_bytes > HEADER_CHUNK_BYTES // 8 else HEADER_CHUNK_BYTES
             chunk = file.pread(min(wanted, end - position), position)
             if len(chunk) < HEADER_BYTES:
                 return

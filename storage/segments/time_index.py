@@ -122,13 +122,12 @@ class TimeIndex:
         """The index in `data`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        index = cls.restore(base_offset, data)
+        index = cls._read(base_offset, data)
         index.check()
         return index
 
     @classmethod
-    def restore(cls, base_offset: int, data: bytes) -> TimeIndex:
-        """An index that was checked when `data` was made of it."""
+    def _read(cls, base_offset: int, data: bytes) -> TimeIndex:
         columns = array("i", data)
         halves = array("i", bytes(len(data) // ENTRY_BYTES * _TIMESTAMP_BYTES))
         halves[0::2] = columns[0::3]

@@ -186,6 +186,57 @@ def test_a_damaged_time_index_is_built_anew_before_it_decides(site: StorageSite,
     assert retain(log, site.disk) == 1 and log.log_start_offset == 10
 
 
+def falling(site: StorageSite) -> Log:
+    """A log whose first segment begins with a record that is to stay, and ends with old ones."""
+    log = ten_each(site, retention_ms=5_000, index_interval_bytes=BATCH_BYTES)
+    fill(log, 1, timestamp_ms=NOW_MS)
+    fill(log, 19, timestamp_ms=NOW_MS - 100_000)
+    return site.reload()
+
+
+def test_an_empty_time_index_proves_no_age(site: StorageSite) -> None:
+    log = falling(site)
+    site.disk.write(f"{FOLDER}/{0:020d}.timeindex", b"")
+    assert read_times(site.disk, times_wanted(log, 0))[0] is None
+
+
+def test_an_index_that_is_removed_while_an_age_is_read_fails_nothing(site: StorageSite) -> None:
+    log = falling(site)
+    path = f"{FOLDER}/{0:020d}.index"
+    opened: list[str] = []
+
+    def remove(operation: str, name: str) -> None:
+        if operation == "open" and name == path:
+            opened.append(name)
+            if len(opened) == 2:
+                site.disk.on_operation = None
+                site.disk.unlink(path)
+
+    site.disk.on_operation = remove
+    wanted = times_wanted(log, 0)
+    times = read_times(site.disk, wanted)
+    assert len(opened) == 2 and times[0] is None
+    note_times(log, wanted, times)
+    assert retain(log, site.disk) == 0 and log.failure is None
+
+
+def test_a_last_time_that_names_another_batch_of_that_time_makes_nothing_go_too_early(site: StorageSite) -> None:
+    log = ten_each(site, retention_ms=5_000, index_interval_bytes=BATCH_BYTES)
+    fill(log, 1, timestamp_ms=NOW_MS - 100_000)
+    for _ in range(4):
+        fill(log, 1, timestamp_ms=NOW_MS)
+    fill(log, 15, timestamp_ms=NOW_MS - 90_000)
+    log = site.reload()
+    path = f"{FOLDER}/{0:020d}.timeindex"
+    index = bytearray(site.disk.read(path))
+    assert index[-4:] == (1).to_bytes(4, "big")
+    index[-1] = 3
+    site.disk.write(path, bytes(index))
+    assert offset_for_timestamp(log, NOW_MS, 20) is not None
+    for each in (log, site.reload()):
+        assert retain(each, site.disk) == 0
+
+
 def test_where_no_record_has_a_timestamp_the_file_s_age_counts(site: StorageSite) -> None:
     log = ten_each(site, retention_ms=5_000)
     for age_ms in (5_001, 4_999):

@@ -117,6 +117,11 @@ def test_an_index_of_which_most_is_wrong_is_not_taken_apart_entry_by_entry(site:
     assert names.count("index-entry-forgotten") == indexes.MAX_FORGOTTEN and names[-1] == "index-lost"
     assert not site.disk.exists(path)
     fill(log, 3)
+    segment.indexes.flush()
+    assert not site.disk.exists(path), "nobody is to believe it"
+    with pytest.raises(IndexLost):
+        log.read(segment.base_offset + int.from_bytes(index[-24:-20], "big") + 1, 1, 250)
+    assert site.reports.names().count("index-lost") == 1
     list(segment.indexes.build_in_slices())
     check_indexes(segment, INTERVAL, is_active=number == ACTIVE)
     assert len(raw(log)) == log.size_bytes
