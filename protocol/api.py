@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from strandline.protocol import failures as failed
 from strandline.protocol import messages as m
-from strandline.protocol.errors import ErrorCode
 from strandline.protocol.failures import Failure
 from strandline.protocol.messages.base import Message, Request
 
@@ -143,8 +142,3 @@ _ROWS = (
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
 API_OF: dict[type[Request], Api] = {row.request: row for row in _ROWS}
-
-
-def error_response(request: Request, code: ErrorCode, text: str | None = None) -> Message:
-    """The response that fails `request` with `code`. `text`: one line for classes that carry an error message."""
-    return API_OF[type(request)].failure(request, int(code), text)

@@ -56,7 +56,7 @@ class FetcherKey(NamedTuple):
 
 
 class Followers:
-    """All fetchers of this broker. `update` and `stop` are plain functions; `run` holds the tasks."""
+    """All fetchers of this broker. What changes them is plain functions; `run` holds the tasks."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What this broker itself appends to a partition that it leads, and waits for: the brokers' own topics are written so.
+"""What this broker itself appends to a partition that it leads, such as one of the brokers' own topics, and waits for.
 
 It goes with the burst and waits like a producer's append with acks=all; there is no request behind it.
 """

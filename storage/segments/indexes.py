@@ -278,8 +278,6 @@ class SegmentIndexes:
             builder.add_all(segment.log.get(), segment.size_bytes, SLICE_BYTES)
             if builder.end_position == start:
                 raise CorruptLog(segment.path, start, "no whole batch of the offsets that follow stands there")
-        if not self._pinned:
-            builder.finish()
         self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
         self._take(builder)
 
@@ -290,7 +288,6 @@ class SegmentIndexes:
             segment.base_offset,
             segment.size_bytes,
             segment.index_interval_bytes,
-            finish=not self._pinned,
         )
         self._take(builder)
         return builder.offset_index, builder.time_index
@@ -298,6 +295,8 @@ class SegmentIndexes:
     def _take(self, builder: IndexBuilder) -> None:
         """These were built anew, of all batches that the .log has. OSError from the disk."""
         segment = self._segment
+        if not self._pinned:
+            builder.finish()
         self.replace(builder.offset_index, builder.time_index)
         segment.unindexed_bytes = builder.unindexed_bytes
         if segment.sealed_timestamp_ms is not None and builder.end_position == segment.size_bytes:

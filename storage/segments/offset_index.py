@@ -122,18 +122,13 @@ class OffsetIndex:
         """The index in `data`, for a segment whose .log has `log_bytes`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        index = cls._read(base_offset, data)
-        index.check(log_bytes)
-        return index
-
-    @classmethod
-    def _read(cls, base_offset: int, data: bytes) -> OffsetIndex:
         columns = array("i", data)
         if sys.byteorder == "little":
             columns.byteswap()
         index = cls(base_offset)
         index.relative_offsets = columns[0::2]
         index.positions = columns[1::2]
+        index.check(log_bytes)
         return index
 
     def check(self, log_bytes: int) -> None:

@@ -208,12 +208,10 @@ class IndexBuilder:
         self.time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
 
-def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: int, *, finish: bool) -> IndexBuilder:
-    """Both indexes from the headers of a whole .log file of `end` bytes."""
+def build_indexes(file: File, base_offset: int, end: int, index_interval_bytes: int) -> IndexBuilder:
+    """Both indexes from the headers of a whole .log file of `end` bytes, as of a segment that takes appends."""
     builder = IndexBuilder(base_offset, index_interval_bytes)
     builder.add_all(file, end)
-    if finish:
-        builder.finish()
     return builder
 
 

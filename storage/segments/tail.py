@@ -23,7 +23,7 @@ def activate(context: StorageContext, segment: Segment) -> int:
     except CorruptIndex as error:
         context.report("index-rebuilt", segment=segment.path, why=str(error))
         builder = build_indexes(
-            segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes, finish=False
+            segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes
         )
         segment.indexes.pin(builder.offset_index, builder.time_index)
         next_offset = _resume(segment)

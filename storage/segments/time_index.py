@@ -122,12 +122,6 @@ class TimeIndex:
         """The index in `data`. CorruptIndex where it breaks a rule."""
         if len(data) % ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        index = cls._read(base_offset, data)
-        index.check()
-        return index
-
-    @classmethod
-    def _read(cls, base_offset: int, data: bytes) -> TimeIndex:
         columns = array("i", data)
         halves = array("i", bytes(len(data) // ENTRY_BYTES * _TIMESTAMP_BYTES))
         halves[0::2] = columns[0::3]
@@ -138,6 +132,7 @@ class TimeIndex:
         if sys.byteorder == "little":
             index.timestamps_ms.byteswap()
             index.relative_offsets.byteswap()
+        index.check()
         return index
 
     def check(self) -> None:

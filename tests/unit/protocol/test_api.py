@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.protocol.api import API_OF, APIS, Api, ApiKey, error_response
+from strandline.protocol.api import API_OF, APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     DeleteTopicsRequest,
@@ -13,8 +13,10 @@ from strandline.protocol.messages import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    Message,
     MetadataRequest,
     MetadataResponse,
+    Request,
 )
 from strandline.protocol.native.frame import encode_head
 from support.bad_input import error_codes
@@ -28,9 +30,13 @@ def test_every_api_can_refuse_a_request_that_it_could_not_read(api: Api) -> None
     assert encode_head(api.key, 0, 1, response)
 
 
+def refused(request: Request, code: ErrorCode, text: str | None = None) -> Message:
+    return API_OF[type(request)].failure(request, code, text)
+
+
 def test_each_partition_of_the_request_gets_the_code() -> None:
     request = FetchRequest(0, 0, 0, [FetchTopic("a", [FetchPartition(3, 0, 1), FetchPartition(5, 0, 1)])])
-    response = error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    response = refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert isinstance(response, FetchResponse)
     [topic] = response.responses
     assert [(part.partition_index, part.error_code) for part in topic.partitions] == [(3, -1), (5, -1)]
@@ -38,7 +44,7 @@ def test_each_partition_of_the_request_gets_the_code() -> None:
 
 
 def test_each_topic_of_the_request_gets_the_code() -> None:
-    response = error_response(DeleteTopicsRequest(["a", "b"]), ErrorCode.NOT_CONTROLLER, "ask broker 2")
+    response = refused(DeleteTopicsRequest(["a", "b"]), ErrorCode.NOT_CONTROLLER, "ask broker 2")
     assert isinstance(response, DeleteTopicsResponse)
     assert [(r.name, r.error_code, r.error_message) for r in response.responses] == [
         ("a", ErrorCode.NOT_CONTROLLER, "ask broker 2"),
@@ -47,7 +53,7 @@ def test_each_topic_of_the_request_gets_the_code() -> None:
 
 
 def test_a_request_about_everything_still_gets_the_code() -> None:
-    response = error_response(MetadataRequest(None), ErrorCode.UNKNOWN_SERVER_ERROR)
+    response = refused(MetadataRequest(None), ErrorCode.UNKNOWN_SERVER_ERROR)
     assert isinstance(response, MetadataResponse)
     assert error_codes(response) == {ErrorCode.UNKNOWN_SERVER_ERROR}
 

@@ -103,6 +103,20 @@ async def test_between_the_slices_the_loop_serves_others(
         assert first_offset(site.fetch((T0, offset))) == offset
 
 
+async def test_one_is_built_at_a_time_in_each_log_directory(autojump_clock: MockClock) -> None:
+    site = await site_with()
+    lost = {number: ruin(site, T0, number) for number in (1, 2)}
+    elsewhere = ruin(site, T1)
+    async with rebuilding(site):
+        for tp, segment in ((T0, lost[1]), (T0, lost[2]), (T1, elsewhere)):
+            assert is_told_to_retry(site.fetch((tp, segment.base_offset)))
+        await trio.sleep(SLICE_S + 0.1)
+        built = [site.disk.exists(segment.file_paths()[1]) for segment in lost.values()]
+        assert sorted(built) == [False, True] and site.disk.exists(elsewhere.file_paths()[1])
+        await trio.sleep(SLICE_S)
+        assert all(site.disk.exists(segment.file_paths()[1]) for segment in lost.values())
+
+
 async def test_a_fetch_of_several_partitions_gets_what_the_others_have(autojump_clock: MockClock) -> None:
     site = await site_with()
     offset = ruin(site).base_offset
