@@ -1,6 +1,6 @@
 """What this broker knows of the cluster, from the controller's UpdateMetadata: answers Metadata for any client.
 
-A topic's states are replaced whole; a partition's leader epoch never goes back within one topic id (37).
+A topic's states are replaced whole; a partition's leader epoch never goes back within one topic id (invariant 37).
 """
 
 from __future__ import annotations

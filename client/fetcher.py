@@ -269,7 +269,7 @@ class Fetcher:
                     self._failed(state, error)
                     raise
                 self._on_news()
-            # A high watermark that goes back is a broker's mistake or an old leader's: never shown (safety.md 8).
+            # A high watermark that goes back is a broker's mistake or an old leader's: never shown (invariant 8).
             state.high_watermark = max(state.high_watermark, part.high_watermark)
             state.log_start_offset = max(state.log_start_offset, part.log_start_offset)
             state.failures, state.last_error = 0, None

@@ -1,7 +1,7 @@
 """What a client knows of the cluster: brokers, topics, leaders. A snapshot, swapped whole with each answer.
 
 Rules: the leader epoch of a partition never goes back within one topic id, whatever a lagging broker says (KAFKA-4443,
-safety.md 37). Metadata travels on a connection of its own, so that it never waits behind a long poll. When an answer to
+invariant 37). Metadata travels on a connection of its own, so that it never waits behind a long poll. When an answer to
 an urgent question brings nothing new, the next one goes to another broker: a broker that is cut off keeps believing in
 an old leader.
 """

@@ -3,10 +3,10 @@
 `pump` is a plain function, called whenever something changed and when the time it returned has come; it
   1 gives up what is past its delivery timeout,
   2 closes open batches that waited long enough (linger, a flush, no memory left),
-  3 sends per leader what is ready, at most one group per partition and a few requests per broker.
+  3 sends per leader what is ready, at most one group per partition (invariant 18) and a few requests per broker.
 
 What is known after an error decides what callers are told: an error in `APPENDED_NOTHING` leaves the log as it was;
-after any other one, or none, the batch may stand in the log (safety.md 15), and a batch sent again is marked `retried`.
+after any other one, or none, the batch may stand in the log (invariant 15), and a batch sent again is marked `retried`.
 """
 
 from __future__ import annotations

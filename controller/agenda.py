@@ -1,7 +1,7 @@
 """What a term has to do: events one at a time, what is due later, what runs beside them, and who waits for what.
 
 An event is a coroutine function without arguments. What a watch puts is a method that looks at something: it sets the
-watch, reads, and acts by what it read (safety.md 31). Putting it again before it was handled changes nothing, since
+watch, reads, and acts by what it read (invariant 31). Putting it again before it was handled changes nothing, since
 events that are equal are one. Answers of brokers and requests of clients are events, too.
 """
 

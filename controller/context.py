@@ -27,7 +27,7 @@ class LiveBroker:
     """A registered broker. `epoch` is the czxid of its registration: another one is another life (KIP-380).
 
     inter_broker: where the controller and the followers reach it.
-    lossy_start: this start found a log that may lack a suffix it had acknowledged (safety.md 22), and has written so
+    lossy_start: this start found a log that may lack a suffix it had acknowledged (invariant 22), and has written so
     into the states of its partitions.
     """
 

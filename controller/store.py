@@ -1,10 +1,10 @@
 """The controller's reads and fenced writes in ZooKeeper: pipelined, by waves, typed.
 
 Rules:
-* Every write is a transaction that first checks the version of `/controller_epoch` (safety.md 26): once another
+* Every write is a transaction that first checks the version of `/controller_epoch` (invariant 26): once another
   controller was elected, nothing of this one is applied and `ControllerFenced` is raised.
 * A partition state is written with the version that was read; a state that moved meanwhile is read again and handed
-  back (never a blind write, safety.md 12). That the version is not one of a topic made anew under the same name needs
+  back (never a blind write, invariant 12). That the version is not one of a topic made anew under the same name needs
   no check here: only a controller removes topics, in the turn of its events and under its epoch.
 * A leader that was chosen by what it said itself (`PartitionChange.life`) must still live the life in which it said so:
   the transaction checks that, too.
@@ -49,7 +49,7 @@ from strandline.runtime.network import Address
 N = TypeVar("N")
 
 TRANSACTION_PARTITIONS = 100
-"""Partitions per transaction: 9–12 µs each in a multi of 100 (performance.md)."""
+"""Partitions per transaction: 9–12 µs each in a multi of 100."""
 MAX_BROKER_ID = 2**31 - 1
 """A znode named by a larger number is no broker: no request could speak of it."""
 MAX_ROUNDS = 20

@@ -54,7 +54,7 @@ class Api:
     failure: Failure
     scheduling: Scheduling = Scheduling.INLINE
     inter_broker_only: bool = False
-    """Served on the inter-broker listener only (safety.md §5)."""
+    """Served on the inter-broker listener only (a controller's orders come from no client)."""
     native: tuple[int, int] = (0, 0)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 MATCH_ANY_VERSION = -1
-"""Forbidden for partition states (safety.md 12); allowed where nobody competes."""
+"""Forbidden for partition states (invariant 12); allowed where nobody competes."""
 
 
 class ZnodeStat(NamedTuple):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Blocking(Protocol):
     """Runs what waits for the disk (fsync, deletion, cold reads) off the event loop: a thread in production, inline
     with virtual delay in tests. Not for computing: a computing thread takes the event loop from 37 K to 0.7 K round
-    trips a second (performance.md)."""
+    trips a second."""
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Call `function(*args)` elsewhere and return its result or raise its exception."""

@@ -40,8 +40,8 @@ def production_coordination(config: BrokerConfig, log: Logger) -> Coordination:
 
 
 def tune_garbage_collection() -> None:
-    """After start-up: what lives now lives for ever, and collections become rare (performance.md: the default
-    thresholds cost a full collection every few thousand requests)."""
+    """After start-up: what lives now lives for ever, and collections become rare (the default thresholds cost a
+    full collection every few thousand requests)."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -45,7 +45,7 @@ def epochs(log: Log) -> list[int]:
 
 
 def assert_same_below(logs: Mapping[int, Log], end_offset: int) -> None:
-    """All replicas (by broker id) have the same bytes below `end_offset` (log matching, safety.md 4)."""
+    """All replicas (by broker id) have the same bytes below `end_offset` (log matching, invariant 4)."""
     images = {broker_id: log_bytes(log, end_offset) for broker_id, log in logs.items()}
     first = next(iter(images))
     for broker_id, image in images.items():

@@ -161,7 +161,7 @@ class ControlHandlers:
     # --- leaving -----------------------------------------------------------------------------------------------
 
     async def leave_cluster(self) -> None:
-        """Controlled shutdown: have leadership moved away before this broker stops (B12).
+        """Controlled shutdown: have leadership moved away before this broker stops.
 
         Tried `controlled.shutdown.max.retries` times more; then it goes all the same, and the controller notices.
         """

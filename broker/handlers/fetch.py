@@ -2,10 +2,11 @@
 
     consumer   sees [log start, high watermark); may name an epoch, and is fenced if it is not the current one
     follower   sees everything; its fetch offset acknowledges all below it; it must name the current epoch
+               (invariant 13)
 
 Order for a follower (reference text 000, "Follower 从 Leader Fetch 数据"): fence, divergence (a diverged fetch changes
 nothing here), then progress and HW, then data. A fetch that finds too little is parked and served once at the end of
-the burst that brings data (performance.md: no linger, no timer per fetch).
+the burst that brings data (no linger, no timer per fetch).
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ class FetchHandler:
         if is_follower and replica_id not in leadership.followers:
             return _refusal(index, ErrorCode.REPLICA_NOT_AVAILABLE, partition.leader_id, partition.leader_epoch), None
         log = partition.log
-        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (9)
+        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (invariant 9)
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
             return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
@@ -271,7 +272,7 @@ class FetchHandler:
         elif wanted.fetch_offset > log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         elif not is_follower and high_watermark < leadership.leading_since_offset:
-            # Its predecessor may have shown more: this leader's HW would seem to go back (8).
+            # Its predecessor may have shown more: this leader's HW would seem to go back (invariant 8).
             code = ErrorCode.OFFSET_NOT_AVAILABLE
         return _data(index, code, high_watermark, log.log_start_offset), region
 
@@ -305,8 +306,8 @@ class FetchHandler:
     def _cold_read_failed(
         self, request: RequestInHand[FetchRequest], answer: _Answer, failed: FileRegion, error: OSError
     ) -> None:
-        """The disk failed under one replica (24), which ends; so does the connection, whose later answers would wait
-        for this one for ever. The client asks again and gets the typed error."""
+        """The disk failed under one replica (invariant 24), which ends; so does the connection, whose later answers
+        would wait for this one for ever. The client asks again and gets the typed error."""
         regions = iter(answer.regions)
         for topic in answer.response.responses:
             for data in topic.partitions:

@@ -263,7 +263,7 @@ class QueryHandler:
 
     def offset_for_leader_epoch(self, request: RequestInHand[OffsetForLeaderEpochRequest]) -> Remainder | None:
         """Where an epoch ends: from the leader for clients; for the controller (`ANY_REPLICA`) from whatever log lies
-        here, which it asks for when every in-sync replica may have lost data (22)."""
+        here, which it asks for when every in-sync replica may have lost data (invariant 22)."""
         of_any_replica = request.message.replica_id == ANY_REPLICA and request.context.is_inter_broker
         epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
         if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:

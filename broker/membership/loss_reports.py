@@ -1,4 +1,4 @@
-"""What ZooKeeper credits a broker with, and how a broker that may have lost data renounces it (safety.md 22).
+"""What ZooKeeper credits a broker with, and how a broker that may have lost data renounces it (invariant 22).
 
 A member of an ISR, or an eligible replica, counts as one that has everything which is committed. A broker that may have
 lost a suffix takes that back, partition by partition, before it registers:

@@ -141,7 +141,7 @@ class Registration:
 
     async def _register(self) -> None:
         """Create the ephemeral znode, whatever stands there: ours is success, our own stale one is replaced, a foreign
-        one is refused (29) unless its session ends soon."""
+        one is refused (invariant 29) unless its session ends soon."""
         assert self._znode is not None
         path, data = BrokerIdZnode.path(self.broker_id), self._znode.encode()
         while True:

@@ -29,7 +29,7 @@ from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Transport, TransportClosed
 
 SENDFILE_MIN_BYTES = 64 * 1024
-"""From here on sendfile beats reading and joining (3-5 times cheaper, performance.md)."""
+"""From here on sendfile beats reading and joining (3-5 times cheaper)."""
 
 RUN_BYTES = 1024 * 1024
 """How much memory is gathered into one send."""

@@ -6,7 +6,7 @@
 | recovery points, log starts (`upkeep/housekeeping`) | an interval each, and at once when logs were deleted |
 | what a cut or a deletion of records waits for | at once (`cuts`, `log_starts`) |
 
-Each directory has tasks and threads of its own: a disk that does not answer holds up its own logs only (F16).
+Each directory has tasks and threads of its own: a disk that does not answer holds up its own logs only.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CheckpointSchedule:
 
     async def _write_high_watermarks(self, path: str) -> None:
         # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
-        # the new one must not have the old one's mark, which would expose what is not committed (9).
+        # the new one must not have the old one's mark, which would expose what is not committed (invariant 9).
         marks, logs = self.high_watermarks(), dict(self._logs.logs)
         await self._blocking.run_in(path, self._logs.checkpoints.write_high_watermarks, marks, path, logs)
 

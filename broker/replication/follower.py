@@ -1,9 +1,9 @@
-"""Following: one fetcher per (leader broker, fetcher id) pulls what this broker replicates from there (R1).
+"""Following: one fetcher per (leader broker, fetcher id) pulls what this broker replicates from there.
 
     fetch from LEO, with the epochs ─> answer ─> 1 divergence: truncate and stop   2 append   3 hw = min(leader's, LEO)
 
 * The next fetch goes out right after the append returned, never before: its offset is the acknowledgement.
-* An answer counts only for partitions that still follow that leader at the epoch the fetch named (14).
+* An answer counts only for partitions that still follow that leader at the epoch the fetch named (invariant 14).
 * What may not be cut before a checkpoint was written (`cuts`) is fetched again then; the others go on.
 * A partition that gets an error waits a little by itself (`replica.fetch.backoff.ms` at most); the others go on.
 * Where nothing is to be told or heard the fetch waits long at the leader: idle partitions cost nothing.
@@ -110,7 +110,7 @@ class Followers:
                     fetcher.remove(partition)
             if partition.leadership is None and partition.leader_id >= 0 and not partition.failed:
                 # What a leaving broker led until now it does not follow any more, or the new leaders would take it back
-                # into the ISRs that it has just been taken out of (38).
+                # into the ISRs that it has just been taken out of (invariant 38).
                 if not self.replicas.is_leaving:
                     self._fetcher(key).add(partition)
             elif key in self._fetchers:
@@ -333,7 +333,7 @@ class Fetcher:
                 self._process_partition(partition, data, records)
 
     def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
-        """The order matters: divergence before anything else may move (7), then the append, then HW."""
+        """The order matters: divergence before anything else may move (invariant 7), then the append, then HW."""
         followers = self._followers
         try:
             if data.error_code:

@@ -2,7 +2,7 @@
 
     proposal ─> [check incarnation of who joins, and the topic; set state at its version] ─> applied | refused | unknown
 
-* Never an unconditional write; the version is the one the leader holds (12).
+* Never an unconditional write; the version is the one the leader holds (invariant 12).
 * No answer (connection lost, session expired), or one that says nothing of the state (a server that cannot do it now):
   repeat the identical conditional write, since it may have been applied.
 * BadVersion on the state: only then read. Our own write found: success. Another ISR for our leader and epoch: adopt it.

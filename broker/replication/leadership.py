@@ -1,26 +1,27 @@
 """What a leader knows and decides about one partition: who is in sync, what is committed. Pure: no IO, no clock.
 
 Leading a partition is a value (`Leadership`), made when LeaderAndIsr names this broker, dropped when it names another.
-Its rules, with their numbers in the safety text:
+Its rules:
 
 * HW = min LEO over the *maximal* ISR (committed ∪ proposed), and over outsiders that have caught up and are about to
-  join, or a busy partition would outrun them for ever (3). It never goes back (8) and does not move while the
-  committed ISR is smaller than min(min.insync.replicas, replication factor) (15, KIP-966).
+  join, or a busy partition would outrun them for ever (invariant 3). It never goes back (invariant 8) and does not move
+  while the committed ISR is smaller than min(min.insync.replicas, replication factor) (invariant 15, KIP-966).
 * Who leaves the ISR while what remains is smaller than that is *eligible* to lead: it has everything committed, since
-  HW stands still from then on (22). HW moves again only once ZooKeeper has nobody on that list any more: an ISR that
-  grows back empties it in the same write, one that is large enough by a smaller minimum in a write of its own.
-* One ISR change is in flight at a time (3). A proposal counts for the quorum from the moment it is made; a shrink
-  counts only once ZooKeeper has it.
-* A follower may join once it fetched *in this leader epoch* (10) from an offset at or above the HW, the start of this
-  epoch (KAFKA-7128) and the *quorum offset*, while its broker lives, and once its log begins on its disk where the
-  leader's does: it may lead, and nobody waited for it when records were deleted. The quorum offset is where HW would
-  be if the minimum did not hold it: below the minimum HW proves nothing, and who joined by it could be far behind, lead
-  after an orderly stop, and have the only whole log cut. A leader that is alone in sync is its own quorum, so a
-  newcomer has to reach its log's end once. From then on it belongs to the quorum, which stands still until it arrives
-  there: a busy leader is reached at the newcomer's next fetch, however much was appended meanwhile.
+  HW stands still from then on (invariant 22). HW moves again only once ZooKeeper has nobody on that list any more: an
+  ISR that grows back empties it in the same write, one that is large enough by a smaller minimum in a write of its own.
+* A leader without ZooKeeper changes no ISR, so it commits nothing that its followers lack (invariant 16).
+* One ISR change is in flight at a time (invariant 3). A proposal counts for the quorum from the moment it is made; a
+  shrink counts only once ZooKeeper has it.
+* A follower may join once it fetched *in this leader epoch* (invariant 10) from an offset at or above the HW, the start
+  of this epoch (KAFKA-7128) and the *quorum offset*, while its broker lives, and once its log begins on its disk where
+  the leader's does: it may lead, and nobody waited for it when records were deleted. The quorum offset is where HW
+  would be if the minimum did not hold it: below the minimum HW proves nothing, and who joined by it could be far
+  behind, lead after an orderly stop, and have the only whole log cut. A leader that is alone in sync is its own quorum,
+  so a newcomer has to reach its log's end once. From then on it belongs to the quorum, which stands still until it
+  arrives there: a busy leader is reached at the newcomer's next fetch, however much was appended meanwhile.
 * A follower leaves when it has not been caught up for replica.lag.time.max.ms; one whose last fetch reached the LEO is
-  never removed while nothing is written (11). A member that is no replica (an operator or a Kafka wrote it) has nothing
-  and follows nobody: it counts for nothing, and leaves with the next change.
+  never removed while nothing is written (invariant 11). A member that is no replica (an operator or a Kafka wrote it)
+  has nothing and follows nobody: it counts for nothing, and leaves with the next change.
 """
 
 from __future__ import annotations

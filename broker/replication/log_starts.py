@@ -1,4 +1,5 @@
-"""Log starts on their way to the disk: a deletion is acknowledged by what survives SIGKILL and power loss of all (19).
+"""Log starts on their way to the disk: a deletion is acknowledged by what survives SIGKILL and power loss of all
+(invariant 19).
 
     raised in memory ──add──> wanted ──one checkpoint for all of a log directory──> on the disk ──> told
 

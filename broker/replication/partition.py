@@ -199,9 +199,10 @@ class Partition:
     # --- role changes ------------------------------------------------------------------------------------------
 
     def become_leader(self, state: LeaderAndIsrPartitionState, lag_time_max_s: float, now: float) -> None:
-        """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (5).
+        """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (invariant 5).
 
-        Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (15).
+        Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (invariant
+        15).
         """
         assert state.leader_epoch >= self.leader_epoch
         log = self.log
@@ -228,7 +229,7 @@ class Partition:
     def become_follower(self, state: LeaderAndIsrPartitionState) -> None:
         """Follow `state.leader`, or nobody (−1). What waited for this leader is told so at once.
 
-        The log is not cut here: the first fetch from the new leader tells where the logs part (6).
+        The log is not cut here: the first fetch from the new leader tells where the logs part (invariant 6).
         """
         assert state.leader_epoch >= self.leader_epoch
         self._drop_leadership(state.leader, state.leader_epoch)
@@ -286,7 +287,7 @@ class Partition:
         The leader named the largest epoch ≤ ours that it knows, and its end. If we do not have that epoch, our own
         largest epoch below it decides how far down to go, and the next fetch asks again (KIP-279, KIP-320).
         Where the logs part below this one's start (only an unclean election does that) nothing of it is the leader's:
-        it begins anew where the leader's begins, or it would lack what the leader has below (2).
+        it begins anew where the leader's begins, or it would lack what the leader has below (invariant 2).
         """
         log = self.log
         own_epoch, own_end = log.epoch_end_offset(diverging.epoch)
@@ -310,8 +311,8 @@ class Partition:
         self._check_invariants()
 
     def restart_at(self, offset: int) -> None:
-        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (19).
-        CheckpointFirst: nothing was dropped yet."""
+        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (invariant
+        19). CheckpointFirst: nothing was dropped yet."""
         if not self.log.may_start_at(offset):
             raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)

@@ -1,8 +1,9 @@
 """LeaderAndIsr and StopReplica: what the controller orders becomes roles, logs and fetchers.
 
 A request is applied in order-independent fashion: the highest (controller epoch, leader epoch) wins, whatever the order
-of arrival, and a half-applied one is finished when it comes again (32). Everything changes in plain functions; the
-loops over many partitions let other tasks run in between and look at the controller epoch again afterwards.
+of arrival, and a half-applied one is finished when it comes again (invariant 32). Everything changes in plain
+functions; the loops over many partitions let other tasks run in between and look at the controller epoch again
+afterwards.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class RoleChanges:
     ) -> LeaderAndIsrResponse:
         """Apply a LeaderAndIsr request whose broker epoch was checked.
 
-        1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH)
+        1 a lower controller epoch than seen: refused whole (STALE_CONTROLLER_EPOCH, invariant 27)
         2 per partition: lower leader epoch refused, else become leader or follower; another topic id than the hosted
           one only where the controller's metadata has it: then the hosted replica is of a topic that is gone
         3 fetchers follow the new leaders
@@ -274,7 +275,8 @@ class RoleChanges:
     # --- StopReplica -------------------------------------------------------------------------------------------
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop following or leading; with `delete_partition`, remove the log. Fenced by topic id and epoch (33)."""
+        """Stop following or leading; with `delete_partition`, remove the log. Fenced by topic id and epoch
+        (invariant 33)."""
         if request.controller_epoch < self._replicas.controller_epoch:
             return StopReplicaResponse(ErrorCode.STALE_CONTROLLER_EPOCH, [])
         self._replicas.controller_epoch = request.controller_epoch

@@ -5,8 +5,8 @@ fetch that comes back for the same offset again and again makes the leader look 
 once at the 4th such fetch, then the 8th, 16th …, since a follower may also be slow, or starved by its other
 partitions). What is found damaged is not served any more: the log goes offline as failed, which the controller is told,
 so another in-sync replica leads. The recovery point is put back to the damage: the next start checks the log from
-there, keeps aside what it cuts, counts as one that lost data, and fetches the rest again from the new leader (F21,
-R20)."""
+there, keeps aside what it cuts, counts as one that lost data, and fetches the rest again from the new leader.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction in the background: `log.cleaner.threads` cleaners, each with one log at a time (S9, KIP-58, KIP-354).
+"""Compaction in the background: `log.cleaner.threads` cleaners, each with one log at a time (KIP-58, KIP-354).
 
     choose (pure, `cleaning.choice`)  ──>  lend segments  ──>  worker process: index, rewrite a group, wait
       ^                                                              |

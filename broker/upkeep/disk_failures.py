@@ -1,4 +1,4 @@
-"""What a broker does when a log directory goes offline (S10, 24): it gives up every replica that lives there.
+"""What a broker does when a log directory goes offline (invariant 24): it gives up every replica that lives there.
 
 A directory fails in whatever thread met the error (`storage/disk/directory_health`). Here that is seen soon after, and
 then

@@ -1,4 +1,4 @@
-"""The periodic work of all logs: flushes, checkpoints, retention, removals (S6, S7, S8).
+"""The periodic work of all logs: flushes, checkpoints, retention, removals.
 
 | what | how often |
 |---|---|
@@ -10,8 +10,8 @@
 | unlinking of what was put aside | each second, for what has waited `file.delete.delay.ms` |
 
 Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
-recovery point moves when it came back. A failed fsync ends that log (24). Flushes and checkpoints of a log directory
-have tasks and threads of their own: a disk that does not answer holds up its own logs only (F16).
+recovery point moves when it came back. A failed fsync ends that log (invariant 24). Flushes and checkpoints of a log
+directory have tasks and threads of their own: a disk that does not answer holds up its own logs only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Retention, every `log.retention.check.interval.ms`: which logs have a head that may go, and taking it off (S8).
+"""Retention, every `log.retention.check.interval.ms`: which logs have a head that may go, and taking it off.
 
-Leader and follower do it alike, each for its own copy, never above its own high watermark (19). A check of one log
-costs some µs on the event loop; it yields every few logs, and after each slice of renames. What is not known without
-the disk (the time of segments of an earlier life) is read in a thread, and the log is looked at anew afterwards.
+Leader and follower do it alike, each for its own copy, never above its own high watermark (invariant 19). A check of
+one log costs some µs on the event loop; it yields every few logs, and after each slice of renames. What is not known
+without the disk (the time of segments of an earlier life) is read in a thread, and the log is looked at anew
+afterwards.
 
 Each log directory has rounds of its own: a disk that does not answer holds up its own logs only.
 

@@ -1,4 +1,4 @@
-"""The wall clock as far as data may be removed by it: retention by time, tombstones, compaction lags (F25).
+"""The wall clock as far as data may be removed by it: retention by time, tombstones, compaction lags.
 
 One per kind of work: each says once what it leaves undone (`storage.retention.ClockGuard` has the rule).
 """

@@ -30,7 +30,7 @@ class BrokerChanges:
 
     async def look(self) -> None:
         """Broker failure and broker start; a broker that was away too briefly to be missed shows as another epoch and
-        is both (safety.md 30)."""
+        is both (invariant 30)."""
         context = self._context
         # Failure 1: the watch, then who lives.
         live = await self._tools.store.brokers(self._tools.agenda.watch(self.look))

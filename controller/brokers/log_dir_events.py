@@ -21,7 +21,7 @@ class LogDirEvents:
 
     async def look(self) -> None:
         """Tell the broker its roles again. What it cannot play any more it answers with KAFKA_STORAGE_ERROR, which
-        moves leadership away (24)."""
+        moves leadership away (invariant 24)."""
         context, store = self._tools.context, self._tools.store
         paths, notes = await store.notifications(
             LOG_DIR_EVENT_NOTIFICATION_PATH, self._tools.agenda.watch(self.look), LogDirEventNotificationZnode.decode

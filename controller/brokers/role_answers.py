@@ -28,7 +28,7 @@ class RoleAnswers:
     async def on_answered(self, broker: LiveBroker, _: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
         """What became of LeaderAndIsr: a broken log, or one that cannot be made now, moves leadership away, and
         everybody is told why, until a role is taken with it again. Anything but a broken log is said again after a
-        while (safety.md 32), from what ZooKeeper says then."""
+        while (invariant 32), from what ZooKeeper says then."""
         context = self._context
         if context.brokers.get(broker.broker_id) != broker:
             return

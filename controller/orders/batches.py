@@ -2,7 +2,7 @@
 
 A `Batch` is what one broker still has to be told, by partition: a newer word on a partition replaces an older one, so
 what waits for a slow broker is bounded by the number of partitions. The order on the wire: a broker that is told
-something for the first time learns the metadata first (safety.md 37: it must know where leaders live before it follows
+something for the first time learns the metadata first (invariant 37: it must know where leaders live before it follows
 them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica goes last.
 """
 

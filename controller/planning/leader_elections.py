@@ -1,7 +1,7 @@
 """Who leads a partition: the elections, each a few lines and pure.
 
 A clean election picks only from ISR ∩ able replicas, then from eligible ∩ able ones, in the order of the assignment
-(safety.md 34). `able(replica)` says whether a replica lives, stays and kept its data. None: nobody can lead.
+(invariant 34). `able(replica)` says whether a replica lives, stays and kept its data. None: nobody can lead.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Rules:
 * Level triggered: a plan comes from how things stand, not from what changed; a missed or repeated event does no harm.
-* Each leader or ISR write bumps the leader epoch (safety.md 34) and is conditional on the znode version; which requests
+* Each leader or ISR write bumps the leader epoch (invariant 34) and is conditional on the znode version; which requests
   follow is derived (`batches`) after ZooKeeper took the write.
 * A leaderless partition's ISR stays as it is: without a leader nothing is committed, so each member still has all.
 * Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
   member, and no leader commits anything more before that list is empty (`broker/replication/leadership.py`). Where the
   ISR keeps the minimum, whoever writes the plan empties the list at once (`Settlement`).
 * Nobody leads who may have lost what it acknowledged, while anybody is known who has it: the partition waits for those
-  (safety.md 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
+  (invariant 22). Where nobody is known, all assigned replicas are asked for their longest log (`Plan.recover`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plan_partitions(
     plan = Plan()
     for topic_partition in partitions:
         if topic_partition.topic in context.deleting:
-            continue  # deletion is exclusive with elections (safety.md 36)
+            continue  # deletion is exclusive with elections (invariant 36)
         state = context.states.get(topic_partition)
         if state is None:
             change = _first_leader(context, topic_partition)

@@ -1,5 +1,5 @@
 """One term of a controller: from a won election to its end. A new term is a new object, so nothing of an old one
-survives (safety.md 28).
+survives (invariant 28).
 
 Rules:
 * One event at a time. ZooKeeper first (fenced), then the context, then the brokers: the next controller can take over
@@ -214,7 +214,7 @@ class Term:
         return await self.answers[type(request)](request)
 
     async def _handle(self, event: Event) -> None:
-        """One event. A failure is reported and repeated, and never ends the loop (safety.md 39)."""
+        """One event. A failure is reported and repeated, and never ends the loop (invariant 39)."""
         try:
             await event()
         except (ControllerFenced, SessionExpired) as error:

@@ -74,7 +74,8 @@ class TopicChanges:
         return plan_losses(context, partitions, lambda broker, tp: broker.lossy_start and broker.epoch > since[tp])
 
     async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12)."""
+        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (invariant
+        12)."""
         context = self._context
         changes = list(await self._settlement.plan(partitions))
         for tp in partitions:

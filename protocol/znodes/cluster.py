@@ -68,7 +68,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     """Of the lock on its data folder: tells its own stale registration from that of another broker with the same id,
     be it one with a copy of the folder."""
     lossy_start: bool = False
-    """It may have lost data at this start (safety.md 22), and has changed the states of its partitions accordingly."""
+    """It may have lost data at this start (invariant 22), and has changed the states of its partitions accordingly."""
     apis: Mapping[int, tuple[int, int]] = {}
     """API key → (lowest, highest) version that it serves."""
 
@@ -245,7 +245,7 @@ class _PartitionStateJson(msgspec.Struct, kw_only=True):
 
 class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
     """Who leads, who is in sync, who else has all that is committed. Only written on condition of its version
-    (safety.md 12). What Kafka wrote has none of the last three fields: then nobody is eligible, and nobody
+    (invariant 12). What Kafka wrote has none of the last three fields: then nobody is eligible, and nobody
     suspected."""
 
     controller_epoch: int
@@ -271,7 +271,7 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
         return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
 
     def without_claim(self, broker_id: int) -> PartitionStateZnode | None:
-        """The state where this broker may have lost data; None where it is not credited with any (safety.md 22)."""
+        """The state where this broker may have lost data; None where it is not credited with any (invariant 22)."""
         elr = [member for member in self.elr if member != broker_id]
         if broker_id not in self.isr:
             return msgspec.structs.replace(self, elr=elr) if elr != self.elr else None

@@ -56,7 +56,7 @@ from strandline.runtime.zookeeper.paths import (
 from strandline.runtime.zookeeper.writes import PreparedWrites
 
 READ_CHUNK = 100
-"""Znodes per MultiRead: 3–7 µs each against 130 µs for a get of its own (performance.md)."""
+"""Znodes per MultiRead: 3–7 µs each against 130 µs for a get of its own."""
 WINDOW = 50
 """Requests of one wave in flight."""
 CLOSE_GRACE_S = 2.0

@@ -1,6 +1,6 @@
 """The small files beside the segments, in Kafka's formats, each replaced atomically.
 
-Writing (safety.md 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
+Writing (invariant 23): write `<name>.<n>.tmp`, fsync it, rename it over the old file, fsync the folder. So a crash
 leaves the old or the new content. Reading: a damaged line is dropped and reported, the others count; a file that is
 missing or unreadable is as if it were empty. Every reader treats "no entry" as a safe lower bound (HW: log start;
 recovery point: 0, so everything is checked). So of two lines for one log the lower offset counts. Only what they

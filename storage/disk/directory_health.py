@@ -1,6 +1,6 @@
 """Whether a log directory may still be used: the first error of its disk takes the whole directory offline.
 
-Rules (S10, safety.md 24): any OSError on any file of a directory fails it, and with it every log that lives there; it
+Rules (invariant 24): any OSError on any file of a directory fails it, and with it every log that lives there; it
 stays so until the broker starts again. Errors that are about this process and not about the disk (`is_about_process`:
 no descriptor left) fail nothing. What stands by the name of a log's file and is none, or is not for this broker's user
 to open (`is_about_file`), fails that log.

@@ -1,7 +1,7 @@
 """Whether a log may still be changed: the first failure of its disk ends that, for good.
 
 After a failed write or fsync nobody knows what the page cache holds, so nothing is retried as if it were clean
-(safety.md 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
+(invariant 24): the log goes on answering reads and refuses changes until the broker starts again. An OSError is the
 directory's failure and so that of all its logs (`directory_health`); a damaged file, one that may not be opened, or a
 name that something else has, is this log's alone. Where only descriptors or space are lacking nothing has failed:
 `OutOfDescriptors` or `DiskFull` is raised and the same may be tried again.

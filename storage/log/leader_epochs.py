@@ -1,6 +1,6 @@
 """Which leader epoch wrote which offsets of one log: what followers and clients are told when their tails diverge.
 
-Rules (safety.md 5): entries rise strictly in epoch *and* in start offset; epoch 0 is valid; an epoch without a record
+Rules (invariant 5): entries rise strictly in epoch *and* in start offset; epoch 0 is valid; an epoch without a record
 is replaced by the next one that starts at the same offset. Where compaction took an epoch's first records, whoever
 learns it from batches lets it begin behind the last batch of the epoch before: not later, or a replica that has records
 of the old epoch there, which were never committed, would not hear that it has to drop them. That cuts a replica further

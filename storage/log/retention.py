@@ -1,4 +1,4 @@
-"""Which segments may leave the head of a log, and why (S8). Pure: facts in, a decision out.
+"""Which segments may leave the head of a log, and why. Pure: facts in, a decision out.
 
 Kafka's rules, oldest segment first, up to the first one that must stay:
 

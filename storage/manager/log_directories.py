@@ -1,4 +1,4 @@
-"""The log directories of one broker as a set: opened together, failing one by one (S10).
+"""The log directories of one broker as a set: opened together, failing one by one.
 
 Rules: a directory whose disk fails, or cannot be read at the start, is offline; the others serve on. The broker ends
 when none is left. What is wrong without any disk being at fault (another broker's folder, a lock that is held) keeps

@@ -1,7 +1,8 @@
 """What idempotent producers have appended to one log: is a batch new, a repetition, or an error?
 
-Pure: no disk, no clock. Per producer id: the epoch, the last five batches, and (for logs of Kafka with transactions)
-coordinator epoch and first offset of the open transaction. The rules are those of Kafka 3.9's ProducerAppendInfo:
+Pure: no disk, no clock. Each sequence lands once and in order (invariant 17). Per producer id: the epoch, the last five
+batches, and (for logs of Kafka with transactions) coordinator epoch and first offset of the open transaction. The rules
+are those of Kafka 3.9's ProducerAppendInfo:
 
 ```
 producer id unknown (new, expired, or its records are gone)   any first sequence is taken

@@ -2,7 +2,7 @@
 
 A segment is rolled before a batch that would make it larger than `segment.bytes`, whose timestamp lies `segment.ms`
 (less the segment's jitter) after that of the segment's first batch, whose last offset does not fit an index entry
-(int32 relative to the base offset), or when an index is full (`index_bounds`) or has wider gaps than
+(int32 relative to the base offset: invariant 25), or when an index is full (`index_bounds`) or has wider gaps than
 `index.interval.bytes` says by now: logs are loaded before their topics' configurations are known, and a Kafka that
 recovers such a segment writes more entries than there may be.
 

@@ -1,4 +1,4 @@
-"""R20: a bit flips in the committed middle of a leader: it is not served, leadership moves, it is fetched again."""
+"""A bit flips in the committed middle of a leader: it is not served, leadership moves, it is fetched again."""
 
 from __future__ import annotations
 

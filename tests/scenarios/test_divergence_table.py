@@ -1,4 +1,4 @@
-"""R3 (KIP-279): where two logs part ways, as a table.
+"""Where two logs part ways, as a table (KIP-279).
 
 What the follower asks and the leader answers goes to and fro until they agree. The follower must end at the last offset
 that both share: no higher, or the logs differ for ever, and no lower, or it drops what may be committed.

@@ -1,4 +1,4 @@
-"""R17: a batch of an idempotent producer lands once, whoever leads when it is sent again.
+"""A batch of an idempotent producer lands once, whoever leads when it is sent again.
 
 The client speaks in frames: it sends the same bytes again, as a producer does whose answer got lost.
 """

@@ -1,4 +1,4 @@
-"""The head of a log on whole brokers: DeleteRecords past a follower that is away (R16), retention on every replica."""
+"""The head of a log on whole brokers: DeleteRecords past a follower that is away, retention on every replica."""
 
 from __future__ import annotations
 

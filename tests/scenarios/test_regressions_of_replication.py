@@ -1,7 +1,7 @@
 """Scripted regressions of replication, driven step by step: who leads, which fetch arrives when, what ZooKeeper says.
 
-R4 fencing (KAFKA-6880), R5 the start of an epoch (KAFKA-7128), R6 the maximal ISR (KAFKA-12686), R22 fetches of an
-older epoch (KIP-320). Numbers as in the safety text.
+Fencing (KAFKA-6880), the start of an epoch (KAFKA-7128), the maximal ISR (KAFKA-12686), fetches of an older epoch
+(KIP-320).
 """
 
 from __future__ import annotations

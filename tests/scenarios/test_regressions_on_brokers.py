@@ -1,7 +1,7 @@
 """Scripted regressions on whole brokers: fixed schedules of faults that lost data, or the cluster, elsewhere.
 
-R1 and R2 of truncation, R8 of incarnations, R9 of a controller of the past, R12 of lost answers, R14 of sessions, and
-states that another hand wrote. Numbers as in the safety text.
+Truncation (KIP-101), incarnations (KIP-903), a controller of the past, answers that are lost, sessions that end twice,
+and states that another hand wrote.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def produce_and_learn(cluster: MemoryCluster, ledger: Ledger, producer, fo
     assert (behind.log.log_end_offset, behind.high_watermark) == (2, 1), "the schedule needs a lagging high watermark"
 
 
-# --- R1: the high watermark is not where a log is cut (KAFKA-1211) ---------------------------------------------------
+# --- the high watermark is not where a log is cut (KAFKA-1211) --------------------------------------------------------
 
 
 async def test_r1_a_follower_that_restarts_keeps_what_it_has_above_its_high_watermark(autojump_clock) -> None:
@@ -97,7 +97,7 @@ async def test_r1_a_follower_that_learns_of_a_new_epoch_keeps_what_it_has_above_
         await check_at_the_end(cluster, ledger, [a, b, c])
 
 
-# --- R2: logs that part ways come together again ---------------------------------------------------------------------
+# --- logs that part ways come together again --------------------------------------------------------------------------
 
 
 async def test_r2_who_returns_with_another_record_at_the_same_offset_is_cut_to_the_leaders_log(autojump_clock) -> None:
@@ -140,7 +140,7 @@ async def test_r2_a_leader_that_wrote_what_nobody_got_is_cut_to_its_successors_l
         assert values(cluster.partition(a, T0).log) == [b"m1", b"m3"]
 
 
-# --- R8: what a past life of a broker had fetched (KIP-903) ----------------------------------------------------------
+# --- what a past life of a broker had fetched (KIP-903) ---------------------------------------------------------------
 
 
 async def test_r8_who_returns_with_an_empty_disk_does_not_join_by_what_its_past_life_had(autojump_clock) -> None:
@@ -165,7 +165,7 @@ async def test_r8_who_returns_with_an_empty_disk_does_not_join_by_what_its_past_
         await check_at_the_end(cluster, ledger)
 
 
-# --- R9: a controller of the past ------------------------------------------------------------------------------------
+# --- a controller of the past -----------------------------------------------------------------------------------------
 
 
 async def depose(cluster: MemoryCluster, old: int) -> None:
@@ -252,7 +252,7 @@ async def test_r9_an_order_of_a_deposed_controller_is_refused_and_tells_it(autoj
         await check_at_the_end(cluster, ledger)
 
 
-# --- R12: the answer to a conditional write is lost -------------------------------------------------------------------
+# --- the answer to a conditional write is lost ------------------------------------------------------------------------
 
 
 async def shrink(cluster: MemoryCluster, leader: int, follower: int) -> None:
@@ -340,7 +340,7 @@ async def shrink_while_written_to(cluster: MemoryCluster, producer: TrioProducer
         await cluster.until(lambda: cluster.isr(T0) == [1, 2], "who cannot fetch and who is no replica are out")
 
 
-# --- R14: the session dies again while registering -------------------------------------------------------------------
+# --- the session dies again while registering -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lingers", [False, True], ids=["its znode vanishes", "its znode lingers"])

@@ -1,4 +1,4 @@
-"""F23: a bit of a replica's topic id flips while its broker is down. Its log is kept, and nothing acked is lost."""
+"""A bit of a replica's topic id flips while its broker is down. Its log is kept, and nothing acked is lost."""
 
 from __future__ import annotations
 

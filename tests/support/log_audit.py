@@ -1,4 +1,4 @@
-"""What must be true of a broker's storage that was just started, whatever happened to it before (safety.md 5, 19, 21).
+"""What must be true of a broker's storage that was just started, whatever happened to it before (invariants 5, 19, 21).
 
 `audit_start` starts it twice and appends: every segment's indexes say what a rebuild says, epochs are those of the
 batches, log start <= high watermark <= log end, the recovery point is not above what the disk said, nothing half done
@@ -182,7 +182,7 @@ def audit_start(
     found = states_of(manager)
     judge(manager, found)
     found_loss = any(fields.get("is_loss") for _, fields in site.reports.events)
-    assert manager.may_have_lost_data == ((may_lose and not manager.was_clean) or found_loss), "safety.md 22"
+    assert manager.may_have_lost_data == ((may_lose and not manager.was_clean) or found_loss), "invariant 22"
     for tp, log in manager.logs.items():
         check_log(log, site.config.index_interval_bytes, short_indexes)
         assert log.log_start_offset <= manager.high_watermarks[tp] <= log.log_end_offset

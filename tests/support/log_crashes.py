@@ -9,7 +9,7 @@ that may be ended in the middle: `arm_crash` lets the next operation die before 
 * after a failure the log refuses changes, still answers reads of what it had, and a restart has all of that.
 
 After every step: log and model are equal, log start <= high watermark <= log end, epochs are those of the batches,
-indexes are those of a rebuild, what is known of producers is what their batches say (safety.md 4, 5, 17, 19, 21, 23,
+indexes are those of a rebuild, what is known of producers is what their batches say (invariants 4, 5, 17, 19, 21, 23,
 24).
 """
 

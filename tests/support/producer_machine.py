@@ -1,6 +1,6 @@
 """A state machine for hypothesis: idempotent producers on a log, against the list of batches that the log holds.
 
-What must hold (safety.md 17): of each producer and epoch a sequence lands at most once and in order, whatever happens
+What must hold (invariant 17): of each producer and epoch a sequence lands at most once and in order, whatever happens
 in between: repetitions within a wave and later, rolls, cuts, clean stops, kills, power failures, a log that starts
 anew, batches that came from a leader.
 

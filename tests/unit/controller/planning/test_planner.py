@@ -194,7 +194,7 @@ def test_a_partition_that_elects_nobody_since_a_log_is_later_than_its_state_does
     assert still_led(context, 1) == [TP]
 
 
-# --- who has everything, and who may have lost it (safety.md 22) ----------------------------------------------------
+# --- who has everything, and who may have lost it (invariant 22) ----------------------------------------------------
 
 
 def test_who_leaves_the_isr_is_eligible_and_who_led_last_is_known() -> None:

@@ -192,7 +192,7 @@ async def test_a_started_broker_learns_the_metadata_then_its_roles(autojump_cloc
 
 
 async def test_a_fast_bounce_is_a_failure_and_a_start(autojump_clock: MockClock, cluster: Any) -> None:
-    """R11: the controller's server lags, so it sees one change: the same id under another epoch."""
+    """The controller's server lags, so it sees one change: the same id under another epoch."""
     await cluster.start(1, 2, 3)
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3]])
@@ -283,7 +283,7 @@ async def test_a_broker_that_does_not_answer_holds_up_nobody_and_gets_the_last_w
 
 
 async def test_a_refused_role_is_told_again_until_it_is_taken(autojump_clock: MockClock, cluster: Any) -> None:
-    """R13, the controller's half: a become-follower that failed half way is repeated, not forgotten."""
+    """A become-follower that failed half way is repeated, not forgotten (invariant 32)."""
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
     refusals = iter(range(3))

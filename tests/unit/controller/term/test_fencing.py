@@ -50,7 +50,7 @@ class Paused:
 async def test_a_controller_paused_before_its_write_changes_and_sends_nothing_afterwards(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
-    """R9. The watch on /controller does not reach it in time, so that only the fence stands between."""
+    """The watch on /controller does not reach it in time, so that only the fence stands between."""
     await cluster.start(1, 2, 3, 4)
     paused: list[Paused] = []
 
@@ -107,7 +107,7 @@ async def test_a_controller_whose_process_was_stopped_resigns_when_it_runs_again
 async def test_silence_of_zookeeper_for_a_session_timeout_ends_the_role_at_once(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
-    """R21: kazoo would say nothing until it reconnects."""
+    """kazoo would say nothing until it reconnects."""
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
     term = controller.term
@@ -186,7 +186,7 @@ async def test_an_operator_forces_an_election_by_deleting_the_znode(autojump_clo
 
 
 async def test_the_own_znode_of_an_earlier_session_is_replaced_at_once(autojump_clock: MockClock, cluster: Any) -> None:
-    """R14: the broker died and is back before its old session, and its old /controller, have timed out."""
+    """The broker died and is back before its old session, and its old /controller, have timed out."""
     await cluster.start(1, 2)
     await cluster.controller_on(1)
     cluster.kill(1, noticed=False)
@@ -204,7 +204,7 @@ async def test_the_own_znode_of_an_earlier_session_is_replaced_at_once(autojump_
 async def test_a_session_that_expires_during_the_election_is_no_trouble(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
-    """R14, twice in a row."""
+    """The same, twice in a row."""
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
     coordination = cluster.brokers[1].coordination

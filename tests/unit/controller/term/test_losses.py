@@ -1,4 +1,4 @@
-"""Who has everything that is committed, and who may have lost it: what a controller makes of that (safety.md 22)."""
+"""Who has everything that is committed, and who may have lost it: what a controller makes of that (invariant 22)."""
 
 from __future__ import annotations
 

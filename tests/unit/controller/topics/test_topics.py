@@ -287,7 +287,7 @@ async def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper(autojump_clock
     for broker in cluster.brokers.values():
         assert {tp.topic for tp in broker.logs} <= {"kept"}
         assert set(broker.metadata) == {TopicPartition("kept", 0)}
-    # R10: what a late one would be recognised by.
+    # What a late one would be recognised by.
     for broker in cluster.brokers.values():
         for stop in broker.told(StopReplicaRequest):
             for state in stop.partition_states:
@@ -303,7 +303,7 @@ async def gone(cluster: Any, topic: str) -> bool:
 async def test_a_late_deletion_does_not_touch_the_topic_that_was_made_anew(
     autojump_clock: MockClock, cluster: Any
 ) -> None:
-    """R10 with a broker that follows the rules: the old id is refused."""
+    """A broker that follows the rules refuses the old id (invariant 33)."""
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2]])

@@ -1,4 +1,4 @@
-"""F22: the files beside a log may be missing, short, overlong, unsorted, of another log: the answers stay the same.
+"""The files beside a log may be missing, short, overlong, unsorted, of another log: the answers stay the same.
 
 Here the checkpoints of a directory and a folder's small files, 17 kinds of damage to each of 8 files after each of 3
 kinds of stop: 408 cases; indexes and epochs as such are in `test_recovery` (62 cases).

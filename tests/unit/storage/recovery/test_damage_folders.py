@@ -1,4 +1,4 @@
-"""F23: segments that are missing, overlap or stand there twice, stray files and folders, folders of others.
+"""Segments that are missing, overlap or stand there twice, stray files and folders, folders of others.
 
 Nothing is served with a hole in it and nothing is deleted in silence: such a log is refused as it stands, the others
 are loaded. 43 cases.

@@ -1,4 +1,4 @@
-"""F20, F21 above the recovery point: whatever happened to the end of a log, it is cut to its last sound batch, loudly.
+"""Above the recovery point, whatever happened to the end of a log, it is cut to its last sound batch, loudly.
 
 516 cases: 255 cuts (a file that ends at any byte of its last batch, plain and compressed), 32 kinds of bytes behind it,
 224 flipped bits (both ends of every field of a batch, at four places, after a kill and after a power failure), 5 on

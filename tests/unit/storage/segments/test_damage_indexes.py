@@ -1,4 +1,4 @@
-"""F22: any flipped bit of an index, of a sealed or the active segment: the same answers by offset and by time.
+"""Any flipped bit of an index, of a sealed or the active segment: the same answers by offset and by time.
 
 2,944 cases, of which `make test` tries every 13th: each bit of four files, after a clean stop, in a log whose times
 rise, and in one whose times stand still and fall.
