@@ -94,13 +94,12 @@ class TrioAdmin(Service):
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
     ) -> None:
+        super().__init__()
         self.settings = from_mapping(AdminSettings, {"bootstrap_servers": bootstrap_servers, **settings})
         self._environment = environment or production_client_environment()
         self._metadata = Metadata(self.settings, self._environment)
         self._links = Links(self.settings, self._environment, self._metadata, lambda: None)
         self._calls = BrokerCalls(self._links)
-        self._scope = trio.CancelScope()
-        self._closed = False
 
     # --- Topics ---
 
@@ -245,12 +244,8 @@ class TrioAdmin(Service):
 
     def close(self) -> None:
         """Idempotent."""
-        self._closed = True
-        self._scope.cancel()
+        self.stop()
         self._calls.close()
-
-    async def _end_block(self, is_whole: bool) -> None:
-        self.close()
 
     # --- Parts ---
 

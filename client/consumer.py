@@ -33,6 +33,7 @@ from strandline.client.metadata import Metadata, TopicView
 from strandline.client.positions import Positions
 from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
+from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicId, TopicPartition
@@ -48,16 +49,15 @@ class TrioConsumer(Service):
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
     ) -> None:
+        super().__init__()
         self.settings = from_mapping(ConsumerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
         environment = environment or production_client_environment()
-        self._wake = trio.Event()
-        self._news = trio.Event()
-        self._closed = False
-        self._scope = trio.CancelScope()
+        self._pump = Pump()
+        self._news = News()
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._first = 0
-        self._metadata = Metadata(self.settings, environment, on_change=self._wake_up)
-        self._links = Links(self.settings, environment, self._metadata, self._wake_up)
+        self._metadata = Metadata(self.settings, environment, on_change=self._pump.wake)
+        self._links = Links(self.settings, environment, self._metadata, self._pump.wake)
         self._calls = BrokerCalls(self._links)
         self._lookup = OffsetLookup(self.settings, environment, self._metadata, self._calls)
         self._positions = Positions(self.settings, environment, self._metadata, self._lookup, self._on_positions_found)
@@ -65,8 +65,8 @@ class TrioConsumer(Service):
             self.settings,
             self._metadata,
             self._links,
-            wake=self._wake_up,
-            on_news=self._tell,
+            wake=self._pump.wake,
+            on_news=self._news.tell,
             on_positions=self._positions.want,
         )
 
@@ -93,7 +93,7 @@ class TrioConsumer(Service):
             if item not in self._assigned:
                 state.refetch()  # an answer that is still under way is dropped
         self._fetcher.assigned = self._positions.assigned = self._assigned
-        self._wake_up()
+        self._pump.wake()
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -104,7 +104,7 @@ class TrioConsumer(Service):
         if offset < 0:
             raise ValueError(f"offset {offset} of {TopicPartition(*partition)} is negative; use seek_to_beginning")
         self._state(partition).set_position(offset)
-        self._wake_up()
+        self._pump.wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first offset (of all assigned partitions if none is given)."""
@@ -123,13 +123,13 @@ class TrioConsumer(Service):
         for item in partitions:
             self._state(item).paused = False
             self._state(item).hurried = True
-        self._wake_up()
-        self._tell()
+        self._pump.wake()
+        self._news.tell()
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """The next offset that `poll` hands out. The last cause if it cannot be found in time."""
         state = self._state(partition)
-        deadline = self._deadline(timeout_ms)
+        deadline = trio.current_time() + self._limit_ms(timeout_ms) / 1000
         while state.position == NO_OFFSET:
             self._raise_error(state)
             if not await self._wait_for_news(deadline) and state.position == NO_OFFSET:
@@ -170,7 +170,7 @@ class TrioConsumer(Service):
         while True:
             taken = self._take(limit)
             if taken:
-                self._wake_up()
+                self._pump.wake()
                 return taken
             self._raise_errors()
             if not await self._wait_for_news(deadline):
@@ -188,7 +188,7 @@ class TrioConsumer(Service):
                     taken.append(batches)
                 self._fetcher.reset_when_drained(state)
             if taken:
-                self._wake_up()
+                self._pump.wake()
                 return taken
             self._raise_errors()
             if not await self._wait_for_news(deadline):
@@ -239,38 +239,19 @@ class TrioConsumer(Service):
                     nursery.start_soon(self._links.run)
                     nursery.start_soon(self._positions.run)
                     task_status.started()
-                    await self._pump()
+                    await self._pump.run(self._fetcher.pump)
         finally:
             self.close()
 
     def close(self) -> None:
         """Stop; a waiting `poll` ends with ClientClosed. Idempotent."""
-        self._closed = True
-        self._scope.cancel()
+        self.stop()
         self._calls.close()
-        self._tell()
-
-    async def _end_block(self, is_whole: bool) -> None:
-        self.close()
-
-    async def _pump(self) -> None:
-        while True:
-            next_time = self._fetcher.pump(trio.current_time())
-            with trio.move_on_at(next_time):
-                await self._wake.wait()
-            self._wake = trio.Event()
-
-    def _wake_up(self) -> None:
-        self._wake.set()
-
-    def _tell(self) -> None:
-        """Wake polls."""
-        self._news.set()
-        self._news = trio.Event()
+        self._news.tell()
 
     def _on_positions_found(self) -> None:
-        self._wake_up()
-        self._tell()
+        self._pump.wake()
+        self._news.tell()
 
     # --- Parts ---
 
@@ -296,7 +277,7 @@ class TrioConsumer(Service):
         for item in list(partitions) or list(self._assigned):
             self._state(item).ask_reset(timestamp)
         self._positions.want()
-        self._wake_up()
+        self._pump.wake()
 
     def _take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records that are here, beginning with another partition each time."""
@@ -320,7 +301,7 @@ class TrioConsumer(Service):
                     taken[state.topic_partition] = records
                     left -= len(records)
                 else:
-                    self._wake_up()  # compaction left batches without records: there is room for the next fetch
+                    self._pump.wake()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
         return taken
 
@@ -337,31 +318,27 @@ class TrioConsumer(Service):
             return
         if not isinstance(error, OffsetOutOfRange | LogTruncated):
             state.error = None  # fetching goes on: it may have been repaired
-            self._wake_up()
+            self._pump.wake()
         raise error
 
     async def _wait_for_news(self, deadline: float) -> bool:
         if self._closed:
             raise ClientClosed("the consumer is closed")
-        news = self._news
-        with trio.move_on_at(deadline):
-            await news.wait()
-        return trio.current_time() < deadline
+        return await self._news.wait_until(deadline)
 
-    def _deadline(self, timeout_ms: float | None) -> float:
-        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return trio.current_time() + limit_ms / 1000
+    def _limit_ms(self, timeout_ms: float | None) -> float:
+        return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def _layout(self, topic: str, timeout_ms: float | None = None) -> TopicView:
         if self._closed:
             raise ClientClosed("the consumer is closed")
-        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         return await self._metadata.topic(topic, timeout_ms=limit_ms, setting="default_api_timeout_ms")
 
     async def _find(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, FoundOffset]:
-        limit_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         wanted = {TopicPartition(*key): value for key, value in timestamps.items()}
         started = trio.current_time()
         for topic in dict.fromkeys(key.topic for key in wanted):

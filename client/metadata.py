@@ -27,6 +27,7 @@ from strandline.client.errors import (
 )
 from strandline.client.request_bounds import in_parts
 from strandline.client.settings import ClientSettings, parse_addresses
+from strandline.client.signals import News
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse, MetadataTopic
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
@@ -184,7 +185,7 @@ class Metadata:
         self._topics: dict[str, None] = {}
         self._connection: Connection | None = None
         self._wanted = trio.Event()
-        self._answered = trio.Event()
+        self._answered = News()
         self._urgent = False
 
     def request_update(self) -> None:
@@ -232,10 +233,7 @@ class Metadata:
     async def wait_for_answer(self, deadline: float) -> bool:
         """Ask (again) and wait for an attempt to end, well or badly. False: the deadline came first."""
         self.request_update()
-        answered = self._answered
-        with trio.move_on_at(deadline):
-            await answered.wait()
-        return trio.current_time() < deadline
+        return await self._answered.wait_until(deadline)
 
     async def run(self) -> None:
         """Ask when wanted and when the view is too old; after a failure or in a hurry no more often than the back-off
@@ -260,8 +258,7 @@ class Metadata:
                 stale = stale + 1 if urgent and nothing_new else 0
                 if stale % STALE_ANSWERS_PER_BROKER == STALE_ANSWERS_PER_BROKER - 1:
                     self._disconnect()
-                self._answered.set()
-                self._answered = trio.Event()
+                self._answered.tell()
                 self._on_change()
                 useful = not failures and not nothing_new
                 wait_ms = backoff_ms(self._settings, max(1, failures), self._environment)

@@ -42,6 +42,7 @@ from strandline.client.partitioner import partition_for_key
 from strandline.client.sender import Sender
 from strandline.client.service import Service
 from strandline.client.settings import ProducerSettings, from_mapping
+from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
@@ -64,20 +65,19 @@ class TrioProducer(Service):
         on_batch: Callable[[DeliveredBatch | FailedBatch], None] | None = None,
         **settings: Any,
     ) -> None:
+        super().__init__()
         self.settings = from_mapping(ProducerSettings, {"bootstrap_servers": bootstrap_servers, **settings})
         self._environment = environment or production_client_environment()
-        self._wake = trio.Event()
-        self._settled = trio.Event()
-        self._closed = False
-        self._scope = trio.CancelScope()
+        self._pump = Pump()
+        self._settled = News()
         self._finished = trio.Event()
         self._metadata = Metadata(
-            self.settings, self._environment, on_change=self._wake_up, allow_auto_topic_creation=True
+            self.settings, self._environment, on_change=self._pump.wake, allow_auto_topic_creation=True
         )
-        links = Links(self.settings, self._environment, self._metadata, self._wake_up)
+        links = Links(self.settings, self._environment, self._metadata, self._pump.wake)
         self._links = links
-        self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._on_settled)
-        self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._wake_up)
+        self._accumulator = Accumulator(self.settings, on_batch, on_settled=self._settled.tell)
+        self._sender = Sender(self.settings, self._accumulator, self._metadata, links, self._pump.wake)
         self._partition_for_key = self.settings.partitioner or partition_for_key
         self._sticky: dict[str, tuple[PartitionQueue, int]] = {}
         self._since_checkpoint = 0
@@ -209,13 +209,11 @@ class TrioProducer(Service):
         number = self._accumulator.next_number()
         deadline = trio.current_time() + limit_ms / 1000
         self._sender.hurry += 1
-        self._wake_up()
+        self._pump.wake()
         try:
             while not self._accumulator.all_settled_before(number):
-                settled = self._settled
-                with trio.move_on_at(deadline):
-                    await settled.wait()
-                if trio.current_time() >= deadline and not self._accumulator.all_settled_before(number):
+                in_time = await self._settled.wait_until(deadline)
+                if not in_time and not self._accumulator.all_settled_before(number):
                     raise FlushTimedOut(
                         f"{len(self._accumulator.outstanding)} batches are still under way after {limit_ms:g} ms; "
                         f"last cause: {self._sender.last_cause()}"
@@ -225,7 +223,7 @@ class TrioProducer(Service):
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush for at most `timeout_ms` (default: delivery_timeout_ms), then stop; what is left fails with
-        DeliveryTimeout. Idempotent, never hangs. FlushTimedOut if something was left."""
+        DeliveryTimeout, as it does after `stop`. Idempotent, never hangs. FlushTimedOut if something was left."""
         if self._closed:
             return
         self._closed = True
@@ -233,11 +231,6 @@ class TrioProducer(Service):
             await self.flush(timeout_ms)
         finally:
             self.stop()
-
-    def stop(self) -> None:
-        """Stop without flushing: what is left fails with DeliveryTimeout."""
-        self._closed = True
-        self._scope.cancel()
 
     async def finished(self) -> None:
         """Wait until `run` has ended and every record is settled."""
@@ -276,7 +269,7 @@ class TrioProducer(Service):
                     nursery.start_soon(self._metadata.run)
                     nursery.start_soon(self._links.run)
                     task_status.started()
-                    await self._pump()
+                    await self._pump.run(self._sender.pump)
         finally:
             self._closed = True
             self._sender.give_up_everything("the producer was closed")
@@ -288,20 +281,6 @@ class TrioProducer(Service):
                 await self.close()
         finally:
             self.stop()
-
-    async def _pump(self) -> None:
-        while True:
-            next_time = self._sender.pump(trio.current_time())
-            with trio.move_on_at(next_time):
-                await self._wake.wait()
-            self._wake = trio.Event()
-
-    def _wake_up(self) -> None:
-        self._wake.set()
-
-    def _on_settled(self) -> None:
-        self._settled.set()
-        self._settled = trio.Event()
 
     # --- Accepting ---
 
@@ -351,7 +330,7 @@ class TrioProducer(Service):
     async def _make_room(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header]) -> None:
         """A batch that can take `first`, waiting for memory if the policy says so."""
         if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
-            self._wake_up()
+            self._pump.wake()
             return
         policy = self.settings.buffer_full
         text = f"buffer_memory ({self.settings.buffer_memory} bytes) is full of records that wait for delivery"
@@ -361,16 +340,14 @@ class TrioProducer(Service):
             raise BufferFull(f"{text} (buffer_full=raise)")
         deadline = trio.current_time() + self.settings.max_block_ms / 1000
         self._sender.hurry += 1
-        self._wake_up()
+        self._pump.wake()
         try:
             while trio.current_time() < deadline:
-                settled = self._settled
-                with trio.move_on_at(deadline):
-                    await settled.wait()
+                await self._settled.wait_until(deadline)
                 if self._closed:
                     raise ClientClosed("the producer was closed while a record waited for buffer_memory")
                 if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
-                    self._wake_up()
+                    self._pump.wake()
                     return
         finally:
             self._sender.hurry -= 1

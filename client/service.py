@@ -13,15 +13,24 @@ import trio
 class Service(ABC):
     """A client: `run` in a nursery of one's own, or as an `async with` block."""
 
-    _nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+    def __init__(self) -> None:
+        self._closed = False
+        self._scope = trio.CancelScope()
+        """What `run` serves in."""
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until closed or cancelled."""
 
-    @abstractmethod
+    def stop(self) -> None:
+        """Make `run` return. Idempotent."""
+        self._closed = True
+        self._scope.cancel()
+
     async def _end_block(self, is_whole: bool) -> None:
-        """Make `run` return. is_whole: no error ended the block."""
+        """The block ended; is_whole: not by an error."""
+        self.stop()
 
     async def __aenter__(self) -> Self:
         self._nursery_manager = trio.open_nursery()

@@ -8,6 +8,7 @@ threads, but not by a forked child and not through pickle: each process makes it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -72,6 +73,24 @@ class SyncClient:
         except CallTimedOut as error:
             raise RequestTimedOut(f"the event loop of this client is stuck: {error}") from error
 
+    def _now(self, function: Callable[..., T], *args: Any) -> T:
+        """One crossing to a plain function."""
+
+        async def call() -> T:
+            return function(*args)
+
+        return self._call(call, timeout_s=GRACE_S)
+
+    def _open(self, make_and_serve: Callable[[], Awaitable[T]]) -> T:
+        """The client that this one is the front of, made in the loop."""
+        try:
+            client = self._call(make_and_serve, timeout_s=GRACE_S + 25)
+        except BaseException:
+            SyncClient.close(self)
+            raise
+        close_at_exit(self)
+        return client
+
     def forked_error(self) -> ClientClosed:
         return ClientClosed(
             f"this {type(self).__name__} was made before the process forked; make one in the child process"
@@ -94,7 +113,13 @@ class _Front(SyncClient, Generic[C]):
 
     def __init__(self, make: Callable[[], C]) -> None:
         super().__init__()
-        self._client: C = self._open(make)
+
+        async def make_and_serve() -> C:
+            client = make()
+            self._portal.spawn(lambda: self._serve(client.run))
+            return client
+
+        self._client: C = self._open(make_and_serve)
         self._api_timeout_ms = self._client.settings.default_api_timeout_ms
 
     def close(self) -> None:
@@ -106,23 +131,11 @@ class _Front(SyncClient, Generic[C]):
                 pass
         super().close()
 
-    def _within(self, timeout_ms: float | None, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+    def _ask(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float | None, **options: Any) -> T:
+        """Await `function(*args, timeout_ms=…, **options)`, which ends by itself in that time."""
         limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._call(function, *args, timeout_s=limit_ms / 1000 + GRACE_S)
-
-    def _open(self, make: Callable[[], C]) -> C:
-        async def open_and_serve() -> C:
-            client = make()
-            self._portal.spawn(lambda: self._serve(client.run))
-            return client
-
-        try:
-            client = self._call(open_and_serve, timeout_s=GRACE_S + 25)
-        except BaseException:
-            super().close()
-            raise
-        close_at_exit(self)
-        return client
+        call = partial(function, *args, timeout_ms=timeout_ms, **options)
+        return self._call(call, timeout_s=limit_ms / 1000 + GRACE_S)
 
 
 class Consumer(_Front[TrioConsumer]):
@@ -135,7 +148,7 @@ class Consumer(_Front[TrioConsumer]):
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions from now on; see `TrioConsumer.assign`."""
-        self._within(None, self._client.assign, list(partitions))
+        self._call(self._client.assign, list(partitions), timeout_s=self._api_timeout_ms / 1000 + GRACE_S)
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -157,7 +170,7 @@ class Consumer(_Front[TrioConsumer]):
         self._now(self._client.resume, *partitions)
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        return self._within(timeout_ms, self._client.position, partition, timeout_ms)
+        return self._ask(self._client.position, partition, timeout_ms=timeout_ms)
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """As of the last fetch, −1 before it."""
@@ -169,46 +182,32 @@ class Consumer(_Front[TrioConsumer]):
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """See `TrioConsumer.poll`."""
-
-        async def poll() -> dict[TopicPartition, list[ConsumerRecord]]:
-            return await self._client.poll(max_records=max_records, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, poll)
+        return self._ask(self._client.poll, timeout_ms=timeout_ms, max_records=max_records)
 
     def fetch_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
         """See `TrioConsumer.fetch_batches`."""
-
-        async def fetch() -> list[FetchedBatches]:
-            return await self._client.fetch_batches(timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, fetch)
+        return self._ask(self._client.fetch_batches, timeout_ms=timeout_ms)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        return self._within(timeout_ms, self._client.beginning_offsets, list(partitions), timeout_ms)
+        return self._ask(self._client.beginning_offsets, list(partitions), timeout_ms=timeout_ms)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        return self._within(timeout_ms, self._client.end_offsets, list(partitions), timeout_ms)
+        return self._ask(self._client.end_offsets, list(partitions), timeout_ms=timeout_ms)
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, FoundOffset | None]:
-        return self._within(timeout_ms, self._client.offsets_for_times, dict(timestamps_ms), timeout_ms)
+        return self._ask(self._client.offsets_for_times, dict(timestamps_ms), timeout_ms=timeout_ms)
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> list[int]:
-        return self._within(timeout_ms, self._client.partitions_for_topic, topic, timeout_ms)
+        return self._ask(self._client.partitions_for_topic, topic, timeout_ms=timeout_ms)
 
     def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
-        return self._within(timeout_ms, self._client.topic_id, topic, timeout_ms)
-
-    def _now(self, function: Callable[..., T], *args: Any) -> T:
-        async def call() -> T:
-            return function(*args)
-
-        return self._call(call, timeout_s=GRACE_S)
+        return self._ask(self._client.topic_id, topic, timeout_ms=timeout_ms)
 
 
 class Admin(_Front[TrioAdmin]):
@@ -231,75 +230,54 @@ class Admin(_Front[TrioAdmin]):
         timeout_ms: float | None = None,
     ) -> CreatedTopic:
         """See `TrioAdmin.create_topic`."""
-        topic = NewTopic(name, num_partitions, replication_factor, configs, assignments)
-        result = self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms)[name]
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return self._ask(
+            self._client.create_topic,
+            name,
+            num_partitions,
+            replication_factor,
+            configs,
+            assignments=assignments,
+            validate_only=validate_only,
+            timeout_ms=timeout_ms,
+        )
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: float | None = None
     ) -> dict[str, CreatedTopic | AnsweredError]:
-        listed = list(topics)
-
-        async def create() -> dict[str, CreatedTopic | AnsweredError]:
-            return await self._client.create_topics(listed, validate_only=validate_only, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, create)
+        """See `TrioAdmin.create_topics`."""
+        return self._ask(self._client.create_topics, list(topics), validate_only=validate_only, timeout_ms=timeout_ms)
 
     def delete_topic(self, name: str, *, timeout_ms: float | None = None) -> None:
         """See `TrioAdmin.delete_topic`."""
-        error = self.delete_topics([name], timeout_ms=timeout_ms)[name]
-        if error is not None:
-            raise error
+        self._ask(self._client.delete_topic, name, timeout_ms=timeout_ms)
 
     def delete_topics(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, AnsweredError | None]:
-        listed = list(names)
-
-        async def delete() -> dict[str, AnsweredError | None]:
-            return await self._client.delete_topics(listed, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, delete)
+        """See `TrioAdmin.delete_topics`."""
+        return self._ask(self._client.delete_topics, list(names), timeout_ms=timeout_ms)
 
     def recover(
         self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
     ) -> RecoveredPartition:
         """See `TrioAdmin.recover`."""
-
-        async def recover() -> RecoveredPartition:
-            return await self._client.recover(partition, accept_loss=accept_loss, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, recover)
+        return self._ask(self._client.recover, partition, accept_loss=accept_loss, timeout_ms=timeout_ms)
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int | ClientError]:
         """See `TrioAdmin.delete_records`."""
-        asked = dict(offsets)
-
-        async def delete() -> dict[TopicPartition, int | ClientError]:
-            return await self._client.delete_records(asked, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, delete)
+        return self._ask(self._client.delete_records, dict(offsets), timeout_ms=timeout_ms)
 
     def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
-        return sorted(self.describe_topics(timeout_ms=timeout_ms))
+        return self._ask(self._client.list_topics, timeout_ms=timeout_ms)
 
     def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicView]:
         """See `TrioAdmin.describe_topics`."""
         listed = None if names is None else list(names)
-
-        async def describe() -> dict[str, TopicView]:
-            return await self._client.describe_topics(listed, timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, describe)
+        return self._ask(self._client.describe_topics, listed, timeout_ms=timeout_ms)
 
     def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
-        async def describe() -> ClusterView:
-            return await self._client.describe_cluster(timeout_ms=timeout_ms)
-
-        return self._within(timeout_ms, describe)
+        return self._ask(self._client.describe_cluster, timeout_ms=timeout_ms)

@@ -17,10 +17,11 @@ from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch, RecordMetadata, record_metadata
 from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
 from strandline.client.producer import TrioProducer
+from strandline.client.signals import News
 from strandline.client.sync import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""
@@ -141,25 +142,20 @@ class Producer(SyncClient):
         """`on_batch` is called in the event loop's thread for every settled batch; it must be quick and not raise."""
         super().__init__()
 
-        async def open_and_serve() -> TrioProducer:
+        async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
             self._mailbox: Mailbox[_Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
             self._portal.spawn(lambda: self._serve(lambda: self._run(client)))
             return client
 
         self._accepted_letters = 0
-        self._accepted = trio.Event()
-        try:
-            self._client = self._call(open_and_serve, timeout_s=GRACE_S + 25)
-        except BaseException:
-            super().close()
-            raise
+        self._accepted = News()
+        self._client = self._open(make_and_serve)
         limits = self._client.settings
         self._max_block_s = limits.max_block_ms / 1000
         self._buffer_full = limits.buffer_full
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
         self._now_ms = self._client.now_ms
-        close_at_exit(self)
 
     def send(
         self,
@@ -232,11 +228,7 @@ class Producer(SyncClient):
 
     def waiting(self) -> dict[TopicPartition, Exception]:
         """See `TrioProducer.waiting`."""
-
-        async def waiting() -> dict[TopicPartition, Exception]:
-            return self._client.waiting()
-
-        return self._call(waiting, timeout_s=GRACE_S)
+        return self._now(self._client.waiting)
 
     @property
     def delivered_records(self) -> int:
@@ -301,8 +293,7 @@ class Producer(SyncClient):
                     self._accepted_letters += 1
             finally:
                 self._refuse(letters)
-            self._accepted.set()
-            self._accepted = trio.Event()
+            self._accepted.tell()
 
     @staticmethod
     def _refuse(letters: Iterable[_Letter]) -> None:
@@ -312,10 +303,7 @@ class Producer(SyncClient):
     async def _flush(self, letters: int, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
         while self._accepted_letters < letters:
-            accepted = self._accepted
-            with trio.move_on_at(deadline):
-                await accepted.wait()
-            if trio.current_time() >= deadline:
+            if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
         await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
 
