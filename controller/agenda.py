@@ -48,6 +48,7 @@ class Agenda:
         self._events: deque[Event] = deque()
         self._came = trio.Event()
         self._progress = trio.Event()
+        self._watches: dict[Event, Watch] = {}
 
     def __len__(self) -> int:
         return len(self._events)
@@ -71,8 +72,9 @@ class Agenda:
         return self._events.popleft()
 
     def watch(self, event: Event) -> Watch:
-        """A watch that puts this event when it fires."""
-        return partial(self._seen, event)
+        """A watch that puts this event when it fires. The same one for equal events: what is looked at again before it
+        changed is watched once, since equal watches of a znode are one."""
+        return self._watches.setdefault(event, partial(self._seen, event))
 
     def _seen(self, event: Event, _: WatchEvent) -> None:
         self.put(event)

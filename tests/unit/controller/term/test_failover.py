@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from strandline.controller.term.term import MENDED_CHECK_SECONDS
 from strandline.protocol import znodes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -20,6 +21,7 @@ from strandline.protocol.messages import (
     UpdateMetadataRequest,
 )
 from strandline.protocol.types import TopicPartition
+from strandline.testkit.zookeeper.client import WatchKind
 
 TP = TopicPartition("t", 0)
 
@@ -385,6 +387,20 @@ async def test_a_znode_that_was_mended_counts_again(autojump_clock: MockClock, c
         assert cluster.brokers[2].metadata[tp].leader == cluster.brokers[2].roles[tp].leader == 2
         assert (cluster.brokers[2].roles[tp].leader_epoch, (await cluster.state(tp.topic)).isr) == (1, [2])
     assert not controller.term.store.unreadable_states and not controller.term.topic_store.unreadable
+
+
+async def test_what_is_looked_at_again_and_again_is_watched_once(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    await cluster.admin.create(znodes.TopicZnode.path("u"), b"nonsense")
+    controller = await cluster.controller_on(1)
+    await trio.sleep(10 * MENDED_CHECK_SECONDS)
+    assert (
+        len(cluster.logged("topic left out: its znode cannot be read")) > 10 and controller.term.topic_store.unreadable
+    )
+    watches = cluster.brokers[1].coordination.link.watches
+    assert [len(watches[WatchKind.CHILDREN, path]) for path in (znodes.TOPICS_PATH, znodes.BROKER_IDS_PATH)] == [1, 1]
+    await cluster.create(controller, "v", [[1]])
+    assert len(watches[WatchKind.CHILDREN, znodes.TOPICS_PATH]) == 1
 
 
 async def test_a_known_state_that_was_broken_and_mended_is_written_again(
