@@ -1,4 +1,4 @@
-"""The steps of a start that ask ZooKeeper, while the connection breaks under them."""
+"""Steps that ask ZooKeeper, while the connection breaks under them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ RETRY_DELAY_S = 0.2
 DELAY_TOLD_INTERVAL_S = 10.0
 
 
-async def until_answered(step: Callable[[], Awaitable[T]], log: RateLimited) -> T:
-    """Repeat a step until it is done: it may be done twice, and a broker that starts just then must not die of it."""
+async def until_answered(step: Callable[[], Awaitable[T]], log: RateLimited | None = None) -> T:
+    """Repeat a step until it is done: it may be done twice, and a broker that starts just then must not die of it.
+    log: tells what a start waits for; once a broker serves, others tell that ZooKeeper is away."""
     while True:
         try:
             return await step()
         except (ConnectionLost, SessionExpired) as error:
-            log.warning("delayed", "registration delayed", error=str(error))
+            if log is not None:
+                log.warning("delayed", "registration delayed", error=str(error))
             await trio.sleep(RETRY_DELAY_S)

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TypeVar
 
 import structlog
 import trio
@@ -27,6 +26,7 @@ import trio
 from strandline.broker.admin.dynamic_config import ENTITY_TYPE, DynamicConfig
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.patience import until_answered
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
@@ -41,13 +41,9 @@ from strandline.runtime.coordination import (
     Delete,
     NoNode,
     SessionExpired,
-    SessionState,
     WatchEvent,
 )
 
-T = TypeVar("T")
-
-RETRY_DELAY_S = 0.2
 MENDED_CHECK_S = 30.0
 """Between two looks at what could not be read or used."""
 KEPT_S = 900.0
@@ -83,7 +79,7 @@ class ConfigChanges:
 
     async def begin(self) -> BrokerConfig:
         """The configuration to start with. Waits until ZooKeeper answers."""
-        return await self._until_answered(self._begin)
+        return await until_answered(self._begin)
 
     async def _begin(self) -> BrokerConfig:
         self._session_id = self._coordination.session_id
@@ -98,22 +94,22 @@ class ConfigChanges:
     async def of_topics(self, names: Collection[str]) -> dict[str, TopicConfig]:
         """To load their logs by. Waits until ZooKeeper answers."""
         paths = [ConfigZnode.path(name) for name in names]
-        found = await self._until_answered(lambda: read_overrides(self._coordination, paths))
+        found = await until_answered(lambda: read_overrides(self._coordination, paths))
         config = self.config.value
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
     async def run(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
         while True:
             self._wake = trio.Event()
-            entities = await self._until_answered(self._changed_entities)
+            entities = await until_answered(self._changed_entities)
             if entities:
-                await self._until_answered(partial(self._read_again, entities, topics))
+                await until_answered(partial(self._read_again, entities, topics))
                 await self._apply(topics, replicas, burst)
             await self._remove_outdated()
             while not await self._is_told():
                 await self._remove_outdated()
                 if self._dynamic.is_troubled or topics.troubled:
-                    await self._until_answered(partial(self._look_for_mended, topics))
+                    await until_answered(partial(self._look_for_mended, topics))
                     await self._apply(topics, replicas, burst)
 
     async def _is_told(self) -> bool:
@@ -231,16 +227,6 @@ class ConfigChanges:
     def _tell_not_served(self, kind: str, names: Sequence[str]) -> None:
         if names:
             self._log.warning("configurations of this kind are not served", kind=kind, names=list(names)[:10])
-
-    async def _until_answered(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Whether ZooKeeper is away, others tell."""
-        while True:
-            try:
-                return await step()
-            except (ConnectionLost, SessionExpired):
-                await trio.sleep(RETRY_DELAY_S)
-                while self._coordination.state is not SessionState.CONNECTED:  # noqa: ASYNC110 (this pause is a back-off)
-                    await trio.sleep(RETRY_DELAY_S)
 
 
 _ANNOUNCEMENT = re.compile(r"config_change_[0-9]{10}", re.ASCII)

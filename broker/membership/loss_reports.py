@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import structlog
 import trio
 
+from strandline.broker.patience import RETRY_DELAY_S
 from strandline.protocol.znodes import TOPICS_PATH, InvalidZnode, PartitionStateZnode
 from strandline.runtime.coordination import (
     MATCH_ANY_VERSION,
@@ -34,7 +35,6 @@ from strandline.runtime.coordination import (
     Znode,
 )
 
-RETRY_DELAY_S = 0.2
 ATTEMPTS_PER_LINE = 50
 """One line in so many attempts says that states move under it: each 10 s."""
 
