@@ -10,15 +10,16 @@ Announcements are removed a quarter of an hour after this broker looked at them,
 pile up. By then all brokers that live have seen them; who was away reads everything again. No wall clock is asked:
 where one is wrong, Kafka's, which go by the znodes' times, remove what others have not read yet.
 
-Other kinds of entities (quotas of clients, users and addresses) are not served by this version: they are named.
+A kind of entities that is served (topics, brokers; later quotas of clients, say) is a row in `ConfigChanges.kinds`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -49,21 +50,30 @@ MENDED_CHECK_S = 30.0
 KEPT_S = 900.0
 """How long an announcement stays that was looked at (Kafka's `changeExpirationMs`)."""
 REMOVED_AT_ONCE = 500
-NOT_SERVED = ("clients", "ips", "users")
-EVERYTHING = frozenset({"brokers/*", "topics/*"})
-"""Stands for all entities of a kind."""
+KINDS = (ENTITY_TYPE, "clients", "ips", "topics", "users")
+"""Of entities that Kafka's tools configure, each a folder below /config."""
 NO_FOLDER = -1
 """Stands for the czxid of a folder that is not there."""
 
 
+class Kind(NamedTuple):
+    """What there is to know of a kind of entities. read_again: reads those with these names, or all (None), and has
+    whom they concern hear of it; CoordinationError. troubled: the names of those that wait to be mended."""
+
+    read_again: Callable[[Collection[str] | None], Awaitable[None]]
+    troubled: Callable[[], Collection[str]] = tuple
+
+
 class ConfigChanges:
-    """`begin` before anything runs that could delete, then `run`."""
+    """`begin` before anything runs that could delete, then `run`. `kinds`: what is served, a row for each kind; the
+    others are named to the operator."""
 
     def __init__(
         self, static: BrokerConfig, coordination: Coordination, log: structlog.typing.FilteringBoundLogger
     ) -> None:
         """static: of the broker's file."""
         self.config = CurrentConfig(static)
+        self.kinds: dict[str, Kind] = {}
         self._dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
@@ -85,9 +95,6 @@ class ConfigChanges:
         self._session_id = self._coordination.session_id
         self._folder_czxid = await self._find_folder()  # before what is in it: a later one is noticed as another one
         self._seen = max(map(_number, await self._announcements()), default=-1)
-        paths = [f"{CONFIG_PATH}/{kind}" for kind in NOT_SERVED]
-        for kind, names in zip(NOT_SERVED, await self._coordination.children_many(paths), strict=True):
-            self._tell_not_served(kind, names or ())
         self.config.value = await self._dynamic.read()
         return self.config.value
 
@@ -99,17 +106,20 @@ class ConfigChanges:
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
     async def run(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
+        self.kinds[ENTITY_TYPE] = Kind(partial(self._read_brokers, topics), self._dynamic.troubled)
+        self.kinds["topics"] = Kind(topics.read_again, topics.troubled)
+        await until_answered(self._name_what_is_not_served)
         while True:
             self._wake = trio.Event()
             entities = await until_answered(self._changed_entities)
             if entities:
-                await until_answered(partial(self._read_again, entities, topics))
+                await until_answered(partial(self._read_again, entities))
                 await self._apply(topics, replicas, burst)
             await self._remove_outdated()
             while not await self._is_told():
                 await self._remove_outdated()
-                if self._dynamic.is_troubled or topics.troubled:
-                    await until_answered(partial(self._look_for_mended, topics))
+                if to_mend := {f"{kind}/{name}" for kind, row in self.kinds.items() for name in row.troubled()}:
+                    await until_answered(partial(self._read_again, to_mend))
                     await self._apply(topics, replicas, burst)
 
     async def _is_told(self) -> bool:
@@ -134,48 +144,41 @@ class ConfigChanges:
     def _on_change(self, _: WatchEvent) -> None:
         self._wake.set()
 
-    async def _changed_entities(self) -> frozenset[str]:
-        """`<kind>/<name>` of what was announced since the last look."""
+    async def _changed_entities(self) -> set[str]:
+        """`<kind>/<name>` of what was announced since the last look; `<kind>/*` where all of them may be meant."""
+        everything = {f"{kind}/*" for kind in self.kinds}
         names = await self._announcements()
         folder = await self._find_folder()
         if folder != self._folder_czxid:
             self._folder_czxid, self._seen, self._outdated = folder, -1, -1
             self._looks.clear()
-            return EVERYTHING
+            return everything
         fresh = [name for name in names if _number(name) > self._seen]
         found = await self._coordination.get_many([f"{CONFIG_CHANGES_PATH}/{name}" for name in fresh])
         entities: set[str] = set()
         for name, znode in zip(fresh, found, strict=True):
             path = f"{CONFIG_CHANGES_PATH}/{name}"
             try:
-                entities |= EVERYTHING if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
+                entities |= everything if znode is None else {ConfigChangeZnode.decode(path, znode.data).entity_path}
             except InvalidZnode as error:
                 self._log.warning("every configuration is read again: who changed is not said", why=str(error))
-                entities |= EVERYTHING
+                entities |= everything
         if self._session_id != self._coordination.session_id:
             self._session_id = self._coordination.session_id
-            entities |= EVERYTHING
+            entities |= everything
         self._seen = max(map(_number, fresh), default=self._seen)
-        return frozenset(entities)
+        return entities
 
-    async def _read_again(self, entities: frozenset[str], topics: TopicConfigs) -> None:
-        kinds: dict[str, set[str]] = {}
+    async def _read_again(self, entities: Collection[str]) -> None:
+        names: dict[str, set[str]] = {}
         for entity in sorted(entities):
             kind, _, name = entity.partition("/")
-            kinds.setdefault(kind, set()).add(name)
-        if kinds.get(ENTITY_TYPE, set()) & {"*", *self._dynamic.names}:
-            await self._read_brokers(topics)
-        names = kinds.get("topics", set())
-        if names:
-            await topics.read_again(None if "*" in names else names)
-        for kind in NOT_SERVED:
-            self._tell_not_served(kind, sorted(kinds.get(kind, ())))
-
-    async def _look_for_mended(self, topics: TopicConfigs) -> None:
-        if self._dynamic.is_troubled:
-            await self._read_brokers(topics)
-        if topics.troubled:
-            await topics.read_again(set(topics.troubled))
+            names.setdefault(kind, set()).add(name)
+        for kind, its_names in names.items():
+            if kind in self.kinds:
+                await self.kinds[kind].read_again(None if "*" in its_names else its_names)
+            else:
+                self._tell_not_served(kind, sorted(its_names))
 
     async def _remove_outdated(self) -> None:
         """Some of what was looked at long ago. Should their folder be made anew meanwhile and one of the same number be
@@ -202,7 +205,10 @@ class ConfigChanges:
 
     # --- who takes it over -------------------------------------------------------------------------------------------
 
-    async def _read_brokers(self, topics: TopicConfigs) -> None:
+    async def _read_brokers(self, topics: TopicConfigs, names: Collection[str] | None) -> None:
+        """What concerns this broker, if one of these names does."""
+        if names is not None and not set(names).intersection(self._dynamic.names):
+            return
         before = self.config.value
         later = self.config.change(await self._dynamic.read())
         if later:
@@ -223,6 +229,12 @@ class ConfigChanges:
         burst.end()
 
     # --- small things ------------------------------------------------------------------------------------------------
+
+    async def _name_what_is_not_served(self) -> None:
+        others = [kind for kind in KINDS if kind not in self.kinds]
+        found = await self._coordination.children_many([f"{CONFIG_PATH}/{kind}" for kind in others])
+        for kind, names in zip(others, found, strict=True):
+            self._tell_not_served(kind, names or ())
 
     def _tell_not_served(self, kind: str, names: Sequence[str]) -> None:
         if names:

@@ -6,6 +6,8 @@ It is read before anything that could delete runs, and again when it changes (`c
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import structlog
 
 from strandline.protocol.znodes import ConfigZnode
@@ -24,8 +26,7 @@ class DynamicConfig:
     ) -> None:
         self.names = (FOR_ALL, str(static.broker_id))
         """Of the znodes that concern this broker, below /config/brokers; the lowest first."""
-        self.is_troubled = False
-        """Something there cannot be read or used: what is deleted by it waits until it is mended."""
+        self._is_troubled = False
         self._static = static
         self._coordination = coordination
         self._log = log
@@ -38,9 +39,13 @@ class DynamicConfig:
         layers = [Layer(path, each.overrides, path == paths[-1]) for path, each in zip(paths, found, strict=True)]
         reading = with_dynamic(self._static, layers)
         unreadable = tuple(each.why for each in found if each.why)
-        self.is_troubled = bool(unreadable or reading.unusable)
+        self._is_troubled = bool(unreadable or reading.unusable)
         self._tell(reading, unreadable)
         return reading.config
+
+    def troubled(self) -> Collection[str]:
+        """The names, where something there cannot be read or used: what is deleted by it waits until it is mended."""
+        return self.names if self._is_troubled else ()
 
     def _tell(self, reading: DynamicReading, unreadable: tuple[str, ...]) -> None:
         unusable = tuple(str(error) for error in reading.unusable)

@@ -61,7 +61,6 @@ class TopicConfigs:
         for known in (self._standing, self._known, self._troubled):
             known.pop(topic, None)
 
-    @property
     def troubled(self) -> list[str]:
         """Topics that keep everything until their configuration is mended."""
         return [name for name, _ in self._troubled]

@@ -124,7 +124,7 @@ async def test_trouble_is_told_once_until_it_is_another(site: Site, autojump_clo
     site.znodes.put("t", retention_ms="soon", junk="x")
     await site.topics.load([T])
     await site.topics.read_again(None)
-    assert site.topics.troubled == ["t"]
+    assert site.topics.troubled() == ["t"]
     told = site.log.names()
     assert sorted(told) == [
         "nothing of this topic is deleted or compacted until its configuration is mended",
@@ -135,7 +135,7 @@ async def test_trouble_is_told_once_until_it_is_another(site: Site, autojump_clo
     assert len(site.log.names()) > len(told)
     site.znodes.put("t", retention_ms="5")
     await site.topics.read_again({"t"})
-    assert (site.topics.troubled, site.retention_ms) == ([], 5)
+    assert (site.topics.troubled(), site.retention_ms) == ([], 5)
 
 
 async def test_a_topic_without_an_id_has_the_configuration_of_its_name(site: Site, autojump_clock: MockClock) -> None:
