@@ -108,22 +108,28 @@ class ControlHandlers:
         )
 
     async def stop_replica(self, request: RequestInHand[StopReplicaRequest]) -> Message:
-        message = request.message
-        if self._is_stale(message.broker_epoch):
-            return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        response = await self._stop_in_steps(request.message)
+        states = request.message.partition_states
+        deleted = dict.fromkeys((state.topic_name, state.topic_id) for state in states if state.delete_partition)
+        if deleted:  # one replica may go while others of its topic stay
+            partitions = self._replicas.partitions.values()
+            hosted = {(partition.topic_partition.topic, partition.topic_id) for partition in partitions}
+            for topic in deleted:
+                if topic not in hosted:
+                    self.topic_configs.forget(topic)
+        return response
+
+    async def _stop_in_steps(self, message: StopReplicaRequest) -> StopReplicaResponse:
         errors: list[PartitionError] = []
         for number, states in enumerate(_steps(message.partition_states)):
             if number:
                 await trio.lowlevel.checkpoint()
-                if self._is_stale(message.broker_epoch):
-                    return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, errors)
+            if self._is_stale(message.broker_epoch):
+                return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, errors)
             response = self._roles.stop_replicas(msgspec.structs.replace(message, partition_states=states))
             errors += response.partition_errors
             if response.error_code:  # a newer controller spoke meanwhile
                 return StopReplicaResponse(response.error_code, errors)
-            for state in states:
-                if state.delete_partition:
-                    self.topic_configs.forget((state.topic_name, state.topic_id))
         return StopReplicaResponse(ErrorCode.NONE, errors)
 
     async def update_metadata(self, request: RequestInHand[UpdateMetadataRequest]) -> Message:

@@ -138,25 +138,25 @@ class BatchBuilder:
             if only in (None, broker.broker_id):
                 self._batch(broker.broker_id).is_cluster_wide = True
 
-    def stop(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """StopReplica without deletion: this broker follows no more, it is about to leave."""
+    def stop(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool = False) -> None:
+        """StopReplica, if the broker lives: it follows no more. delete: and removes its log, under the partition's
+        epoch, or, where the whole topic goes, whatever epoch the broker knows (KIP-570)."""
+        context = self._context
         for topic_partition in partitions:
-            state = self._context.states.get(topic_partition)
-            topic = self._context.topics.get(topic_partition.topic)
-            if state is None or topic is None or broker_id not in self._context.brokers:
+            topic = context.topics.get(topic_partition.topic)
+            state = context.states.get(topic_partition)
+            if topic is None or broker_id not in context.brokers:
+                continue
+            if delete and topic.name in context.deleting:
+                epoch = LEADER_EPOCH_TOPIC_DELETED
+            elif state is not None:
+                epoch = state.leader_epoch
+            else:
                 continue
             batch = self._batch(broker_id)
             batch.leader_and_isr.pop(topic_partition, None)
             batch.stop[topic_partition] = StopReplicaPartitionState(
-                topic_partition.topic, topic.topic_id, topic_partition.partition, state.leader_epoch, False
-            )
-
-    def delete(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """StopReplica with deletion: the topic goes, whatever epoch the broker knows (KIP-570)."""
-        for topic_partition in partitions:
-            topic = self._context.topics[topic_partition.topic]
-            self._batch(broker_id).stop[topic_partition] = StopReplicaPartitionState(
-                topic_partition.topic, topic.topic_id, topic_partition.partition, LEADER_EPOCH_TOPIC_DELETED, True
+                topic_partition.topic, topic.topic_id, topic_partition.partition, epoch, delete
             )
 
     def _metadata_word(self, topic_partition: TopicPartition) -> tuple[TopicId, UpdateMetadataPartitionState] | None:

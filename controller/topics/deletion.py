@@ -72,7 +72,7 @@ class Deletion:
         """Delete replicas wherever their broker lives; remove the znodes of topics that have none left."""
         builder = BatchBuilder(self._context)
         for broker_id, partitions in self._tracker.start_next(self._context).items():
-            builder.delete(broker_id, partitions)
+            builder.stop(broker_id, partitions, delete=True)
         self._outbox.send(builder)
         for name in self._tracker.finished():
             await self._topic_store.remove(self._context.topics[name])

@@ -87,10 +87,11 @@ class Broker:
         self.site = ReplicaSite(config={"controlled.shutdown.retry.backoff.ms": "500"})
         self.plane = Plane()
         self.registration = SimpleNamespace(broker_epoch=MY_EPOCH)
+        self.topic_configs = TopicConfigs(CurrentConfig(self.site.config), client, self.site.log)
         self.control = ControlHandlers(
             self.site.config,
             self.site.environment,
-            TopicConfigs(CurrentConfig(self.site.config), client, self.site.log),
+            self.topic_configs,
             self.site.replicas,
             self.site.roles,
             cast(Registration, self.registration),
@@ -102,8 +103,8 @@ class Broker:
         topic = LeaderAndIsrTopicState("t", topic_id, [self.site.state(epoch=epoch)])
         return await self.control.leader_and_isr(in_hand(Hand(LeaderAndIsrRequest(9, 1, broker_epoch, [topic], []))))
 
-    async def stop(self, *, broker_epoch: int = MY_EPOCH) -> Any:
-        state = StopReplicaPartitionState("t", TOPIC_ID, 0, 0, True)
+    async def stop(self, partition: int = 0, *, broker_epoch: int = MY_EPOCH) -> Any:
+        state = StopReplicaPartitionState("t", TOPIC_ID, partition, 0, True)
         return await self.control.stop_replica(in_hand(Hand(StopReplicaRequest(9, 1, broker_epoch, [state]))))
 
     async def update(self, *, broker_epoch: int = MY_EPOCH, controller_epoch: int = 1, controller_id: int = 9) -> Any:
@@ -209,6 +210,22 @@ async def test_a_topic_created_anew_has_its_own_configuration(broker: Broker, au
     await broker.client.create(ConfigZnode.path("t"), config.encode(), parents=True)
     await broker.lead(topic_id=b"\x07" * 16)
     assert broker.site.partition().config.min_insync_replicas == 3
+
+
+async def test_a_topic_keeps_its_configuration_here_until_its_last_replica_is_deleted(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
+    states = [broker.site.state(TopicPartition("t", number), is_new=True) for number in range(2)]
+    topic = LeaderAndIsrTopicState("t", TOPIC_ID, states)
+    await broker.control.leader_and_isr(in_hand(Hand(LeaderAndIsrRequest(9, 1, MY_EPOCH, [topic], []))))
+    await broker.stop()
+    assert list(broker.site.replicas.partitions) == [("t", 1)]
+    await broker.client.create(ConfigZnode.path("t"), ConfigZnode({"retention.ms": "7"}).encode(), parents=True)
+    await broker.topic_configs.read_again({"t"})
+    known = broker.topic_configs.current("t", TOPIC_ID)
+    assert known is not None and known.retention_ms == 7, "the other replica goes by it"
+    await broker.stop(partition=1)
+    assert broker.topic_configs.current("t", TOPIC_ID) is None
 
 
 def largest_gap(seen: list[int]) -> int:

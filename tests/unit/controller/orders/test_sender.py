@@ -16,6 +16,7 @@ from strandline.controller.orders.sender import BrokerSender
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
+    LEADER_EPOCH_TOPIC_DELETED,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     Message,
@@ -113,13 +114,31 @@ def test_a_newer_word_replaces_an_older_one() -> None:
 def test_a_deletion_cancels_the_role_that_waits_and_a_new_role_cancels_a_stop() -> None:
     role, stop = BatchBuilder(two_replicas()), BatchBuilder(two_replicas())
     role.leadership([TP])
-    stop.delete(2, [TP])
+    stop.stop(2, [TP], delete=True)
     batch = Batch()
     batch.add(role.batches[2])
     batch.add(stop.batches[2])
     assert [type(request) for request in all_of(batch)] == [StopReplicaRequest]
     batch.add(role.batches[2])
     assert [type(request) for request in all_of(batch)] == [LeaderAndIsrRequest]
+
+
+@pytest.mark.parametrize(
+    ("deleting", "delete", "epoch"), [(False, False, 3), (False, True, 3), (True, True, LEADER_EPOCH_TOPIC_DELETED)]
+)
+def test_a_stop_is_of_the_partitions_epoch_unless_its_whole_topic_goes(
+    deleting: bool, delete: bool, epoch: int
+) -> None:
+    context = two_replicas(3)
+    context.deleting = {"t": None} if deleting else {}
+    builder = BatchBuilder(context)
+    builder.stop(2, [TP], delete=delete)
+    builder.stop(9, [TP], delete=delete)
+    assert list(builder.batches) == [2], "nobody says anything to a broker that is not there"
+    [request] = all_of(builder.batches[2])
+    assert isinstance(request, StopReplicaRequest)
+    [state] = request.partition_states
+    assert (state.leader_epoch, state.delete_partition) == (epoch, delete)
 
 
 def test_a_topic_that_is_being_deleted_is_announced_as_such_and_gets_no_roles() -> None:
