@@ -27,6 +27,7 @@ from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request_channel import RequestChannel, WorkQueue
@@ -239,7 +240,7 @@ class Broker:
         )
 
     def _build_channel(self) -> RequestChannel:
-        """Which handler serves which API."""
+        """Which handler serves which API, and in which dialects."""
         config, queries = self.config, self.queries
         return RequestChannel(
             handlers={
@@ -258,6 +259,7 @@ class Broker:
                 ApiKey.STOP_REPLICA: self.control.stop_replica,
                 ApiKey.UPDATE_METADATA: self.control.update_metadata,
             },
+            dialects=(NATIVE,),
             end_of_burst=self.data.burst.end,
             outbox=self.outbox,
             work=self.work,

@@ -6,6 +6,7 @@ bytes ─> dialect ─> header ─> API known? whole frame? room? ─> version �
 ```
 Rules:
 * What the bytes mean its dialect knows (`dialects`), which checks every length before memory is taken or more awaited.
+  The first frame's first byte tells which one it is; the four before it, its length, mean nothing until then.
 * A peer's faults end only its own connection: framing lost, unknown API, unknown dialect → closed; a body that cannot
   be read → INVALID_REQUEST in its turn, then closed. An unsupported version → UNSUPPORTED_VERSION (ApiVersions goes to
   its handler, which answers whatever the version); an API between brokers on a client listener →
@@ -22,7 +23,6 @@ from dataclasses import dataclass, replace
 
 from strandline.broker.network.connection import Connection, ResponseSlot
 from strandline.broker.network.dialects import PREFIX_BYTES, Dialect, Header
-from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
@@ -30,8 +30,6 @@ from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, Message, ProduceRequest, Request
 from strandline.runtime.logging import RateLimited
-
-DIALECTS: dict[int, Dialect] = {NATIVE.first_byte: NATIVE}
 
 MAX_OTHERS_IN_BURST = 16
 """Requests other than Produce in one burst: a Metadata request of 20 bytes can have an answer of a megabyte, and the
@@ -115,7 +113,9 @@ class BurstReader:
         unfinished: Unfinished | None = None
         connection.expected_bytes = 0
         try:
-            dialect = connection.dialect or _pick_dialect(connection, buffer, have)
+            dialect = connection.dialect or self._pick_dialect(connection, buffer, have)
+            if dialect is None:
+                return 0, Next.READ
             while next_ is Next.READ:
                 available = have - position
                 header = dialect.read_header(buffer, position, available, max_frame_bytes)
@@ -162,6 +162,18 @@ class BurstReader:
         elif connection.finish_reason is not None:
             next_ = Next.DRAIN
         return position, Next.END if connection.closed else next_
+
+    def _pick_dialect(self, connection: Connection, buffer: bytearray, have: int) -> Dialect | None:
+        """Decided once, by the first byte of a connection's first frame. None: it is not there yet."""
+        if have <= PREFIX_BYTES:
+            return None
+        first_byte = buffer[PREFIX_BYTES]
+        dialect = self._channel.dialects.get(first_byte)
+        if dialect is None:
+            raise RemoteProtocolError(f"the first frame begins with 0x{first_byte:02x}: no dialect spoken here")
+        connection.context = replace(connection.context, dialect=dialect.name)
+        connection.dialect = dialect
+        return dialect
 
     def _take(
         self, connection: Connection, dialect: Dialect, api: Api, header: Header, frame: memoryview
@@ -224,15 +236,3 @@ class BurstReader:
 def _refuse(connection: Connection, dialect: Dialect, api: Api, header: Header, failure: Message) -> None:
     """Answer with an error, in the request's place."""
     connection.fill(connection.new_slot(), *dialect.encode(api, header, failure, ()))
-
-
-def _pick_dialect(connection: Connection, buffer: bytearray, have: int) -> Dialect:
-    """Decided once, by the first byte of a connection's first frame."""
-    if have <= PREFIX_BYTES:
-        return NATIVE  # which only looks at the length yet; later the one whose frames may be the shortest
-    dialect = DIALECTS.get(buffer[PREFIX_BYTES])
-    if dialect is None:
-        raise RemoteProtocolError(f"the first frame begins with 0x{buffer[PREFIX_BYTES]:02x}: no dialect spoken here")
-    connection.context = replace(connection.context, dialect=dialect.name)
-    connection.dialect = dialect
-    return dialect

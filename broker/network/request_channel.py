@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.regions import Warm, read_here
@@ -97,7 +98,7 @@ class WorkQueue:
 
 class RequestChannel:
     """See the module. What has no handler is an unknown API. `gates` stand before the handlers, the first one
-    outermost: the place for authorising, for time stamps and for throttling.
+    outermost: the place for authorising, for time stamps and for throttling. `dialects`: what connections may speak.
 
     end_of_burst: also sends what is in the `outbox`. work: of the handlers, which submit to it (cold reads), and the
     queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
@@ -110,6 +111,7 @@ class RequestChannel:
         *,
         handlers: Mapping[ApiKey, Handler],
         gates: Sequence[Gate] = (),
+        dialects: Sequence[Dialect],
         end_of_burst: Callable[[], None],
         outbox: Outbox,
         work: WorkQueue,
@@ -121,6 +123,7 @@ class RequestChannel:
     ) -> None:
         self.apis: dict[int, Api] = {key: APIS[key] for key in handlers}
         """What is served."""
+        self.dialects = {dialect.first_byte: dialect for dialect in dialects}
         self._handlers = dict(handlers)
         for gate in reversed(gates):
             self._handlers = {key: gate(APIS[key], handler) for key, handler in self._handlers.items()}

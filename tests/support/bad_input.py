@@ -88,15 +88,17 @@ _KAFKA_API_VERSIONS = (
 )
 
 LENGTHS = [
-    _closed("length 0", _prefix(0)),
-    _closed("length -1", _prefix(-1)),
-    _closed("length shorter than a header", _prefix(16)),
-    _closed("length one over the limit", _prefix(MAX_FRAME_BYTES + 1)),
-    _closed("length 2 GiB", _prefix(2**31 - 1)),
-    _closed("length -2 GiB", _prefix(2**31)),
-    _closed("length 4 GiB", _prefix(2**32 - 1)),
-    _closed("length 3", _prefix(3) + b"\x94\xcd\x00"),
-]
+    _closed(name, _prefix(length) + b"\x94")  # from the first byte on a length is judged, by the dialect
+    for name, length in (
+        ("length 0", 0),
+        ("length -1", -1),
+        ("length shorter than a header", 16),
+        ("length one over the limit", MAX_FRAME_BYTES + 1),
+        ("length 2 GiB", 2**31 - 1),
+        ("length -2 GiB", 2**31),
+        ("length 4 GiB", 2**32 - 1),
+    )
+] + [_closed("length 3", _prefix(3) + b"\x94\xcd\x00")]
 
 OTHER_PROTOCOLS = [
     _closed("HTTP", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"),

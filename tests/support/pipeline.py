@@ -11,6 +11,8 @@ import trio
 import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.dialects import Dialect
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
@@ -45,6 +47,7 @@ async def open_pipeline(
     handlers: Mapping[ApiKey, Handler],
     *,
     gates: Sequence[Gate] = (),
+    dialects: Sequence[Dialect] = (NATIVE,),
     end_of_burst: Callable[[], None] = lambda: None,
     limits: ConnectionLimits | None = None,
     quota: ConnectionQuota | None = None,
@@ -62,6 +65,7 @@ async def open_pipeline(
     channel = RequestChannel(
         handlers=handlers,
         gates=gates,
+        dialects=dialects,
         end_of_burst=end_of_burst,
         outbox=Outbox(),
         work=work,

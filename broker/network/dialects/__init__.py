@@ -1,9 +1,9 @@
 """The dialects of the wire: how the bytes of a connection become requests, and answers become bytes.
 
-A dialect is a module (or a folder) here with an object of the class below, and a place in `burst.DIALECTS`. It owns
-framing, headers, bodies, where record batches lie, and which versions are routed. Which APIs there are, who may use
-them and in what order they are answered is none of its business. All of it is called within a burst: plain functions
-that copy nothing.
+A dialect is a module (or a folder) here with an object of the class below, which `server.py` gives to the request
+channel. It owns framing, headers, bodies, where record batches lie, and which versions are routed. Which APIs there
+are, who may use them and in what order they are answered is none of its business. All of it is called within a burst:
+plain functions that copy nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Dialect(Protocol):
 
     name: str
     first_byte: int
-    """Of each frame, behind its length: tells one dialect from the others."""
+    """Of each frame, behind its length: tells one dialect from the others. Kafka's frames begin with an API key of two
+    bytes, so with 0x00."""
 
     def read_header(self, buffer: Buffer, position: int, available: int, max_frame_bytes: int) -> Header | None:
         """Of the frame at `position`, of which `available` bytes are there. None: too few to tell. Raises as soon as it

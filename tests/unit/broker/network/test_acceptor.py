@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
@@ -93,6 +94,7 @@ async def test_connections_are_dealt_out_round_robin() -> None:
     log = structlog.get_logger()
     channel = RequestChannel(
         handlers=HANDLERS,
+        dialects=(NATIVE,),
         end_of_burst=lambda: None,
         outbox=Outbox(),
         work=WorkQueue(1),

@@ -120,7 +120,7 @@ async def test_lengths_are_checked_before_memory_is_taken() -> None:
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         for client in clients:
-            await client.send((1_000_000_000).to_bytes(4, "big"))
+            await client.send((1_000_000_000).to_bytes(4, "big") + b"\x94")
         for client in clients:
             assert await client.is_closed_by_peer()
         _, peak = tracemalloc.get_traced_memory()

@@ -6,6 +6,7 @@ header, record batches inside the body, versions of its own, and an answer to Ap
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Sequence
@@ -15,9 +16,9 @@ import msgspec
 import pytest
 import trio.testing
 
-from strandline.broker.network import burst
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.regions import Piece
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
@@ -64,6 +65,8 @@ class Toy:
         if available < HEAD.size:
             return None
         length, key, version, correlation_id = HEAD.unpack_from(buffer, position)
+        if not 8 <= length <= max_frame_bytes:
+            raise RemoteProtocolError(f"length {length}")
         return ToyHeader(4 + length, key, version, correlation_id, length)
 
     def versions(self, api: Api) -> tuple[int, int]:
@@ -73,7 +76,7 @@ class Toy:
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Request, Records]:
         try:
-            client_id, acks, *_ = json.loads(bytes(frame[HEAD.size :]).split(b"\0")[0])
+            client_id, acks, *_ = json.loads(bytes(frame[HEAD.size :]).split(b"\0")[0] or '["", 0]')
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
         if client_id != context.client_id:
@@ -99,6 +102,9 @@ class Toy:
         rest_bytes = sum(len(body) + 2 for body in bodies)
         head = struct.pack(">ii", 4 + len(text) + rest_bytes, header.correlation_id) + text
         return head, rest, rest_bytes
+
+
+BOTH: tuple[Dialect, ...] = (NATIVE, Toy())
 
 
 def toy_frame(key: ApiKey, correlation_id: int, *body: Any, version: int = 3, records: bytes | None = None) -> bytes:
@@ -153,14 +159,12 @@ class Handlers:
 
 
 @pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    toy: Dialect = Toy()
-    monkeypatch.setitem(burst.DIALECTS, toy.first_byte, toy)
+def handlers() -> Handlers:
     return Handlers()
 
 
 async def test_each_connection_speaks_the_dialect_that_it_began_with(handlers: Handlers) -> None:
-    async with open_pipeline(handlers.table) as pipeline:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         other, native = await pipeline.connect(), await pipeline.connect()
         await other.send(toy_frame(ApiKey.PRODUCE, 7, "me", -1, records=b"abc"))
         assert await toy_answers(other, 1) == [(7, b"[3, 0]")]
@@ -172,8 +176,42 @@ async def test_each_connection_speaks_the_dialect_that_it_began_with(handlers: H
     assert handlers.asked == [("toy", "me", 3), ("native", "", 0)]
 
 
+async def test_only_what_the_channel_was_given_is_spoken(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table, dialects=[Toy()]) as pipeline:
+        toy, native = await pipeline.connect(), await pipeline.connect()
+        await toy.send(toy_frame(ApiKey.FETCH, 7, "me", 0, version=4))
+        assert await toy_answers(toy, 1)
+        await native.send(request_frame(produce_request()))
+        assert await native.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("cuts", [[1, 2, 3, 4, 5], [4], [5], [11]])
+async def test_a_first_frame_may_be_shorter_than_any_of_another_dialect(cuts: list[int], handlers: Handlers) -> None:
+    frame = HEAD.pack(8, ApiKey.API_VERSIONS, 0, 5)
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
+        client = await pipeline.connect()
+        for start, end in itertools.pairwise([0, *cuts, len(frame)]):
+            await client.send(frame[start:end])
+            await trio.testing.wait_all_tasks_blocked()
+        assert await toy_answers(client, 1) == [(5, b"[0, 0]")]
+
+
+async def test_before_the_first_byte_a_length_means_nothing_and_nothing_is_held_for_it(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
+        client = await pipeline.connect()
+        await client.send(b"\x7f\xff\xff\xff")
+        await trio.testing.wait_all_tasks_blocked()
+        [connection] = pipeline.processor.connections
+        assert (len(connection.kept), connection.expected_bytes) == (4, 0)
+        await client.send(b"\x00")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(connection.kept), connection.expected_bytes) == (5, 0)
+        await client.send(bytes(7))
+        assert await client.is_closed_by_peer()
+
+
 async def test_the_client_id_is_that_of_each_request(handlers: Handlers) -> None:
-    async with open_pipeline(handlers.table) as pipeline:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()
         frames = [toy_frame(ApiKey.FETCH, number, name, 0) for number, name in enumerate(["a", "a", "b"])]
         await client.send(b"".join(frames))
@@ -185,7 +223,7 @@ async def test_the_client_id_is_that_of_each_request(handlers: Handlers) -> None
 
 
 async def test_records_stand_where_the_dialect_puts_them(handlers: Handlers) -> None:
-    async with open_pipeline(handlers.table) as pipeline:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client, native = await pipeline.connect(), await pipeline.connect()
         await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0))
         assert await toy_answers(client, 1) == [(1, b"[3, 0]<batches>")]
@@ -199,7 +237,7 @@ async def test_records_stand_where_the_dialect_puts_them(handlers: Handlers) -> 
 async def test_versions_are_those_of_the_dialect_and_api_versions_is_answered_whatever_is_asked(
     handlers: Handlers,
 ) -> None:
-    async with open_pipeline(handlers.table) as pipeline:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()
         await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0, version=0))
         await client.send(toy_frame(ApiKey.API_VERSIONS, 2, "me", 0, version=77))
@@ -209,7 +247,7 @@ async def test_versions_are_those_of_the_dialect_and_api_versions_is_answered_wh
 
 
 async def test_a_produce_request_without_acks_takes_no_place_in_any_dialect(handlers: Handlers) -> None:
-    async with open_pipeline(handlers.table) as pipeline:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()
         await client.send(toy_frame(ApiKey.PRODUCE, 1, "me", 0, records=b"x") + toy_frame(ApiKey.FETCH, 2, "me", 0))
         assert [number for number, _ in await toy_answers(client, 1)] == [2]

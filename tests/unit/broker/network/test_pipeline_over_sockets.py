@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
@@ -40,6 +41,7 @@ async def serving(handlers: dict[ApiKey, Handler]) -> AsyncIterator[tuple[Addres
     log = structlog.get_logger()
     channel = RequestChannel(
         handlers=handlers,
+        dialects=(NATIVE,),
         end_of_burst=lambda: None,
         outbox=Outbox(),
         work=WorkQueue(10),

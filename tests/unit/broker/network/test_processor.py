@@ -145,6 +145,7 @@ async def test_a_frame_over_the_limit_ends_the_connection_at_its_prefix() -> Non
     async with open_pipeline({ApiKey.PRODUCE: answer}, limits=limits) as pipeline:
         for length in (10_001, 2**31 - 1, 0, -1, 16):
             client = await pipeline.connect()
+            assert await client.request(produce_request()) is not None  # its dialect is known from here on
             await client.send(length.to_bytes(4, "big", signed=True))
             assert await client.is_closed_by_peer()
         client = await pipeline.connect()

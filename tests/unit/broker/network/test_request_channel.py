@@ -7,6 +7,7 @@ import structlog
 import trio
 import trio.testing
 
+from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ByteBudget, ConnectionLimits
 from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request import RequestInHand
@@ -256,6 +257,7 @@ def test_without_a_gate_nothing_stands_before_a_handler() -> None:
     handlers: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata}
     channel = RequestChannel(
         handlers=handlers,
+        dialects=(NATIVE,),
         end_of_burst=lambda: None,
         outbox=Outbox(),
         work=WorkQueue(1),
