@@ -81,9 +81,10 @@ class QueryHandler:
 
     def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
         keys = [
-            ApiVersion(key, *request.dialect.versions(api))
+            ApiVersion(key, *routed)
             for key, api in sorted(APIS.items())
-            if request.context.is_inter_broker or not api.inter_broker_only
+            if (routed := request.dialect.versions(api)) is not None
+            and (request.context.is_inter_broker or not api.inter_broker_only)
         ]
         request.respond(
             ApiVersionsResponse(

@@ -2,16 +2,17 @@
 
 ```
 bytes ─> dialect ─> header ─> API known? whole frame? room? ─> version ─> listener ─> body ─> RequestInHand
-          └ closed: framing lost, other dialect, unknown API      └ error responses ──┴─ then closed
+          └ closed: framing lost, unknown dialect or API          └ error responses ──┴─ then closed
 ```
 Rules:
 * What the bytes mean its dialect knows (`dialects`), which checks every length before memory is taken or more awaited.
   The first frame's first byte tells which one it is; the four before it, its length, mean nothing until then.
-* A peer's faults end only its own connection: framing lost, unknown API, unknown dialect → closed; a body that cannot
-  be read → INVALID_REQUEST in its turn, then closed. An unsupported version → UNSUPPORTED_VERSION (ApiVersions goes to
-  its handler, which answers whatever the version); an API between brokers on a client listener →
-  CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on. A body that names too much counts as one that
-  cannot be read (`request_bounds`), and many large bodies end their burst.
+* A peer's faults end only its own connection: framing lost, unknown dialect, an API that is unknown or not spoken in
+  that dialect → closed; a body that cannot be read → INVALID_REQUEST in its turn, then closed. An unsupported version →
+  UNSUPPORTED_VERSION (ApiVersions goes to its handler, which answers whatever the version); an API between brokers on a
+  client listener → CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on, unless the dialect cannot
+  write such an answer: then it is closed in its turn. A body that names too much counts as one that cannot be read
+  (`request_bounds`), and many large bodies end their burst.
 * What came whole before a fault is handled first. Produce with acks=0 takes no place in the response order.
 """
 
@@ -27,7 +28,7 @@ from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
 from strandline.protocol.api import Api, ApiKey, Scheduling
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, Message, ProduceRequest, Request
 from strandline.runtime.logging import RateLimited
 
@@ -122,7 +123,7 @@ class BurstReader:
                 if header is None:
                     break
                 api = apis.get(header.api_key)
-                if api is None:
+                if api is None or (routed := dialect.versions(api)) is None:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
                 size = header.size_bytes
                 if available < size:
@@ -133,8 +134,10 @@ class BurstReader:
                 if room <= len(requests):
                     next_ = Next.YIELD if connection.room else Next.ROOM
                     break
-                request = self._take(connection, dialect, api, header, view[position : position + size])
+                request = self._take(connection, dialect, api, routed, header, view[position : position + size])
                 position += size
+                if request is not None:
+                    header = request.header
                 others += (header.api_key != ApiKey.PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if request is None:
                     if connection.finish_reason is not None:
@@ -176,24 +179,29 @@ class BurstReader:
         return dialect
 
     def _take(
-        self, connection: Connection, dialect: Dialect, api: Api, header: Header, frame: memoryview
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        api: Api,
+        routed: tuple[int, int],
+        header: Header,
+        frame: memoryview,
     ) -> RequestInHand[Request] | None:
         """The request of one frame, or None when it is answered with an error already."""
-        lowest, highest = dialect.versions(api)
+        lowest, highest = routed
         if not lowest <= header.version <= highest:
-            return self._take_other_version(connection, dialect, api, header, frame)
+            return self._take_other_version(connection, dialect, api, routed, header, frame)
         if api.inter_broker_only and not connection.context.is_inter_broker:
             text = f"{api.key.name} is served on the inter-broker listener only"
             failure = api.failure(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
-            _refuse(connection, dialect, api, header, failure)
+            self._refuse(connection, dialect, api, header, failure)
             return None
         try:
-            context, message, records = dialect.decode(connection.context, api, header, frame)
+            context, header, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
             failure = api.failure(None, ErrorCode.INVALID_REQUEST, str(error))
-            _refuse(connection, dialect, api, header, failure)
-            self._log_fault(connection, str(error))
-            connection.finish(str(error))
+            self._refuse(connection, dialect, api, header, failure)
+            self._finish(connection, str(error))
             return None
         connection.context = context
         if isinstance(message, ProduceRequest) and message.acks == 0:
@@ -203,18 +211,38 @@ class BurstReader:
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
     def _take_other_version(
-        self, connection: Connection, dialect: Dialect, api: Api, header: Header, frame: memoryview
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        api: Api,
+        routed: tuple[int, int],
+        header: Header,
+        frame: memoryview,
     ) -> RequestInHand[Request] | None:
         message: Request | None = None
         with suppress(RemoteProtocolError):
-            connection.context, message, _ = dialect.decode(connection.context, api, header, frame)
+            connection.context, header, message, _ = dialect.decode(connection.context, api, header, frame)
         if api.key is ApiKey.API_VERSIONS:
             message, slot = message or ApiVersionsRequest(), connection.new_slot()
             return RequestInHand(api, message, (), connection.context, header, dialect, connection, slot)
-        lowest, highest = dialect.versions(api)
-        text = f"{api.key.name} version {header.version} is not served; use {lowest} to {highest}"
-        _refuse(connection, dialect, api, header, api.failure(message, ErrorCode.UNSUPPORTED_VERSION, text))
+        text = f"{api.key.name} version {header.version} is not served; use {routed[0]} to {routed[1]}"
+        self._refuse(connection, dialect, api, header, api.failure(message, ErrorCode.UNSUPPORTED_VERSION, text))
         return None
+
+    def _refuse(self, connection: Connection, dialect: Dialect, api: Api, header: Header, failure: Message) -> None:
+        """Answer with an error, in the request's place. Where the dialect cannot write it (it does not know how that
+        version's answers look), the close is the answer."""
+        try:
+            answer = dialect.encode(api, header, failure, ())
+        except LocalProtocolError as error:
+            self._finish(connection, f"a refusal cannot be encoded: {error}")
+            return
+        connection.fill(connection.new_slot(), *answer)
+
+    def _finish(self, connection: Connection, reason: str) -> None:
+        """The peer's fault is answered, or cannot be: nothing more is read, and what is due leaves before the close."""
+        self._log_fault(connection, reason)
+        connection.finish(reason)
 
     def break_off(self, connection: Connection, reason: str) -> None:
         """The peer broke the protocol in a way that leaves nothing to answer."""
@@ -231,8 +259,3 @@ class BurstReader:
             client_id=context.client_id,
             reason=reason,
         )
-
-
-def _refuse(connection: Connection, dialect: Dialect, api: Api, header: Header, failure: Message) -> None:
-    """Answer with an error, in the request's place."""
-    connection.fill(connection.new_slot(), *dialect.encode(api, header, failure, ()))

@@ -1,9 +1,9 @@
 """The dialects of the wire: how the bytes of a connection become requests, and answers become bytes.
 
 A dialect is a module (or a folder) here with an object of the class below, which `server.py` gives to the request
-channel. It owns framing, headers, bodies, where record batches lie, and which versions are routed. Which APIs there
-are, who may use them and in what order they are answered is none of its business. All of it is called within a burst:
-plain functions that copy nothing.
+channel. It owns framing, headers, bodies, where record batches lie, and which APIs it speaks in which versions. Which
+APIs there are, who may use them and in what order they are answered is none of its business. All of it is called within
+a burst: plain functions that copy nothing.
 """
 
 from __future__ import annotations
@@ -60,17 +60,19 @@ class Dialect(Protocol):
         """Of the frame at `position`, of which `available` bytes are there. None: too few to tell. Raises as soon as it
         is clear that no good frame comes."""
 
-    def versions(self, api: Api) -> tuple[int, int]:
-        """The lowest and the highest version that is routed."""
+    def versions(self, api: Api) -> tuple[int, int] | None:
+        """The lowest and the highest version that is routed. None: this dialect has no such API."""
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
-    ) -> tuple[RequestContext, Request, Records]:
-        """The request of a whole frame, and its context, which may be another than the last one's. Also asked for
-        versions that are not routed, for the sake of the refusal: raise where such a body cannot be read."""
+    ) -> tuple[RequestContext, Header, Request, Records]:
+        """The request of a whole frame. Its context may be another than the last one's, and its header another than
+        `read_header` gave: where the batches lie within the body, only now is it known what is no part of them. Also
+        asked for versions that are not routed, for the sake of the refusal: raise where such a body cannot be read."""
 
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions
     ) -> tuple[bytes, Sequence[Piece], int]:
-        """The answer to a request: its first bytes, what follows them, and how many bytes that is. LocalProtocolError:
-        it cannot be encoded."""
+        """The answer to a request: its first bytes, what follows them (regions, and bytes between them where the
+        dialect has some), and how many bytes that is. LocalProtocolError: it cannot be encoded, in that version for
+        instance."""

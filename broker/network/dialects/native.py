@@ -54,7 +54,7 @@ class NativeDialect:
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
-    ) -> tuple[RequestContext, Request, Records]:
+    ) -> tuple[RequestContext, Header, Request, Records]:
         """The client's id comes once, with ApiVersions, and holds for the whole connection."""
         body_end = PREFIX_AND_HEADER_BYTES + header.body_bytes
         body = frame[PREFIX_AND_HEADER_BYTES:body_end]
@@ -63,10 +63,10 @@ class NativeDialect:
         else:
             message = decode_broad(api, body)
         if isinstance(message, ProduceRequest):
-            return context, message, cut_records(message, frame[body_end:])
+            return context, header, message, cut_records(message, frame[body_end:])
         if isinstance(message, ApiVersionsRequest):
             context = replace(context, client_id=message.client_id)
-        return context, message, ()
+        return context, header, message, ()
 
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions

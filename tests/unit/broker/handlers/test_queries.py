@@ -10,11 +10,13 @@ from crc32c import crc32c
 from trio.testing import MockClock
 
 from strandline.broker.handlers.queries import QueryHandler
-from strandline.protocol.api import APIS
+from strandline.broker.network.dialects.native import NativeDialect
+from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    ApiVersion,
     ApiVersionsRequest,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -104,6 +106,17 @@ async def test_each_listener_is_told_of_the_apis_that_it_serves(
     offered = {api.api_key for api in hand.answer.api_keys}
     assert offered == ({key for key, api in APIS.items() if is_inter_broker or not api.inter_broker_only})
     assert (hand.answer.broker_id, hand.answer.cluster_id) == (1, "the-cluster")
+
+
+async def test_the_versions_are_those_of_the_dialect_that_asks(queries: Queries, autojump_clock: MockClock) -> None:
+    class OtherDialect(NativeDialect):
+        def versions(self, api: Api) -> tuple[int, int] | None:
+            return {ApiKey.PRODUCE: (3, 9), ApiKey.FETCH: (4, 12)}.get(api.key)
+
+    hand = Hand(ApiVersionsRequest())
+    hand.dialect = OtherDialect()
+    queries.handler.api_versions(in_hand(hand))
+    assert hand.answer.api_keys == [ApiVersion(ApiKey.PRODUCE, 3, 9), ApiVersion(ApiKey.FETCH, 4, 12)]
 
 
 # --- Metadata --------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A second dialect beside the native one: what a real one would need of the network, in a few lines.
 
-`Toy` has what sets Kafka's protocol apart: frames that begin with the high byte of an API key, a client id in every
-header, record batches inside the body, versions of its own, and an answer to ApiVersions that any client can read.
+`Toy` has what sets Kafka's protocol apart: frames of eight bytes and more that begin with the high byte of an API key,
+a client id in every request behind the fixed part of its header, record batches inside the body, versions of its own
+and none for some APIs, answers that it cannot write in every version, and one to ApiVersions that any client can read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 import trio.testing
 
+from strandline.broker.network.burst import MAX_OTHERS_IN_BURST
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
 from strandline.broker.network.dialects.native import NATIVE
@@ -23,9 +25,8 @@ from strandline.broker.network.regions import Piece
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
 from strandline.protocol.api import Api, ApiKey
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.messages import (
-    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FetchPartitionData,
@@ -33,6 +34,8 @@ from strandline.protocol.messages import (
     FetchResponse,
     FetchTopicResponse,
     Message,
+    MetadataRequest,
+    MetadataResponse,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -40,7 +43,7 @@ from strandline.protocol.messages import (
     TopicProduceData,
 )
 from strandline.protocol.native.frame import FIRST_BYTE
-from strandline.runtime.disk import Buffer
+from strandline.runtime.disk import Buffer, FileRegion
 from support.pipeline import open_pipeline
 from support.raw_client import RawClient, produce_request, request_frame
 
@@ -55,8 +58,12 @@ class ToyHeader(NamedTuple):
     body_bytes: int
 
 
+VERSIONS = {ApiKey.PRODUCE: (3, 9), ApiKey.FETCH: (4, 12), ApiKey.API_VERSIONS: (0, 3)}
+
+
 class Toy:
-    """A body is JSON: the client's id, then acks and records, or what is to be read."""
+    """A body is JSON: the client's id, then acks and records, or what is to be read. It knows how refusals looked in
+    versions that it does not serve any more."""
 
     name = "toy"
     first_byte = 0x00
@@ -69,37 +76,47 @@ class Toy:
             raise RemoteProtocolError(f"length {length}")
         return ToyHeader(4 + length, key, version, correlation_id, length)
 
-    def versions(self, api: Api) -> tuple[int, int]:
-        return (3, 9)
+    def versions(self, api: Api) -> tuple[int, int] | None:
+        return VERSIONS.get(api.key)
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
-    ) -> tuple[RequestContext, Request, Records]:
+    ) -> tuple[RequestContext, Header, Request, Records]:
+        body = bytes(frame[HEAD.size :]).split(b"\0")[0]
         try:
-            client_id, acks, *_ = json.loads(bytes(frame[HEAD.size :]).split(b"\0")[0] or '["", 0]')
+            client_id, acks, *_ = json.loads(body or '["", 0]')
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
+        header = ToyHeader(header.size_bytes, header.api_key, header.version, header.correlation_id, len(body))
         if client_id != context.client_id:
             context = RequestContext(
                 context.listener_name, context.is_inter_broker, context.peer, client_id=client_id, dialect=self.name
             )
-        if not 3 <= header.version <= 9:
+        lowest, highest = VERSIONS[api.key]
+        if not lowest <= header.version <= highest:
             raise RemoteProtocolError("nobody knows what that version is like")
         if api.key is ApiKey.PRODUCE:
-            start = bytes(frame).index(b"\0", HEAD.size) + 1
+            start = HEAD.size + len(body) + 1
             data = [TopicProduceData("t", [PartitionProduceData(0, len(frame) - start)])]
-            return context, ProduceRequest(acks, 1000, data), [frame[start:]]
-        return context, msgspec.convert([0, 0, 0, []], api.request), ()
+            return context, header, ProduceRequest(acks, 1000, data), [frame[start:]]
+        fields = [] if api.key is ApiKey.API_VERSIONS else [0, 0, 0, []]
+        return context, header, msgspec.convert(fields, api.request), ()
 
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions
     ) -> tuple[bytes, Sequence[Piece], int]:
-        lowest, highest = self.versions(api)
-        version = header.version if lowest <= header.version <= highest else 0
-        text = json.dumps([version, getattr(message, "error_code", 0)]).encode()
-        bodies = [bytes(region) for region in regions if isinstance(region, (bytes, memoryview))]
-        rest: list[Piece] = [piece for body in bodies for piece in (b"<", body, b">")]
-        rest_bytes = sum(len(body) + 2 for body in bodies)
+        _, highest = VERSIONS[api.key]
+        version = header.version
+        if version > highest:
+            if api.key is not ApiKey.API_VERSIONS:
+                raise LocalProtocolError(f"nobody knows what version {version} is like")
+            version = 0
+        fields = [getattr(message, "error_code", 0), getattr(message, "throttle_time_ms", 0)]
+        text = json.dumps([version, *fields]).encode()
+        pieces = [region for region in regions if region is not None]
+        rest: list[Piece] = [part for piece in pieces for part in (b"<", piece, b">")]
+        sizes = [piece.length if isinstance(piece, FileRegion) else len(piece) for piece in pieces]
+        rest_bytes = sum(size + 2 for size in sizes)
         head = struct.pack(">ii", 4 + len(text) + rest_bytes, header.correlation_id) + text
         return head, rest, rest_bytes
 
@@ -144,18 +161,29 @@ class Handlers:
     def produce(self, request: RequestInHand[ProduceRequest]) -> None:
         self._note(request)
         self.records += [bytes(records) for records in request.records if records is not None]
-        if request.message.acks:
-            request.respond(ProduceResponse([]))
+        request.respond(ProduceResponse([])) if request.message.acks else request.no_response()
 
     def fetch(self, request: RequestInHand[Request]) -> None:
         self._note(request)
-        topic = FetchTopicResponse("t", [FetchPartitionData(0, 0, 0), FetchPartitionData(1, 0, 0)])
-        request.respond(FetchResponse([topic]), [None, b"batches"])
+        topic = FetchTopicResponse("t", [FetchPartitionData(index, 0, 0) for index in range(3)])
+        request.respond(FetchResponse([topic]), [None, b"batches", FileRegion(StoredBatches(), 65, 6)])
 
     def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
         self._note(request)
-        low, high = request.dialect.versions(request.api)
-        request.respond(ApiVersionsResponse(ErrorCode.NONE, [ApiVersion(request.api.key, low, high)]))
+        request.respond(ApiVersionsResponse(ErrorCode.NONE, []))
+
+
+class StoredBatches:
+    """A file of a log, as far as a region needs it."""
+
+    path = "/logs/t-2/0.log"
+    truncations = 0
+
+    def pread(self, length: int, position: int) -> bytes:
+        return bytes(range(256))[position : position + length]
+
+    def size(self) -> int:
+        return 10**6
 
 
 @pytest.fixture
@@ -167,7 +195,7 @@ async def test_each_connection_speaks_the_dialect_that_it_began_with(handlers: H
     async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         other, native = await pipeline.connect(), await pipeline.connect()
         await other.send(toy_frame(ApiKey.PRODUCE, 7, "me", -1, records=b"abc"))
-        assert await toy_answers(other, 1) == [(7, b"[3, 0]")]
+        assert await toy_answers(other, 1) == [(7, b"[3, 0, 0]")]
         response = await native.request(produce_request(3), attachments=b"def")
         assert response is not None and response.message == ProduceResponse([])
         await other.send(bytes([0, 0, 0, 30, FIRST_BYTE]) + bytes(29))  # of the other one: no version of any API
@@ -193,7 +221,7 @@ async def test_a_first_frame_may_be_shorter_than_any_of_another_dialect(cuts: li
         for start, end in itertools.pairwise([0, *cuts, len(frame)]):
             await client.send(frame[start:end])
             await trio.testing.wait_all_tasks_blocked()
-        assert await toy_answers(client, 1) == [(5, b"[0, 0]")]
+        assert await toy_answers(client, 1) == [(5, b"[0, 0, 0]")]
 
 
 async def test_before_the_first_byte_a_length_means_nothing_and_nothing_is_held_for_it(handlers: Handlers) -> None:
@@ -213,7 +241,7 @@ async def test_before_the_first_byte_a_length_means_nothing_and_nothing_is_held_
 async def test_the_client_id_is_that_of_each_request(handlers: Handlers) -> None:
     async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()
-        frames = [toy_frame(ApiKey.FETCH, number, name, 0) for number, name in enumerate(["a", "a", "b"])]
+        frames = [toy_frame(ApiKey.FETCH, number, name, 0, version=4) for number, name in enumerate(["a", "a", "b"])]
         await client.send(b"".join(frames))
         assert [number for number, _ in await toy_answers(client, 3)] == [0, 1, 2]
         native = await pipeline.connect()
@@ -225,13 +253,26 @@ async def test_the_client_id_is_that_of_each_request(handlers: Handlers) -> None
 async def test_records_stand_where_the_dialect_puts_them(handlers: Handlers) -> None:
     async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client, native = await pipeline.connect(), await pipeline.connect()
-        await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0))
-        assert await toy_answers(client, 1) == [(1, b"[3, 0]<batches>")]
+        await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0, version=4))
+        assert await toy_answers(client, 1) == [(1, b"[4, 0, 0]<batches><ABCDEF>")]
         await native.send(request_frame(FetchRequest(0, 0, 0, [])))
         response = await native.response()
     assert response is not None and isinstance(response.message, FetchResponse)
-    assert [part.records_size for part in response.message.responses[0].partitions] == [-1, 7]
-    assert response.attachments == b"batches"
+    assert [part.records_size for part in response.message.responses[0].partitions] == [-1, 7, 6]
+    assert response.attachments == b"batchesABCDEF"
+
+
+async def test_records_within_a_body_do_not_count_as_a_large_body(handlers: Handlers) -> None:
+    bursts: list[int] = []
+    count = MAX_OTHERS_IN_BURST + 4
+    frames = [toy_frame(ApiKey.PRODUCE, number, "me", -1, records=bytes(4096)) for number in range(count)]
+    async with open_pipeline(
+        handlers.table, dialects=BOTH, end_of_burst=lambda: bursts.append(len(handlers.asked))
+    ) as pipeline:
+        client = await pipeline.connect()
+        await client.send(b"".join(frames))
+        await toy_answers(client, count)
+    assert bursts == [count]
 
 
 async def test_versions_are_those_of_the_dialect_and_api_versions_is_answered_whatever_is_asked(
@@ -242,14 +283,38 @@ async def test_versions_are_those_of_the_dialect_and_api_versions_is_answered_wh
         await client.send(toy_frame(ApiKey.FETCH, 1, "me", 0, version=0))
         await client.send(toy_frame(ApiKey.API_VERSIONS, 2, "me", 0, version=77))
         refused, known = await toy_answers(client, 2)
-        assert refused == (1, b"[0, %d]" % ErrorCode.UNSUPPORTED_VERSION)
-        assert known == (2, b"[0, 0]")
+        assert refused == (1, b"[0, %d, 0]" % ErrorCode.UNSUPPORTED_VERSION)
+        assert known == (2, b"[0, 0, 0]")
+
+
+async def test_a_refusal_that_cannot_be_written_closes_after_the_answers_that_are_due(handlers: Handlers) -> None:
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
+        client = await pipeline.connect()
+        await client.send(
+            toy_frame(ApiKey.PRODUCE, 1, "me", -1, records=b"x")
+            + toy_frame(ApiKey.FETCH, 2, "me", 0, version=77)
+            + toy_frame(ApiKey.PRODUCE, 3, "me", -1, records=b"y")
+        )
+        assert await toy_answers(client, 1) == [(1, b"[3, 0, 0]")]
+        assert await client.is_closed_by_peer()
+    assert handlers.records == [b"x"]
+
+
+async def test_an_api_that_a_dialect_has_not_is_unknown_there_before_its_frame_is_awaited(handlers: Handlers) -> None:
+    handlers.table[ApiKey.METADATA] = lambda request: request.respond(MetadataResponse([], []))
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
+        toy, native = await pipeline.connect(), await pipeline.connect()
+        await toy.send(HEAD.pack(1_000_000, ApiKey.METADATA, 0, 1))
+        assert await toy.is_closed_by_peer()
+        assert await native.request(MetadataRequest()) is not None
 
 
 async def test_a_produce_request_without_acks_takes_no_place_in_any_dialect(handlers: Handlers) -> None:
     async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()
-        await client.send(toy_frame(ApiKey.PRODUCE, 1, "me", 0, records=b"x") + toy_frame(ApiKey.FETCH, 2, "me", 0))
+        await client.send(
+            toy_frame(ApiKey.PRODUCE, 1, "me", 0, records=b"x") + toy_frame(ApiKey.FETCH, 2, "me", 0, version=4)
+        )
         assert [number for number, _ in await toy_answers(client, 1)] == [2]
         await trio.testing.wait_all_tasks_blocked()
         [connection] = pipeline.processor.connections
