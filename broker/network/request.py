@@ -16,11 +16,18 @@ from strandline.protocol.records import READER_SLACK_BYTES
 
 M = TypeVar("M", bound=Request, covariant=True)
 
+AnswerHook = Callable[[Message | None, Regions], tuple[Message, Regions] | None]
+"""Is given an answer on its way out, before it is encoded (None: the request has none), and may return another one to
+send instead. It must not raise: who answers may be in the midst of a burst of others."""
+
 
 @dataclass(slots=True)
 class RequestInHand(Generic[M]):
     """See the module. `records` (writable) are valid until `end_of_burst` of the burst; what leaves its burst owns
-    them (`own_records`)."""
+    them (`own_records`).
+
+    A gate may put another `message` here, and `records` to match, before it calls the handler: fewer topics than were
+    asked for, say. What it left out, its `on_answer` adds again."""
 
     api: Api
     message: M
@@ -30,6 +37,11 @@ class RequestInHand(Generic[M]):
     dialect: Dialect
     connection: Connection
     slot: ResponseSlot
+    hooks: tuple[AnswerHook, ...] = ()
+
+    def on_answer(self, hook: AnswerHook) -> None:
+        """For gates: have `hook` see the answer, once. The gate that is next to the handler sees it first."""
+        self.hooks = (hook, *self.hooks)
 
     def respond(self, message: Message, regions: Regions = ()) -> None:
         """Encode the answer and put it into its place; `RequestChannel.flush_responses` sends it. `regions`: the record
@@ -40,6 +52,9 @@ class RequestInHand(Generic[M]):
         connection, slot = self.connection, self.slot
         if connection.closed or slot.head is not None:
             return
+        if self.hooks:
+            for hook in self._take_hooks():
+                message, regions = hook(message, regions) or (message, regions)
         try:
             head, rest, rest_bytes = self.dialect.encode(self.api, self.header, message, regions)
         except LocalProtocolError as error:
@@ -49,7 +64,11 @@ class RequestInHand(Generic[M]):
 
     def no_response(self) -> None:
         """This request has no answer (acks=0): later responses do not wait for one."""
-        if self.slot.head is None and not self.connection.closed:
+        if self.connection.closed:
+            return
+        for hook in self._take_hooks():
+            hook(None, ())
+        if self.slot.head is None:
             self.connection.fill(self.slot, b"", (), 0)
 
     def refuse(self, code: ErrorCode, text: str) -> None:
@@ -78,6 +97,10 @@ class RequestInHand(Generic[M]):
                 copy[start:position] = piece
             owned.append(None if piece is None else copy[start:position])
         self.records = owned
+
+    def _take_hooks(self) -> tuple[AnswerHook, ...]:
+        hooks, self.hooks = self.hooks, ()
+        return hooks
 
     def _respond_unencodable(self, error: LocalProtocolError) -> None:
         answer = self.api.failure(self.message, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -51,7 +51,9 @@ Any: each is registered for one API, and knows its message."""
 
 Gate = Callable[[Api, Handler], Handler]
 """Puts something before the handler of an API, once, when the table of handlers is built: the handler itself where
-there is nothing to do for it. What the gate's handler raises is answered as a handler's error."""
+there is nothing to do for it. What the gate's handler raises is answered as a handler's error: that is how it refuses.
+The answer it meets by `RequestInHand.on_answer`. Its request goes on to the handler as the same object: what leaves a
+burst takes along what that object holds."""
 
 
 class Unfinished(NamedTuple):

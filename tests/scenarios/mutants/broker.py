@@ -7,6 +7,7 @@ from scenarios.mutants.mutant import Mutant
 CONFIGURATIONS = "test_configurations.py"
 DIALECTS = "../unit/broker/network/test_dialects.py"
 ELIGIBLE_LEADERS = "test_eligible_leaders.py"
+GATES = "../unit/broker/network/test_gates.py"
 LEADERSHIP = "../unit/broker/replication/test_leadership.py"
 LATER_EPOCHS = "test_later_epochs.py"
 LOG_HEADS = "test_log_heads.py"
@@ -292,6 +293,13 @@ MUTANTS = [
         "        connection.context = context\n",
         "",
         (DIALECTS, "test_the_client_id_is"),
+    ),
+    Mutant(
+        "what a gate makes of an answer is not what is sent",
+        "broker/network/request.py",
+        "                message, regions = hook(message, regions) or (message, regions)\n",
+        "                hook(message, regions)\n",
+        (GATES, "test_a_gate_may_refuse_some"),
     ),
     Mutant(
         "a client may say what only brokers say",

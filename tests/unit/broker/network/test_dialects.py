@@ -309,6 +309,40 @@ async def test_an_api_that_a_dialect_has_not_is_unknown_there_before_its_frame_i
         assert await native.request(MetadataRequest()) is not None
 
 
+async def test_a_gate_sees_who_asks_and_every_answer_whatever_the_dialect(handlers: Handlers) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def throttle(api: Api, handler: Handler) -> Handler:
+        """As a quota would: its time stands in the answer, where there is one."""
+
+        def handle(request: RequestInHand[Request]) -> object:
+            def answer(message: Message | None, regions: Regions) -> tuple[Message, Regions] | None:
+                seen.append((request.context.client_id, message is not None))
+                if message is None or request.context.client_id != "greedy":
+                    return None
+                return msgspec.structs.replace(message, throttle_time_ms=250), regions
+
+            request.on_answer(answer)
+            return handler(request)
+
+        return handle if api.key in (ApiKey.PRODUCE, ApiKey.FETCH) else handler
+
+    async with open_pipeline(handlers.table, gates=[throttle], dialects=BOTH) as pipeline:
+        toy, native = await pipeline.connect(), await pipeline.connect()
+        await toy.send(
+            toy_frame(ApiKey.FETCH, 1, "greedy", 0, version=4)
+            + toy_frame(ApiKey.PRODUCE, 2, "modest", -1, records=b"x")
+            + toy_frame(ApiKey.PRODUCE, 3, "greedy", 0, records=b"x")
+            + toy_frame(ApiKey.API_VERSIONS, 4, "greedy", 0)
+        )
+        answers = [body for _, body in await toy_answers(toy, 3)]
+        assert answers == [b"[4, 0, 250]<batches><ABCDEF>", b"[3, 0, 0]", b"[3, 0, 0]"]
+        await native.send(request_frame(ApiVersionsRequest(client_id="greedy")) + request_frame(produce_request()))
+        _, response = await native.responses(2)
+        assert response.message == ProduceResponse([], throttle_time_ms=250)
+    assert seen == [("greedy", True), ("modest", True), ("greedy", False), ("greedy", True)]
+
+
 async def test_a_produce_request_without_acks_takes_no_place_in_any_dialect(handlers: Handlers) -> None:
     async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
         client = await pipeline.connect()

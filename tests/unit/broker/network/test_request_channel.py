@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import structlog
 import trio
 import trio.testing
 
-from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ByteBudget, ConnectionLimits
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
-from strandline.protocol.api import APIS, Api, ApiKey
+from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
     ProduceResponse,
-    Request,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
@@ -203,69 +194,6 @@ async def test_a_failing_queued_handler_is_one_error_response(failure: Exception
         response = await client.request(create("three"), correlation_id=2)
         assert response is not None
         assert response.message == CREATED
-
-
-async def test_a_gate_stands_before_every_handler_and_what_it_raises_is_answered() -> None:
-    async def create_topics(request: RequestInHand[CreateTopicsRequest]) -> Message:
-        seen.append("created")
-        return CREATED
-
-    def gate(name: str, refused: ApiKey) -> Gate:
-        def before(api: Api, handler: Handler) -> Handler:
-            def passed(request: RequestInHand[Request]) -> object:
-                seen.append(f"{name} {request.context.client_id} {api.key.name}")
-                if api.key is refused:
-                    raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-                return handler(request)
-
-            return passed
-
-        return before
-
-    seen: list[str] = []
-    gates = [gate("outer", ApiKey.METADATA), gate("inner", ApiKey.DELETE_TOPICS)]
-    handlers: dict[ApiKey, Handler] = {
-        ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(0, [])),
-        ApiKey.METADATA: metadata,
-        ApiKey.CREATE_TOPICS: create_topics,
-        ApiKey.DELETE_TOPICS: create_topics,
-    }
-    async with open_pipeline(handlers, gates=gates) as pipeline:
-        client = await pipeline.connect()
-        await client.request(ApiVersionsRequest(client_id="me"))
-        refused = await client.request(MetadataRequest(["t"]))
-        assert refused is not None and isinstance(refused.message, MetadataResponse)
-        assert refused.message.topics[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        created = await client.request(create("t"))
-        assert created is not None and created.message == CREATED
-        refused = await client.request(DeleteTopicsRequest(["t"]))
-        assert refused is not None and isinstance(refused.message, DeleteTopicsResponse)
-        assert refused.message.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert seen == [
-        "outer me API_VERSIONS",
-        "inner me API_VERSIONS",
-        "outer me METADATA",
-        "outer me CREATE_TOPICS",
-        "inner me CREATE_TOPICS",
-        "created",
-        "outer me DELETE_TOPICS",
-        "inner me DELETE_TOPICS",
-    ]
-
-
-def test_without_a_gate_nothing_stands_before_a_handler() -> None:
-    handlers: dict[ApiKey, Handler] = {ApiKey.METADATA: metadata}
-    channel = RequestChannel(
-        handlers=handlers,
-        dialects=(NATIVE,),
-        end_of_burst=lambda: None,
-        outbox=Outbox(),
-        work=WorkQueue(1),
-        max_queued_bytes=1,
-        num_handlers=1,
-        log=structlog.get_logger(),
-    )
-    assert channel._handlers == handlers
 
 
 async def test_an_api_between_brokers_is_refused_on_a_client_listener() -> None:
