@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from strandline.broker.handlers.conversion import Converter
 from strandline.broker.handlers.delete_records import DeleteRecordsHandler
 from strandline.broker.handlers.fetch import FetchHandler
 from strandline.broker.handlers.produce import ProduceHandler
@@ -19,6 +18,7 @@ from strandline.broker.network.regions import warm_in_threads
 from strandline.broker.replication.appends import Appends
 from strandline.broker.replication.burst import Burst, Changes
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
+from strandline.broker.replication.converter import Converter
 from strandline.broker.replication.cuts import CutCheckpoints
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.follower import Followers

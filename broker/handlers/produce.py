@@ -7,8 +7,8 @@ Inline, a plain function per request. The batches of one burst are gathered per 
     acks=1   answered once the leader's log has the batch
     acks=-1  parked until the high watermark is above its last record; refused at once while the ISR is too small
 
-Where a topic's rules ask for more than the loop can do (`conversion`), the request leaves its burst with those
-partitions: `handle` returns what is left to do, the channel has it done by a handler task while the connection is
+Where a topic's rules ask for more than the loop can do (`replication/converter`), the request leaves its burst with
+those partitions: `handle` returns what is left to do, the channel has it done by a handler task while the connection is
 muted. After that wait everything about roles is checked anew.
 
 A partition that stands twice in a request has both batches appended, in their order, each with its own answer. The
@@ -21,10 +21,10 @@ from functools import partial
 
 import trio
 
-from strandline.broker.handlers.conversion import Converter, RuledBatches
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.appends import Appends
 from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.converter import Converter, RuledBatches
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter

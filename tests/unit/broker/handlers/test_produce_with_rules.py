@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.handlers import conversion
+from strandline.broker.replication import converter
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import Record, build_batch, decode_records, read_header, scan
 from strandline.runtime.environment import NO_WORKER, WORKER_DIED, ComputingFailed
@@ -253,7 +253,7 @@ async def test_what_all_requests_hold_at_once_is_bounded_and_a_giant_goes_alone(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each may come back as 500 KB: two at a time have room, and the one of three batches has none beside it."""
-    monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1_000_000)
+    monkeypatch.setattr(converter, "CONVERTED_BYTES", 1_000_000)
     site = site_with({"compression.type": "uncompressed", "max.message.bytes": "500000"})
     await site.lead(replicas=(1,), isr=(1,))
     budget = site.data.converter.budget
@@ -282,7 +282,7 @@ async def test_what_all_requests_hold_at_once_is_bounded_and_a_giant_goes_alone(
 async def test_who_goes_while_it_waits_for_room_leaves_it_to_others(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "CONVERTED_BYTES", 1000)
+    monkeypatch.setattr(converter, "CONVERTED_BYTES", 1000)
     site = site_with({"compression.type": "uncompressed"})
     await site.lead(replicas=(1,), isr=(1,))
     site.slow_computing(1.0)
@@ -400,7 +400,7 @@ async def test_a_worker_that_fails_is_told_as_the_brokers_fault(
 async def test_a_request_is_converted_in_jobs_of_bounded_size(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "JOB_BYTES", 3000)
+    monkeypatch.setattr(converter, "JOB_BYTES", 3000)
     site = site_with({"compression.type": "zstd"})
     await site.lead(replicas=(1,), isr=(1,))
     one = good("none")
@@ -424,8 +424,8 @@ async def test_what_comes_back_larger_than_it_was_sent_is_bounded_per_job_too(
 async def test_a_request_whose_batches_decode_to_too_much_in_all_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "MAX_DECODED_BYTES", 1_000_000)
-    monkeypatch.setattr(conversion, "JOB_BYTES", 2000)
+    monkeypatch.setattr(converter, "MAX_DECODED_BYTES", 1_000_000)
+    monkeypatch.setattr(converter, "JOB_BYTES", 2000)
     site = ReplicaSite(topic={"compression.type": "zstd"})
     await site.order(site.state(T0, replicas=(1,), isr=(1,)), site.state(T1, replicas=(1,), isr=(1,)))
     hand = await answered(site, produce_hand((T0, bomb("gzip")), (T1, bomb("gzip") * 2), acks=1))
