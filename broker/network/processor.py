@@ -19,12 +19,12 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.broker.network.burst import BurstReader, Next
 from strandline.broker.network.connection import Connection
 from strandline.broker.network.context import RequestContext
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel
+from strandline.broker.network.request_reader import Next, RequestReader
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
 from strandline.runtime.logging import Logger, RateLimited
@@ -52,7 +52,7 @@ class Processor:
         # The slack lets record checks read a little past their batch without copying it (protocol/records/validation).
         self._buffer = bytearray(limits.receive_buffer_bytes + READER_SLACK_BYTES)
         self._view = memoryview(self._buffer)[: limits.receive_buffer_bytes]
-        self._bursts = BurstReader(channel, limits, self._log)
+        self._request_reader = RequestReader(channel, limits, self._log)
         self._reading: dict[Connection, trio.CancelScope] = {}
         self._stopping = False
         self._nursery: trio.Nursery | None = None
@@ -108,7 +108,7 @@ class Processor:
             connection.close(reason)
             del self.connections[connection]
             self._reading.pop(connection, None)
-            self._bursts.leaving.pop(connection, None)
+            self._request_reader.leaving.pop(connection, None)
             self._one_ended.unpark_all()
             on_closed()
 
@@ -149,7 +149,7 @@ class Processor:
         for _ in range(BURSTS_PER_TURN):
             used = 0
             if have:
-                used, next_ = self._bursts.take(connection, self._buffer, view, have, is_shared=True)
+                used, next_ = self._request_reader.take(connection, self._buffer, view, have, is_shared=True)
                 if used:
                     have -= used
                     view[:have] = view[used : used + have]
@@ -178,7 +178,7 @@ class Processor:
         """Give what left its burst to the channel, one after the other, and wait until its handlers are done.
 
         reserved_bytes: what the caller has reserved for it; the channel releases them."""
-        leaving = self._bursts.leaving.pop(connection)
+        leaving = self._request_reader.leaving.pop(connection)
         try:
             while leaving.unfinished is not None:
                 request, remainder, behind = leaving.unfinished
@@ -201,7 +201,7 @@ class Processor:
             leaving.drop()
             self._channel.flush_responses()
         if leaving.fault is not None:
-            self._bursts.break_off(connection, leaving.fault)
+            self._request_reader.break_off(connection, leaving.fault)
 
     async def _reserve(self, connection: Connection, request: RequestInHand[Request], size_bytes: int) -> int:
         """Charge what waits with this request; returns how much that is."""
@@ -241,7 +241,7 @@ class Processor:
                 if reads % BURSTS_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
             await connection.wait_for_room()
-            _, next_ = self._bursts.take(connection, buffer, view, have, is_shared=False)
+            _, next_ = self._request_reader.take(connection, buffer, view, have, is_shared=False)
             if next_ is Next.QUEUED:
                 charged = 0  # the channel releases it
                 await self._hand_over(connection, size)

@@ -268,7 +268,7 @@ MUTANTS = [
     ),
     Mutant(
         "a handler sees the records of its request overwritten",
-        "broker/network/burst.py",
+        "broker/network/request_reader.py",
         "                request.own_records()\n",
         "                pass\n",
         (REMAINDERS, "test_what_is_behind"),
@@ -282,14 +282,14 @@ MUTANTS = [
     ),
     Mutant(
         "a version that a dialect does not route reaches a handler",
-        "broker/network/burst.py",
+        "broker/network/request_reader.py",
         "        if not lowest <= header.version <= highest:\n",
         "        if header.version < 0:\n",
         (DIALECTS, "test_versions_are_those"),
     ),
     Mutant(
         "a connection keeps the client id of its first request",
-        "broker/network/burst.py",
+        "broker/network/request_reader.py",
         "        connection.context = context\n",
         "",
         (DIALECTS, "test_the_client_id_is"),
@@ -303,7 +303,7 @@ MUTANTS = [
     ),
     Mutant(
         "a client may say what only brokers say",
-        "broker/network/burst.py",
+        "broker/network/request_reader.py",
         "        if api.inter_broker_only and not connection.context.is_inter_broker:\n",
         "        if api.inter_broker_only and connection.closed:\n",
         ("../unit/broker/network/test_request_channel.py", "test_an_api_between_brokers"),

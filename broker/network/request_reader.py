@@ -1,4 +1,4 @@
-"""One burst of a connection: whole frames become requests, and a peer's mistakes become error responses.
+"""Requests are read from bytes: whole frames become requests, and a peer's mistakes become error responses.
 
 ```
 bytes ─> dialect ─> header ─> API known? whole frame? room? ─> version ─> listener ─> body ─> RequestInHand
@@ -89,8 +89,9 @@ class Leaving:
             self.queued.no_response()
 
 
-class BurstReader:
-    """Reads bursts for one processor. `leaving`: what ended a connection's burst, to be handed over."""
+class RequestReader:
+    """Reads the connections of one processor, a burst of one of them at a time. `leaving`: what ended a connection's
+    burst, to be handed over."""
 
     def __init__(self, channel: RequestChannel, limits: ConnectionLimits, log: RateLimited) -> None:
         self.leaving: dict[Connection, Leaving] = {}
