@@ -21,9 +21,9 @@ from functools import partial
 import structlog
 import trio
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import Deadlines
 from strandline.broker.replication.log_starts import LogStartWrites

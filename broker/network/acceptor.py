@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import trio
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.limits import ConnectionQuota
 from strandline.broker.network.processor import Processor
+from strandline.broker.network.request_context import RequestContext
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Address, Listener, Network, Transport, TransportClosed
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import MIN_FRAME_RATE_BYTES, ConnectionLimits
 from strandline.broker.network.regions import Piece, StaleRegion, Warm, cold_ahead, read_here, read_whole
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api
 from strandline.runtime.disk import Buffer, FileRegion
 from strandline.runtime.network import Transport, TransportClosed

@@ -20,10 +20,10 @@ from collections.abc import Callable
 import trio
 
 from strandline.broker.network.connection import Connection
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import UNCHARGED_REQUEST_BYTES, RequestChannel
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_reader import Next, RequestReader
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES

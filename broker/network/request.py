@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from strandline.broker.network.connection import Connection, ResponseSlot
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api
 from strandline.protocol.errors import ErrorCode, LocalProtocolError
 from strandline.protocol.messages import Message, Request

@@ -15,10 +15,10 @@ from structlog.testing import LogCapture
 
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.handlers.queries import QueryHandler
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.native import NATIVE, name_sizes
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.partition import Partition
 from strandline.broker.upkeep.cleaning import Cleaning

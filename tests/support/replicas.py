@@ -25,9 +25,9 @@ import trio
 
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.network.connection import Connection
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects.native import name_sizes
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
 from strandline.broker.replication.leadership import IsrProposal

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.regions import Piece
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api
 from strandline.protocol.messages import Message, Request
 from strandline.runtime.disk import Buffer, FileRegion

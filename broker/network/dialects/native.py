@@ -8,7 +8,6 @@ from typing import cast
 
 from msgspec.structs import force_setattr
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Header, Records, Regions
 from strandline.broker.network.regions import Piece
 from strandline.broker.network.request_bounds import (
@@ -18,6 +17,7 @@ from strandline.broker.network.request_bounds import (
     check_named,
     collector_paused,
 )
+from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, FetchResponse, Message, ProduceRequest, Request

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 import trio.testing
 
-from strandline.broker.network.context import RequestContext
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.regions import Piece
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler
+from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_reader import MAX_OTHERS_IN_BURST
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
