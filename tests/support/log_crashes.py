@@ -205,7 +205,7 @@ class LogUnderCrashes(RuleBasedStateMachine):
             assert [each for each in found.batches if each in sure] == sure, (
                 f"of {len(sure)} durable batches {len(found.batches)} are there"
             )
-            assert any(is_run_of(found.batches, (*self.below, *version.batches)) for version in versions)
+            assert any(is_run_of(found.batches, version.with_head(self.below)) for version in versions)
             self.former = [each for each in versions if each.batches != found.batches]
             self.below = ()
         else:

@@ -37,6 +37,11 @@ class Model:
         """Without what lies below `offset`."""
         return Model(offset, self.end, tuple(b for b in self.batches if read_header(b).next_offset > offset))
 
+    def with_head(self, below: Batches) -> Batches:
+        """Its batches behind those of `below` that are none of them: a start may have brought some back already, and a
+        former version had them before they were taken away."""
+        return (*(batch for batch in below if batch not in self.batches), *self.batches)
+
 
 Batches = tuple[bytes, ...]
 Lawful = Callable[[Batches, Model, Model, Model], bool]
@@ -45,7 +50,7 @@ Lawful = Callable[[Batches, Model, Model, Model], bool]
 
 def untouched(below: Batches, before: Model, wanted: Model, found: Model) -> bool:
     """The operation changes nothing that is read; or it takes the head away, oldest first."""
-    whole = (*below, *before.batches)
+    whole = before.with_head(below)
     return found.end == before.end and whole[len(whole) - len(found.batches) :] == found.batches
 
 
@@ -65,4 +70,4 @@ def longer_or_shorter(below: Batches, before: Model, wanted: Model, found: Model
 
 def replaced(below: Batches, before: Model, wanted: Model, found: Model) -> bool:
     """Everything goes, newest first, and the log begins somewhere else."""
-    return is_run_of(found.batches, (*below, *before.batches))
+    return is_run_of(found.batches, before.with_head(below))

@@ -13,10 +13,10 @@ TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, dead
 
 
 class NothingElse:
-    """Draws: no start is ended, too."""
+    """Draws: no start is ended, too, and of what was not flushed nothing survives."""
 
-    def draw(self, strategy: Any, label: str) -> None:
-        return None
+    def draw(self, strategy: Any, label: str) -> int | None:
+        return 0 if label == "survives" else None
 
 
 def test_a_compacted_segment_that_is_left_of_a_log_that_begins_anew_is_kept_aside_and_counts_as_lost() -> None:
@@ -35,3 +35,17 @@ def test_a_compacted_segment_that_is_left_of_a_log_that_begins_anew_is_kept_asid
         machine.the_log_is_the_model()
         kept += [name for name in machine.site.disk.content() if name.endswith(".damaged")]
     assert kept
+
+
+def test_a_head_that_a_kill_brought_back_is_there_once_when_the_power_fails_later() -> None:
+    machine = LogMachine()
+    machine.begin(segment_bytes=2000, index_interval_bytes=0, max_open_files=1, retention_bytes=-1, data=NothingElse())
+    machine.append_as_leader(codec="none", counts=[1, 1, 5], size=20, timestamp_step_ms=0)
+    machine.commit(fraction=1)
+    machine.delete_records(fraction=0.5)
+    assert machine.below
+    machine.kill_and_start()
+    assert machine.model.start == 0
+    machine.stop_and_start(clean=True)
+    machine.lose_power_and_start()
+    machine.the_log_is_the_model()
