@@ -18,7 +18,13 @@ from strandline.controller.agenda import Event
 from strandline.controller.context import Topic
 from strandline.controller.orders.sender import Mark
 from strandline.controller.tools import Tools
-from strandline.controller.topics.creation_checks import DEFAULT_FACTOR, CreationPlanner, check_topics_count, lowered
+from strandline.controller.topics.creation_checks import (
+    DEFAULT_FACTOR,
+    CreationPlanner,
+    PlannedTopic,
+    check_topics_count,
+    lowered,
+)
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -31,7 +37,7 @@ from strandline.protocol.types import TopicId, TopicPartition
 
 MAX_NAMES_LOGGED = 10
 
-Plans = dict[str, Topic | BrokerError]
+Plans = dict[str, PlannedTopic | BrokerError]
 
 
 class _Standing(NamedTuple):
@@ -59,11 +65,12 @@ class Creation:
         check_topics_count("creates", len(request.topics))
         topic_ids = {topic.name: self._draw_id() for topic in request.topics}
         plans, standing = await self._agenda.in_turn(partial(self._begin, request, topic_ids))
-        planned = {name: plan for name, plan in plans.items() if isinstance(plan, Topic)}
+        planned = _planned(plans)
         if not request.validate_only:
-            self._warn_of_few_replicas(planned, request.topics)
+            self._warn_of_few_replicas(planned)
         # 4
-        done = request.validate_only or await self._are_led(list(planned.values()), standing, request.timeout_ms)
+        topics = [plan.topic for plan in planned]
+        done = request.validate_only or await self._are_led(topics, standing, request.timeout_ms)
         return CreateTopicsResponse([self._creation_result(topic, plans[topic.name], done) for topic in request.topics])
 
     async def _begin(self, request: CreateTopicsRequest, topic_ids: Mapping[str, TopicId]) -> tuple[Plans, _Standing]:
@@ -74,22 +81,22 @@ class Creation:
         plans = planner.plans
         if not request.validate_only:
             # 2
-            configs = {topic.name: dict(topic.configs) for topic in request.topics}
-            for name, plan in plans.items():
-                if isinstance(plan, Topic) and not await self._topic_store.create(plan, configs[name]):
-                    plans[name] = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+            for topic, asked in _planned(plans):
+                if not await self._topic_store.create(topic, asked.configs):
+                    text = f"topic {topic.name} exists already"
+                    plans[topic.name] = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, text)
             # 3
             await self._look_at_topics()
-        return plans, self._standing([plan for plan in plans.values() if isinstance(plan, Topic)])
+        return plans, self._standing([plan.topic for plan in _planned(plans)])
 
-    def _warn_of_few_replicas(self, planned: Mapping[str, Topic], requested: Sequence[CreatableTopic]) -> None:
+    def _warn_of_few_replicas(self, planned: Sequence[PlannedTopic]) -> None:
         config = self._tools.config
-        if few := lowered(planned, requested, config):
+        if few := lowered(planned, config):
             self._tools.log.warning(
                 "fewer replicas than the default, for want of live brokers",
-                topics=few[:MAX_NAMES_LOGGED],
+                topics=[topic.name for topic in few[:MAX_NAMES_LOGGED]],
                 count=len(few),
-                replicas=len(planned[few[0]].assignment[0]),
+                replicas=len(few[0].assignment[0]),
                 default=config.default_replication_factor,
                 remedy=f"start more brokers before creating topics, or set {DEFAULT_FACTOR} to what you mean",
             )
@@ -130,15 +137,21 @@ class Creation:
         )
         return next(reasons, "not every broker knows it yet")
 
-    def _creation_result(self, asked: CreatableTopic, plan: Topic | BrokerError, done: bool) -> CreatableTopicResult:
+    def _creation_result(
+        self, asked: CreatableTopic, plan: PlannedTopic | BrokerError, done: bool
+    ) -> CreatableTopicResult:
         if isinstance(plan, BrokerError):
             return CreatableTopicResult(asked.name, plan.code, str(plan.args[0]))
-        error = ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT
+        topic = plan.topic
         return CreatableTopicResult(
-            asked.name,
-            error,
-            None if done else f"topic {asked.name} is being created, but {self._why_not_led(plan)}",
-            plan.topic_id,
-            len(plan.assignment),
-            len(plan.assignment[0]),
+            topic.name,
+            ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT,
+            None if done else f"topic {topic.name} is being created, but {self._why_not_led(topic)}",
+            topic.topic_id,
+            len(topic.assignment),
+            len(topic.assignment[0]),
         )
+
+
+def _planned(plans: Plans) -> list[PlannedTopic]:
+    return [plan for plan in plans.values() if isinstance(plan, PlannedTopic)]

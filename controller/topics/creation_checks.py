@@ -1,15 +1,17 @@
 """What a CreateTopics request asks for, checked: pure, so that validate_only and the real thing cannot disagree.
 
-A client's topics: the brokers' own (`INTERNAL_TOPICS`) are refused here whoever asks.
+Nobody says how the brokers' own (`INTERNAL_TOPICS`) are made: they are refused here, or made as `internal_topics` says.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from strandline.controller.context import ControllerContext, Topic
 from strandline.controller.planning.assignment import PreferredCounts, assign_replicas, check_manual_assignment
+from strandline.controller.topics.internal_topics import MADE_BY_BROKERS
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS, InvalidTopicName, TopicNames, check_topic_name
@@ -42,6 +44,14 @@ def check_topics_count(verb: str, count: int) -> None:
         )
 
 
+class PlannedTopic(NamedTuple):
+    """A topic to create, and what was asked for, which has its configurations. Of the brokers' own that is what they
+    are made of."""
+
+    topic: Topic
+    asked: CreatableTopic
+
+
 class CreationPlanner:
     """Name → the topic to create, or why not. Topics of one request are checked against each other too.
 
@@ -55,7 +65,7 @@ class CreationPlanner:
         config: BrokerConfig,
         topic_ids: Mapping[str, TopicId],
     ) -> None:
-        self.plans: dict[str, Topic | BrokerError] = {}
+        self.plans: dict[str, PlannedTopic | BrokerError] = {}
         self._context = context
         self._requested = requested
         self._config = config
@@ -79,9 +89,11 @@ class CreationPlanner:
                 yield
 
     def _plan(self, topic: CreatableTopic) -> Iterator[None]:
+        if topic.name in INTERNAL_TOPICS:
+            topic = _as_brokers_make_it(topic, self._config, len(self._racks))
         made = self._context.topics.get(topic.name)
         if made is not None and made.topic_id == self._topic_ids[topic.name]:
-            self.plans[topic.name] = made  # by this very request, whose event is repeated
+            self.plans[topic.name] = PlannedTopic(made, topic)  # by this very request, whose event is repeated
             return
         _check_name(self._context, topic.name, self._names)
         _check_configs(topic, self._config)
@@ -103,7 +115,7 @@ class CreationPlanner:
                 assignment[len(assignment)] = replicas
                 if (self._partitions + len(assignment)) % WORK_PER_STEP == 0:
                     yield
-        self.plans[topic.name] = Topic(topic.name, self._topic_ids[topic.name], assignment)
+        self.plans[topic.name] = PlannedTopic(Topic(topic.name, self._topic_ids[topic.name], assignment), topic)
         self._partitions += len(assignment)
         self._names.add(topic.name)
         self._preferred.add(assignment)
@@ -122,21 +134,34 @@ class CreationPlanner:
             )
 
 
+def lowered(planned: Iterable[PlannedTopic], config: BrokerConfig) -> list[Topic]:
+    """Which topics have fewer replicas than the default, for want of live brokers."""
+    return [
+        topic
+        for topic, asked in planned
+        if asked.replication_factor == -1 and not asked.assignments
+        if len(topic.assignment[0]) < config.default_replication_factor
+    ]
+
+
+def _as_brokers_make_it(asked: CreatableTopic, config: BrokerConfig, live_brokers: int) -> CreatableTopic:
+    row = MADE_BY_BROKERS.get(asked.name)
+    if row is None or asked != CreatableTopic(asked.name):
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {asked.name} {BROKERS_OWN}")
+    factor = configured_replicas(config, row.replication_factor, live_brokers)
+    return CreatableTopic(asked.name, _configured(config, row.partitions), factor, configs=row.configs(config))
+
+
+def _configured(config: BrokerConfig, key: str) -> int:
+    value: int = getattr(config, BROKER_KEYS[key].attribute)
+    return value
+
+
 def configured_replicas(config: BrokerConfig, key: str, live_brokers: int) -> int:
     """How many replicas a topic gets by `key`, one of the keys named *.replication.factor. One that was set counts as
     it is; a default is lowered to the live brokers, so that a cluster of one works without any configuration."""
-    configured: int = getattr(config, BROKER_KEYS[key].attribute)
+    configured = _configured(config, key)
     return configured if key in config.explicit else max(1, min(configured, live_brokers))
-
-
-def lowered(creations: Mapping[str, Topic], requested: Sequence[CreatableTopic], config: BrokerConfig) -> list[str]:
-    """Which of the created topics have fewer replicas than the default, for want of live brokers."""
-    return [
-        topic.name
-        for topic in requested
-        if topic.replication_factor == -1 and not topic.assignments and topic.name in creations
-        if len(creations[topic.name].assignment[0]) < config.default_replication_factor
-    ]
 
 
 def _replication_factor(topic: CreatableTopic, config: BrokerConfig, live_brokers: int) -> int:
@@ -161,8 +186,6 @@ def _check_name(context: ControllerContext, name: str, names: TopicNames) -> Non
         check_topic_name(name)
     except InvalidTopicName as error:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
-    if name in INTERNAL_TOPICS:
-        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} {BROKERS_OWN}")
     if name in context.deleting:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being deleted; try again when it is gone")
     if name in context.topics:

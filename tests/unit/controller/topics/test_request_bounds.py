@@ -15,10 +15,13 @@ from strandline.controller.topics.creation_checks import (
     MAX_TOPICS_PER_REQUEST,
     WORK_PER_STEP,
     CreationPlanner,
+    PlannedTopic,
 )
+from strandline.controller.topics.internal_topics import MADE_BY_BROKERS, InternalTopic
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from strandline.protocol.topic_name import INTERNAL_TOPICS
+from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.config.reading import load_broker_config
 
 CONFIG = load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"})
@@ -72,7 +75,7 @@ def test_topics_of_one_request_are_spread_and_told_apart_as_if_they_came_one_by_
     list(planned.steps())
     refused = planned.plans.pop("a_b")
     assert isinstance(refused, BrokerError) and refused.code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    topics = [topic for topic in planned.plans.values() if isinstance(topic, Topic)]
+    topics = [plan.topic for plan in planned.plans.values() if isinstance(plan, PlannedTopic)]
     assert [topic.assignment[0] for topic in topics] == [(1,), (2,), (3,), (1,)]
 
 
@@ -147,7 +150,8 @@ async def test_the_brokers_own_topics_are_neither_created_nor_deleted_for_client
     await cluster.start(1)
     controller = await cluster.controller_on(1)
     for validate_only in (True, False):
-        request = CreateTopicsRequest([CreatableTopic(name, 1, 1)], validate_only=validate_only)
+        asked = CreatableTopic(name) if name not in MADE_BY_BROKERS else CreatableTopic(name, 1, 1)
+        request = CreateTopicsRequest([asked], validate_only=validate_only)
         [created] = (await controller.ask(request)).topics
         assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert created.error_message == (
@@ -159,3 +163,37 @@ async def test_the_brokers_own_topics_are_neither_created_nor_deleted_for_client
     assert deleted.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert await cluster.admin.children("/admin/delete_topics") == []
     assert await cluster.admin.children("/brokers/topics") == [name]
+
+
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        CreatableTopic(OFFSETS, 1),
+        CreatableTopic(OFFSETS, replication_factor=1),
+        CreatableTopic(OFFSETS, assignments={0: [1]}),
+        CreatableTopic(OFFSETS, configs={"cleanup.policy": "delete"}),
+    ],
+)
+async def test_a_topic_of_the_brokers_with_a_row_is_made_by_it_whoever_names_it_and_as_nobody_wishes(
+    wish: CreatableTopic, autojump_clock: MockClock, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = InternalTopic(
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        lambda config: {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+    )
+    monkeypatch.setitem(MADE_BY_BROKERS, OFFSETS, row)
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1, offsets_topic_num_partitions=7, offsets_topic_segment_bytes=9999)
+    [refused] = (await controller.ask(CreateTopicsRequest([wish]))).topics
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    [made] = (await controller.ask(CreateTopicsRequest([CreatableTopic(OFFSETS)]))).topics
+    assert (made.error_code, made.num_partitions) == (0, 7)
+    assert made.replication_factor == 2, "its default is 3, and as many live"
+    path = ConfigZnode.path(OFFSETS)
+    config = ConfigZnode.decode(path, (await cluster.admin.get(path)).data).config
+    assert config == {"cleanup.policy": "compact", "segment.bytes": "9999"}
+    assert not cluster.logged("fewer replicas than the default, for want of live brokers")
