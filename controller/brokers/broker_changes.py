@@ -38,7 +38,7 @@ class BrokerChanges:
         new = [b for b in live.values() if b in gone or context.brokers.get(b.broker_id) != b]
         for known in gone:
             self._tools.log.info("broker failed", broker=known.broker_id, broker_epoch=known.epoch)
-            self._settlement.retold.update(dict.fromkeys(context.partitions_on(known.broker_id)))
+            self._settlement.stale_metadata.update(dict.fromkeys(context.partitions_on(known.broker_id)))
             self._brokers_changed = True
             context.remove_broker(known.broker_id)
             self._outbox.close(known.broker_id)
@@ -48,7 +48,7 @@ class BrokerChanges:
         lossy = [broker for broker in new if broker.lossy_start]
         if lossy:
             # They have taken themselves out of ISRs: nobody else will tell those leaders.
-            moved = await self._settlement.refresh(tp for b in lossy for tp in context.partitions_on(b.broker_id))
+            moved = await self._settlement.read_again(tp for b in lossy for tp in context.partitions_on(b.broker_id))
             self._settlement.unannounced.update(dict.fromkeys(moved))
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
@@ -56,7 +56,7 @@ class BrokerChanges:
         builder = BatchBuilder(context)
         if self._brokers_changed:
             builder.live_brokers()
-        await self._settlement.settle_and_retell(list(context.partitions()), builder)
+        await self._settlement.settle_and_announce(list(context.partitions()), builder=builder)
         self._brokers_changed = False
         if new:
             await self._on_new_brokers(new)

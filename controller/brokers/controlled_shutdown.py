@@ -13,7 +13,6 @@ from functools import partial
 
 import trio
 
-from strandline.controller.context import PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.controller.orders.sender import Mark
@@ -26,7 +25,7 @@ from strandline.protocol.messages import (
     ControlledShutdownResponse,
     OffsetForLeaderEpochRequest,
 )
-from strandline.protocol.types import ANY_REPLICA, TopicPartition
+from strandline.protocol.types import ANY_REPLICA
 
 HANDOVER_TOLD_TIMEOUT_MS = 1000
 """So long a broker that wants to stop waits for others to hear of its successors; it would be a pity, no loss."""
@@ -81,12 +80,9 @@ class ControlledShutdown:
             self._log.info("controlled shutdown", broker=leaving)
             context.shutting_down.add(leaving)
 
-        async def planner(partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-            return plan_controlled_shutdown(context, leaving, partitions, silent)
-
         mine = context.partitions_on(leaving)
         led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
-        changed = await self._settlement.settle(mine, planner)
+        changed = await self._settlement.settle(mine, partial(plan_controlled_shutdown, context, leaving, silent))
         followed = [tp for tp in mine if tp not in led and tp in context.states]
         builder = BatchBuilder(context)
         builder.leadership(changed)

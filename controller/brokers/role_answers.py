@@ -42,7 +42,7 @@ class RoleAnswers:
             replica = broker.broker_id, tp
             if code is ErrorCode.NONE:
                 if context.note_role(replica):
-                    self._settlement.retold[tp] = None
+                    self._settlement.stale_metadata[tp] = None
                 continue
             if context.is_later(answer.log_epoch, tp):
                 context.later_epochs[replica] = answer.log_epoch
@@ -50,17 +50,17 @@ class RoleAnswers:
             why = code.name if code is ErrorCode.FENCED_LEADER_EPOCH else answer.error_message or code.name
             is_known = code is ErrorCode.BROKER_NOT_AVAILABLE and replica in context.offline_replicas
             if not is_known and code in UNABLE and context.note_refusal(replica, why):
-                self._settlement.retold[tp] = None
+                self._settlement.stale_metadata[tp] = None
             if not is_known:  # else it comes again each second
                 self._log.warning("broker refused a role", broker=broker.broker_id, partition=str(tp), error=why)
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
                 broken.append(tp)
             else:
                 again[tp] = code
-        await self._settlement.settle_and_retell(broken)
+        await self._settlement.settle_and_announce(broken)
         if broken or again:
             await self._store.check_fence()  # a broker that knows better than we do: are we still controller?
-        moved += await self._settlement.refresh(again)
+        moved += await self._settlement.read_again(again)
         if self._settlement.unannounced:
             self._settlement.announce({})
         # One that already knows this epoch needs to hear of it again only if there is something newer.
@@ -78,7 +78,7 @@ class RoleAnswers:
         if not outrun:
             return []
         await self._store.check_fence()
-        return await self._settlement.refresh(outrun)
+        return await self._settlement.read_again(outrun)
 
     async def tell_again(self, broker: LiveBroker, partitions: Sequence[TopicPartition]) -> None:
         """Its roles, unless its life is over."""

@@ -95,7 +95,7 @@ class ElectLeaders:
         builder.leadership(partitions, anew=True)
         self._outbox.send(builder)
 
-    async def _plan_refused(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+    def _plan_refused(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         context = self._context
         return plan_losses(context, partitions, lambda broker, tp: not context.is_online(broker.broker_id, tp))
 

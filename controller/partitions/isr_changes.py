@@ -21,6 +21,6 @@ class IsrChanges:
             ISR_CHANGE_NOTIFICATION_PATH, self._agenda.watch(self.look), IsrChangeNotificationZnode.decode
         )
         named = self._context.partitions() if notes is None else (tp for note in notes for tp in note.partitions)
-        self._settlement.retold.update(dict.fromkeys(await self._settlement.refresh(named)))
-        await self._settlement.settle_and_retell()
+        self._settlement.stale_metadata.update(dict.fromkeys(await self._settlement.read_again(named)))
+        await self._settlement.settle_and_announce()
         await self._store.delete_all(paths)

@@ -140,7 +140,7 @@ class Recovery:
         for tp in asked:
             self._in_hand.pop(tp, None)
         # Things may have moved since the question: only what would still be asked about is decided by the answers.
-        plan, lossy_topics = await self._settlement.plan_for(list(asked))
+        plan, lossy_topics = await self._settlement.plan(list(asked))
         decided: dict[TopicPartition, None] = {}
         undecided: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, replicas in plan.recover.items():
@@ -155,7 +155,7 @@ class Recovery:
             self._agenda.later(self._settlement.settle_offline)
         await self._settlement.settle_and_announce(list(decided), partial(self._plan, decided, log_ends, living))
 
-    async def _plan(
+    def _plan(
         self,
         decided: dict[TopicPartition, None],
         log_ends: LogEnds,

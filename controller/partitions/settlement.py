@@ -3,7 +3,7 @@ context, announced to the brokers. Whoever changes a state, and be it by a new A
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -19,7 +19,8 @@ from strandline.runtime.config.topic import TopicConfig, read_topic_config
 DETAILED_CHANGES = 1000
 """Above so many changes in a wave the state-change log gets them at debug level: no line per partition at scale."""
 
-Planner = Callable[[Sequence[TopicPartition]], Awaitable[Sequence[PartitionChange]]]
+Planner = Callable[[Sequence[TopicPartition]], Sequence[PartitionChange]]
+"""What to write for these partitions, from how things stand."""
 OnUndecided = Callable[[Mapping[TopicPartition, tuple[int, ...]], set[str]], None]
 """Told of partitions that only a comparison of logs can decide, with whom to ask, and of topics that allow an unclean
 election."""
@@ -28,9 +29,9 @@ election."""
 class Settlement:
     """One term's.
 
-    unannounced: settled in ZooKeeper and not announced yet. retold: partitions whose ISR changed, or of which a replica
-        went with its broker, was refused or is well again, and whose metadata does not say so yet. Both survive an
-        event that broke off.
+    unannounced: partitions of which something is settled in ZooKeeper that nobody was told yet. stale_metadata: those
+        whose ISR changed, or of which a replica went with its broker, was refused or is well again, which may call for
+        another state and is news in any case. Both survive an event that broke off.
     on_undecided: a `Recovery` listens here."""
 
     def __init__(self, tools: Tools, waits: Waits, state_change_log: structlog.typing.FilteringBoundLogger) -> None:
@@ -40,22 +41,15 @@ class Settlement:
         self._state_change_log = state_change_log
         self._waits = waits
         self.unannounced: dict[TopicPartition, None] = {}
-        self.retold: dict[TopicPartition, None] = {}
+        self.stale_metadata: dict[TopicPartition, None] = {}
         self.unclean_elections = 0
         self.on_undecided: OnUndecided = _nobody_listens
 
     # --- Planning and writing ----------------------------------------------------------------------------------
 
-    async def plan(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        """What to write for these partitions. What only a recovery can decide is begun beside that, and who is missed
-        is named."""
-        plan, lossy_topics = await self.plan_for(partitions)
-        self.on_undecided(plan.recover, lossy_topics)
-        self._waits.note(plan.waits)
-        return plan.changes
-
-    async def plan_for(self, partitions: Sequence[TopicPartition]) -> tuple[Plan, set[str]]:
-        """The plan, and the topics in it that allow an unclean election; reads their configuration where that helps."""
+    async def plan(self, partitions: Sequence[TopicPartition]) -> tuple[Plan, set[str]]:
+        """The best that live replicas allow, and the topics in it that allow an unclean election; reads their
+        configuration where that helps."""
         plan = plan_partitions(self._context, partitions)
         lossy_topics: set[str] = set()
         if plan.unclean_candidates:
@@ -68,11 +62,13 @@ class Settlement:
     async def settle(
         self, partitions: Sequence[TopicPartition], planner: Planner | None = None
     ) -> dict[TopicPartition, None]:
-        """Plan and write until nothing of it is upset by somebody else's write. Returns what is to be announced.
-        Leaders write ISR changes all the time: a partition that moved is planned again."""
+        """Plan (without a planner, the best that live replicas allow) and write until nothing of it is upset by
+        somebody else's write. Returns what is to be announced. Leaders write ISR changes all the time: a partition that
+        moved is planned again."""
         changed: dict[TopicPartition, None] = {}
         while partitions:
-            changes = self._without_doubtful_states(await (planner or self.plan)(partitions))
+            planned = await self._plan_best(partitions) if planner is None else planner(partitions)
+            changes = self._without_doubtful_states(planned)
             if not changes:
                 break
             changes = await self._without_needless_eligibles(changes)
@@ -88,6 +84,13 @@ class Settlement:
                 changed[tp] = self.unannounced[tp] = None
             partitions = list(result.moved)
         return changed
+
+    async def _plan_best(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
+        """What only a recovery can decide is begun beside that, and who is missed is named."""
+        plan, lossy_topics = await self.plan(partitions)
+        self.on_undecided(plan.recover, lossy_topics)
+        self._waits.note(plan.waits)
+        return plan.changes
 
     async def _topic_configs(self, names: Sequence[str]) -> dict[str, TopicConfig]:
         """What is unknown or unusable in them is read as what loses nothing."""
@@ -164,7 +167,7 @@ class Settlement:
             if self._context.has_live_leader(topic_partition):
                 self._is_led(topic_partition)
 
-    async def take_in(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    async def read_new(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Read states that were not known before: what they say is to be announced, whether it is changed or not.
         Returns the partitions that have one."""
         states = await self._store.states(partitions)
@@ -173,7 +176,7 @@ class Settlement:
             self.unannounced[tp] = None
         return list(states)
 
-    async def refresh(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def read_again(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Read states again; returns the partitions that had moved. A broker that gave up what it might betray
         (`broker/membership/loss_reports`) raised the epoch: nobody else has told the leader. Nor does anybody else tell
         a broker that refused its role while others rested on its log that they do no more: it may play it now
@@ -205,21 +208,21 @@ class Settlement:
         self._outbox.send(builder)
         self._agenda.poke()
 
-    async def settle_and_announce(self, partitions: Sequence[TopicPartition], planner: Planner | None = None) -> None:
-        self.announce(await self.settle(partitions, planner))
-
-    async def settle_and_retell(
-        self, partitions: Sequence[TopicPartition] = (), builder: BatchBuilder | None = None
+    async def settle_and_announce(
+        self,
+        partitions: Sequence[TopicPartition] = (),
+        planner: Planner | None = None,
+        builder: BatchBuilder | None = None,
     ) -> None:
-        """Plan these and what is to be told anew, and tell it; also what an event had left that broke off here.
-        `builder` holds more to be said with it."""
-        concerned = dict.fromkeys([*partitions, *self.retold])
-        if concerned or builder is not None:
-            changed = await self.settle(list(concerned))
-            builder = builder or BatchBuilder(self._context)
-            builder.metadata(self.retold)
-            self.announce(changed, builder)
-            self.retold = {}
+        """Without a planner also what has stale metadata, which is told anew. `builder` holds more to be said with
+        it."""
+        stale = {} if planner else self.stale_metadata
+        changed = await self.settle(list(dict.fromkeys([*partitions, *stale])), planner)
+        builder = builder or BatchBuilder(self._context)
+        builder.metadata(stale)
+        self.announce(changed, builder)
+        if planner is None:
+            self.stale_metadata = {}
 
     async def settle_offline(self) -> None:
         """What nobody leads may have a leader by now."""

@@ -197,7 +197,7 @@ def plan_losses(
 
 
 def plan_controlled_shutdown(
-    context: ControllerContext, leaving: int, partitions: Iterable[TopicPartition], silent: Collection[int] = ()
+    context: ControllerContext, leaving: int, silent: Collection[int], partitions: Iterable[TopicPartition]
 ) -> list[PartitionChange]:
     """Take a broker that is about to stop out of leadership and ISR wherever another in-sync replica can stay
     (`leaving` is in `context.shutting_down` already).

@@ -9,17 +9,14 @@ Failover").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from strandline.controller.agenda import Event
-from strandline.controller.context import ControllerContext, PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import plan_doubtful_eligibles
 from strandline.controller.tools import Tools
 from strandline.controller.topics.topic_store import TopicStore
-from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import DELETE_TOPICS_PATH, TOPICS_PATH
 
 
@@ -54,7 +51,7 @@ async def fail_over(
     for broker in brokers.values():
         tools.outbox.open(broker)
     if not follows_ours:
-        await settlement.settle(list(context.partitions()), partial(_plan_doubtful_eligibles, context))
+        await settlement.settle(list(context.partitions()), partial(plan_doubtful_eligibles, context))
         await store.note_our_epoch(context.epoch)
     # 8. Start the state machines: replicas are online where their broker lives; partitions without a live leader, and
     #    those that never had one, get one.
@@ -66,9 +63,3 @@ async def fail_over(
     builder.metadata(context.partitions())
     builder.leadership(context.partitions())
     tools.outbox.send(builder)
-
-
-async def _plan_doubtful_eligibles(
-    context: ControllerContext, partitions: Sequence[TopicPartition]
-) -> Sequence[PartitionChange]:
-    return plan_doubtful_eligibles(context, partitions)

@@ -40,7 +40,7 @@ class TopicChanges:
         added = await self._topic_store.topics([name for name in names if name not in context.topics])
         context.topics.update(added)
         stateless = [tp for tp in context.partitions() if tp not in context.states]
-        await self._settlement.take_in(stateless)
+        await self._settlement.read_new(stateless)
         if added:
             self._tools.log.info("topics found", topics=len(added), first=next(iter(added)))
         await self._settlement.settle_and_announce(stateless)
@@ -58,13 +58,15 @@ class TopicChanges:
     async def look_for_mended(self) -> None:
         """An operator may have mended what could not be read."""
         if since := dict(self._store.unreadable_states):
-            mended = await self._settlement.take_in(list(since))
+            mended = await self._settlement.read_new(list(since))
             await self._settlement.settle(mended, partial(self._plan_losses, since))
-            await self._settlement.settle_and_announce(mended, self._plan_mended)
+            epochs = {tp: self._context.states[tp].leader_epoch for tp in mended}
+            await self._settlement.settle(mended)
+            await self._settlement.settle_and_announce(mended, partial(self._plan_new_epochs, epochs))
         if self._topic_store.unreadable:
             await self.look()
 
-    async def _plan_losses(
+    def _plan_losses(
         self, since: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
     ) -> Sequence[PartitionChange]:
         """Brokers that had something to say could not say it of a state that nobody understands
@@ -73,13 +75,15 @@ class TopicChanges:
         context = self._context
         return plan_losses(context, partitions, lambda broker, tp: broker.lossy_start and broker.epoch > since[tp])
 
-    async def _plan_mended(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (invariant
-        12)."""
+    def _plan_new_epochs(
+        self, epochs: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
+    ) -> Sequence[PartitionChange]:
+        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12); of those
+        that had these it heard."""
         context = self._context
-        changes = list(await self._settlement.plan(partitions))
-        for tp in partitions:
-            if context.has_live_leader(tp) and all(change.topic_partition != tp for change in changes):
-                state = context.states[tp]
-                changes.append(change_state(context, tp, state, state.leader, state.isr, "its znode was mended"))
-        return changes
+        states = {tp: context.states[tp] for tp in partitions if context.has_live_leader(tp)}
+        return [
+            change_state(context, tp, state, state.leader, state.isr, "its znode was mended")
+            for tp, state in states.items()
+            if state.leader_epoch == epochs[tp]
+        ]

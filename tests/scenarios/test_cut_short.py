@@ -35,10 +35,10 @@ async def test_what_was_settled_is_announced_although_the_event_broke_off(
             await admin.create_topic("u", assignments={0: [3, 1, 2]})
         await cluster.until(lambda: cluster.hosts(3, U0), "the second topic")
         moved_seen: list[bool] = []
-        refresh, write_states = Settlement.refresh, ClusterStore.write_states
+        read_again, write_states = Settlement.read_again, ClusterStore.write_states
 
         async def note_moved(self: Settlement, partitions: Any) -> list[TopicPartition]:
-            moved = await refresh(self, partitions)
+            moved = await read_again(self, partitions)
             if moved and not moved_seen:
                 moved_seen.append(True)
             return moved
@@ -49,7 +49,7 @@ async def test_what_was_settled_is_announced_although_the_event_broke_off(
                 raise ConnectionLost("the connection broke")
             return await write_states(self, changes)
 
-        monkeypatch.setattr(Settlement, "refresh", note_moved)
+        monkeypatch.setattr(Settlement, "read_again", note_moved)
         monkeypatch.setattr(ClusterStore, "write_states", break_once)
         crash_after_a_loss(cluster, 3)
         await cluster.start_broker(3)
@@ -71,11 +71,13 @@ async def test_a_deletion_goes_on_although_the_event_of_a_returning_broker_broke
         broken: list[bool] = []
         settle_and_announce = Settlement.settle_and_announce
 
-        async def break_once(self: Settlement, partitions: Sequence[TopicPartition], planner: Any = None) -> None:
-            if not broken and 3 in cluster.registered():
+        async def break_once(
+            self: Settlement, partitions: Sequence[TopicPartition] = (), planner: Any = None, builder: Any = None
+        ) -> None:
+            if not broken and partitions and builder is None and 3 in cluster.registered():
                 broken.append(True)
                 raise ConnectionLost("the connection broke")
-            await settle_and_announce(self, partitions, planner)
+            await settle_and_announce(self, partitions, planner, builder)
 
         monkeypatch.setattr(Settlement, "settle_and_announce", break_once)
         await cluster.start_broker(3)

@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "who died before the controller heard that it joined stays in the ISR",
         "controller/partitions/settlement.py",
-        "            changed = await self.settle(list(concerned))\n",
-        "            changed = await self.settle(list(partitions))\n",
+        "self.settle(list(dict.fromkeys([*partitions, *stale])), planner)\n",
+        "self.settle(list(dict.fromkeys(partitions)), planner)\n",
         ("test_fail_over.py", "test_who_dies_before_the_controller"),
     ),
     Mutant(
@@ -197,10 +197,10 @@ MUTANTS = [
     Mutant(
         "doubtful eligible replicas count as ours before they are judged",
         "controller/term/fail_over.py",
-        "        await settlement.settle(list(context.partitions()), partial(_plan_doubtful_eligibles, context))\n"
+        "        await settlement.settle(list(context.partitions()), partial(plan_doubtful_eligibles, context))\n"
         "        await store.note_our_epoch(context.epoch)\n",
         "        await store.note_our_epoch(context.epoch)\n"
-        "        await settlement.settle(list(context.partitions()), partial(_plan_doubtful_eligibles, context))\n",
+        "        await settlement.settle(list(context.partitions()), partial(plan_doubtful_eligibles, context))\n",
         (CONTROLLER_LOSSES, "test_eligible_replicas_are_believed"),
     ),
 ]

@@ -161,7 +161,7 @@ def test_a_controlled_shutdown_leaves_leadership_and_isr(
     state: LeaderAndIsr, leader: int, isr: tuple[int, ...]
 ) -> None:
     context = context_of((1, 2, 3), state, shutting_down=(1,))
-    [change] = plan_controlled_shutdown(context, 1, [TP])
+    [change] = plan_controlled_shutdown(context, 1, (), [TP])
     assert (change.after.leader, change.after.isr, change.after.leader_epoch) == (leader, isr, 5)
     context.states[TP] = change.after
     assert still_led(context, 1) == []
@@ -169,13 +169,13 @@ def test_a_controlled_shutdown_leaves_leadership_and_isr(
 
 def test_a_last_in_sync_replica_keeps_what_it_leads_and_is_told_so() -> None:
     context = context_of((1, 2, 3), led(1, 1), shutting_down=(1,))
-    assert plan_controlled_shutdown(context, 1, [TP]) == []
+    assert plan_controlled_shutdown(context, 1, (), [TP]) == []
     assert still_led(context, 1) == [TP]
 
 
 def test_leadership_does_not_move_to_another_broker_that_is_leaving() -> None:
     context = context_of((1, 2, 3), led(1, 1, 2), shutting_down=(1, 2))
-    assert plan_controlled_shutdown(context, 1, [TP]) == []
+    assert plan_controlled_shutdown(context, 1, (), [TP]) == []
 
 
 def test_an_unreplicated_partition_does_not_hold_a_shutdown_up() -> None:
@@ -259,7 +259,7 @@ def test_recovery_elects_the_longest_log_loudly_and_nobody_is_eligible_then() ->
 def test_a_controlled_shutdown_rests_on_nobody_who_does_not_answer() -> None:
     def planned(state: LeaderAndIsr, *silent: int) -> list[tuple[int, tuple[int, ...]]]:
         context = context_of((1, 2, 3), state, shutting_down=(2,))
-        changes = plan_controlled_shutdown(context, 2, [TP], silent)
+        changes = plan_controlled_shutdown(context, 2, silent, [TP])
         return [(change.after.leader, change.after.isr) for change in changes]
 
     assert planned(led(3, 2, 3)) == [(3, (3,))]

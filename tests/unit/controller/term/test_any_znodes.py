@@ -143,7 +143,7 @@ def test_no_plan_fails_and_all_that_is_planned_can_be_read_again(
             apply(context, [] if change is None else [change])
         context.shutting_down.add(broker_id)
         silent = data.draw(st.sets(st.sampled_from(BROKERS)))
-        apply(context, plan_controlled_shutdown(context, broker_id, partitions, silent))
+        apply(context, plan_controlled_shutdown(context, broker_id, silent, partitions))
         still_led(context, broker_id)
         apply(context, plan_doubtful_eligibles(context, partitions))
         context.offline_partitions()
