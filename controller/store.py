@@ -102,9 +102,6 @@ class ClusterStore:
                 return []
             return await self._coordination.children(path, watch)
 
-    async def exists(self, path: str, watch: Watch) -> bool:
-        return await self._coordination.exists(path, watch) is not None
-
     async def holds_controller(self, watch: Watch) -> bool:
         """Does `/controller` belong to this session?"""
         stat = await self._coordination.exists(znodes.CONTROLLER_PATH, watch)
@@ -201,6 +198,18 @@ class ClusterStore:
             if found is not None and notification is not None:
                 found.append(notification)
         return paths, found
+
+    async def asked(self, path: str, watch: Watch, decode: Callable[[str, bytes], N]) -> N | None:
+        """What a znode of another tool asks for, and a watch on it. None where there is nothing, or what nobody
+        understands, which is reported."""
+        if await self._coordination.exists(path, watch) is None:
+            return None
+        [znode] = await self._coordination.get_many([path])
+        try:
+            return None if znode is None else decode(path, znode.data)
+        except znodes.InvalidZnode as error:
+            self._log.error("what is asked for cannot be read", path=path, error=str(error))
+            return None
 
     # --- Writing -----------------------------------------------------------------------------------------------
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from strandline.controller.tools import Tools
+from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
 
 
 class NotServed:
     """One such znode, in one term."""
 
-    def __init__(self, tools: Tools, path: str) -> None:
+    def __init__(
+        self, tools: Tools, znode: type[ReassignPartitionsZnode] | type[PreferredReplicaElectionZnode]
+    ) -> None:
         self._tools = tools
-        self._path = path
+        self._znode = znode
 
     async def look(self) -> None:
-        if await self._tools.store.exists(self._path, self._tools.agenda.watch(self.look)):
-            self._tools.log.warning("not served by this version, left alone", path=self._path)
+        path = self._znode.PATH
+        if await self._tools.store.asked(path, self._tools.agenda.watch(self.look), self._znode.decode) is not None:
+            self._tools.log.warning("not served by this version, left alone", path=path)

@@ -57,7 +57,7 @@ from strandline.protocol.messages import (
     Request,
     StopReplicaRequest,
 )
-from strandline.protocol.znodes import PREFERRED_REPLICA_ELECTION_PATH, REASSIGN_PARTITIONS_PATH
+from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired
 
@@ -118,8 +118,8 @@ class Term:
             self.deletion.look,
             IsrChanges(tools, self.settlement).look,
             LogDirEvents(tools, roles.tell_again).look,
-            NotServed(tools, REASSIGN_PARTITIONS_PATH).look,
-            NotServed(tools, PREFERRED_REPLICA_ELECTION_PATH).look,
+            NotServed(tools, ReassignPartitionsZnode).look,
+            NotServed(tools, PreferredReplicaElectionZnode).look,
         )
         """What others may have asked for in ZooKeeper before this term; each sets a watch for what they ask later."""
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
