@@ -295,46 +295,45 @@ def _no_key(index: int) -> InvalidBatch:
 # --- from the leader ---------------------------------------------------------------------------------------------
 
 
-def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) -> list[BatchHeader]:
+def validate_fetched(records: memoryview, expected_offset: int, max_epoch: int) -> list[tuple[int, ...]]:
     """Check batches that a follower got from its leader: whole, CRC, offsets and epochs rising, from `expected_offset`.
 
-    max_epoch: the leader epoch of the fetch; no batch may be newer. InvalidBatch (CORRUPT_MESSAGE): nothing of
-    `records` may be appended.
+    max_epoch: the leader epoch of the fetch; no batch may be newer. Returns the fields of each `BatchHeader` (to make
+    one takes as long as to unpack it). InvalidBatch (CORRUPT_MESSAGE): nothing of `records` may be appended.
     """
-    headers: list[BatchHeader] = []
+    headers: list[tuple[int, ...]] = []
     position = 0
     end = len(records)
     lowest_epoch = 0
     while position < end:
         if end - position < HEADER_BYTES:
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"{end - position} bytes are no batch header")
-        header: BatchHeader = tuple.__new__(BatchHeader, _unpack_header(records, position))
-        next_position = position + header.batch_length + LENGTH_PREFIX_BYTES
-        if header.magic != MAGIC or header.batch_length < MIN_BATCH_LENGTH or next_position > end:
+        header = _unpack_header(records, position)
+        base_offset, length, epoch, magic, crc, _, last_delta, _, _, _, _, _, count = header
+        next_position = position + length + LENGTH_PREFIX_BYTES
+        if magic != MAGIC or length < MIN_BATCH_LENGTH or next_position > end:
             raise InvalidBatch(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"no whole batch at byte {position} of {end}: length {header.batch_length}, magic {header.magic}",
+                f"no whole batch at byte {position} of {end}: length {length}, magic {magic}",
             )
-        if header.base_offset < expected_offset:
+        if base_offset < expected_offset:
             raise InvalidBatch(
-                ErrorCode.CORRUPT_MESSAGE, f"batch begins at offset {header.base_offset}, below {expected_offset}"
+                ErrorCode.CORRUPT_MESSAGE, f"batch begins at offset {base_offset}, below {expected_offset}"
             )
-        epoch = header.partition_leader_epoch
         if not lowest_epoch <= epoch <= max_epoch:
             raise InvalidBatch(
                 ErrorCode.CORRUPT_MESSAGE,
                 f"batch at offset {expected_offset} has leader epoch {epoch}, outside [{lowest_epoch}, {max_epoch}]",
             )
-        if header.last_offset_delta < 0 or not 0 <= header.records_count <= header.last_offset_delta + 1:
+        if last_delta < 0 or not 0 <= count <= last_delta + 1:
             raise InvalidBatch(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"batch at offset {expected_offset} has {header.records_count} records"
-                f" and last offset delta {header.last_offset_delta}",
+                f"batch at offset {expected_offset} has {count} records and last offset delta {last_delta}",
             )
-        if crc32c(records[position + CRC_START : next_position]) != header.crc:
+        if crc32c(records[position + CRC_START : next_position]) != crc:
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of the batch at offset {expected_offset} is wrong")
         headers.append(header)
-        expected_offset = header.base_offset + header.last_offset_delta + 1
+        expected_offset = base_offset + last_delta + 1
         lowest_epoch = epoch
         position = next_position
     return headers

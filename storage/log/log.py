@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.records.batch import BatchHeader, InvalidBatch, assign_offset
+from strandline.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, InvalidBatch, assign_offset
 from strandline.protocol.records.validation import ProducedBatch, validate_fetched
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import FileRegion, write_whole
@@ -134,7 +134,8 @@ class Log:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = offset = self.log_end_offset
-        boundaries, limits, segment = self._boundaries, self._limits, self._active
+        (limit_bytes, limit_ms, limit_offset), segment = self._limits, self._active
+        offsets, positions = self._boundaries.offsets, self._boundaries.positions
         start = position = segment.size_bytes
         unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
         views: list[memoryview] = []
@@ -142,23 +143,25 @@ class Log:
             size = batch.size_bytes
             timestamp = batch.max_timestamp_ms
             last = offset + batch.records_count - 1
-            if (
-                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
-            ) and self._must_roll(position, size, timestamp, last):
+            if (position + size > limit_bytes or timestamp > limit_ms or last > limit_offset) and self._must_roll(
+                position, size, timestamp, last
+            ):
                 self._write(views, start, position, offset, unindexed)
                 self.roll(timestamp)
-                limits, segment, views, interval = self._limits, self._active, [], self._active.index_interval_bytes
+                (limit_bytes, limit_ms, limit_offset), segment, views = self._limits, self._active, []
+                interval = segment.index_interval_bytes
                 start = position = unindexed = 0
-            assign_offset(batch.view, offset, leader_epoch)
-            views.append(batch.view)
-            boundaries.offsets.append(offset)
-            boundaries.positions.append(position)
+            view = batch.view
+            assign_offset(view, offset, leader_epoch)
+            views.append(view)
+            offsets.append(offset)
+            positions.append(position)
             if timestamp > segment.max_timestamp_ms:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
                 if not segment.index(last, position):
-                    limits = FULL
+                    limit_bytes, limit_ms, limit_offset = FULL
                 unindexed = 0
             unindexed += size
             position += size
@@ -174,41 +177,46 @@ class Log:
         InvalidBatch: something is wrong with a batch, nothing was appended. LogStorageError: as for a leader."""
         self.ready()
         headers = validate_fetched(records, self.log_end_offset, max_epoch)
-        if headers and headers[0].partition_leader_epoch < self.epochs.latest_epoch:
+        first_epoch = BatchHeader(*headers[0]).partition_leader_epoch if headers else MAX_EPOCH
+        if first_epoch < self.epochs.latest_epoch:
             raise InvalidBatch(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"{self}: a batch of epoch {headers[0].partition_leader_epoch} after one of {self.epochs.latest_epoch}",
+                f"{self}: a batch of epoch {first_epoch} after one of {self.epochs.latest_epoch}",
             )
-        boundaries, limits, segment, epochs = self._boundaries, self._limits, self._active, self.epochs
+        (limit_bytes, limit_ms, limit_offset), segment, epochs = self._limits, self._active, self.epochs
+        boundaries, latest_epoch = self._boundaries, epochs.latest_epoch
+        offsets, positions = boundaries.offsets, boundaries.positions
         start = position = segment.size_bytes
         unindexed, interval = segment.unindexed_bytes, segment.index_interval_bytes
         taken = done = 0  # bytes of `records`: written, walked over
         offset = self.log_end_offset
         for header in headers:
-            size = header.batch_length + 12
-            timestamp = header.max_timestamp_ms
-            last = header.base_offset + header.last_offset_delta
-            if (
-                position + size > limits.bytes or timestamp > limits.timestamp_ms or last > limits.last_offset
-            ) and self._must_roll(position, size, timestamp, last):
+            base_offset, length, epoch, _, _, _, last_delta, _, timestamp, producer_id, _, _, _ = header
+            size = length + LENGTH_PREFIX_BYTES
+            last = base_offset + last_delta
+            if (position + size > limit_bytes or timestamp > limit_ms or last > limit_offset) and self._must_roll(
+                position, size, timestamp, last
+            ):
                 self._write([records[taken:done]], start, position, offset, unindexed)
-                self.roll(timestamp, header)
-                limits, segment, taken, interval = self._limits, self._active, done, self._active.index_interval_bytes
+                self.roll(timestamp, BatchHeader(*header))
+                (limit_bytes, limit_ms, limit_offset), segment, taken = self._limits, self._active, done
+                interval = segment.index_interval_bytes
                 start = position = unindexed = 0
-            if header.base_offset != offset:  # a gap, in which a read must not find the batch before it
+            if base_offset != offset:  # a gap, in which a read must not find the batch before it
                 boundaries.start_segment()
-            if header.partition_leader_epoch != epochs.latest_epoch:
-                epochs.assign(header.partition_leader_epoch, offset)
-            if header.producer_id >= 0:
-                self.producers.note_header(header)
-            boundaries.offsets.append(header.base_offset)
-            boundaries.positions.append(position)
+            if epoch != latest_epoch:
+                epochs.assign(epoch, offset)
+                latest_epoch = epoch
+            if producer_id >= 0:
+                self.producers.note_header(BatchHeader(*header))
+            offsets.append(base_offset)
+            positions.append(position)
             if timestamp > segment.max_timestamp_ms:
                 segment.max_timestamp_ms = timestamp
                 segment.max_timestamp_offset = last
             if unindexed > interval:
                 if not segment.index(last, position):
-                    limits = FULL
+                    limit_bytes, limit_ms, limit_offset = FULL
                 unindexed = 0
             unindexed += size
             position += size

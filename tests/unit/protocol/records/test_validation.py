@@ -17,6 +17,7 @@ from strandline.protocol.records import (
     HEADER_BYTES,
     READER_SLACK_BYTES,
     BatchBuilder,
+    BatchHeader,
     InvalidBatch,
     assign_offset,
     build_batch,
@@ -260,7 +261,7 @@ def test_each_batch_is_handed_over_as_a_writable_view_of_its_own_bytes() -> None
     assert (one.size_bytes, one.records_count, one.max_timestamp_ms) == (len(first), 2, NOW_MS)
     assign_offset(one.view, 100, 7)
     assign_offset(two.view, 102, 7)
-    assert [h.base_offset for h in validate_fetched(memoryview(buffer), 100, 7)] == [100, 102]
+    assert [h.base_offset for h in fetched_headers(buffer, 100, 7)] == [100, 102]
 
 
 def test_a_wrong_max_timestamp_is_corrected_with_its_crc_because_the_time_index_rests_on_it() -> None:
@@ -371,20 +372,24 @@ def stored(offset: int, count: int, epoch: int) -> bytes:
     return bytes(batch)
 
 
+def fetched_headers(data: bytes | bytearray, expected_offset: int, max_epoch: int) -> list[BatchHeader]:
+    return [BatchHeader(*header) for header in validate_fetched(memoryview(data), expected_offset, max_epoch)]
+
+
 def test_what_a_leader_sends_is_taken_batch_by_batch() -> None:
     data = stored(10, 3, 1) + stored(13, 1, 1) + stored(14, 2, 4)
-    fetched = validate_fetched(memoryview(data), 10, 4)
+    fetched = fetched_headers(data, 10, 4)
     assert [(h.base_offset, h.next_offset, h.partition_leader_epoch) for h in fetched] == [
         (10, 13, 1),
         (13, 14, 1),
         (14, 16, 4),
     ]
-    assert validate_fetched(memoryview(b""), 10, 4) == []
+    assert fetched_headers(b"", 10, 4) == []
 
 
 def test_a_follower_takes_the_gaps_that_compaction_leaves() -> None:
     data = stored(12, 3, 1) + stored(20, 1, 1)
-    assert [header.base_offset for header in validate_fetched(memoryview(data), 10, 1)] == [12, 20]
+    assert [header.base_offset for header in fetched_headers(data, 10, 1)] == [12, 20]
 
 
 def patched(position: int, replacement: bytes) -> Callable[[bytes], bytes]:
@@ -422,7 +427,7 @@ def test_a_batch_that_compaction_thinned_out_is_taken_and_one_with_too_many_reco
     thinned = Batch(records=record(1), count=1, last_offset_delta=3, epoch=0).build()
     emptied = Batch(records=b"", count=0, last_offset_delta=3, epoch=0).build()
     for data in (thinned, emptied):
-        (header,) = validate_fetched(memoryview(data), 0, 0)
+        (header,) = fetched_headers(data, 0, 0)
         assert header.next_offset == 4
     for count in (5, -1):
         with pytest.raises(InvalidBatch):
