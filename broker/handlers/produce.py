@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import trio
 
 from strandline.broker.network.request import Remainder, RequestInHand
@@ -30,7 +31,13 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from strandline.protocol.messages import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, validate_produced
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId
@@ -40,23 +47,22 @@ ACKS_ALL = -1
 APPEND_BYTES = 4 * 2**20
 """Of converted batches written without letting others run; the partition that exceeds it is the last."""
 
+UNDECIDED = PartitionProduceResponse(-1, ErrorCode.NONE)
+"""Stands where an outcome will."""
 
-class ProduceOperation:
+
+class ProduceOperation(msgspec.Struct, eq=False):
     """One Produce request on its way: one outcome per partition, in the order of the request.
 
     It is answered when the last outcome is known; with acks=0 there is no answer, but an error closes the connection
-    (the producer has no other way to learn of it).
+    (the producer has no other way to learn of it). `deadline`: monotonic seconds. `pending`: so many are not known yet.
     """
 
-    __slots__ = ("deadline", "outcomes", "pending", "request", "waits_for_commit")
-
-    def __init__(self, request: RequestInHand[ProduceRequest], partitions: int, deadline: float) -> None:
-        """`partitions`: how many the request names; `deadline`: monotonic seconds."""
-        self.request = request
-        self.deadline = deadline
-        self.waits_for_commit = request.message.acks == ACKS_ALL
-        self.pending = partitions
-        self.outcomes: list[PartitionProduceResponse | None] = [None] * partitions
+    request: RequestInHand[ProduceRequest]
+    deadline: float
+    waits_for_commit: bool
+    pending: int
+    outcomes: list[PartitionProduceResponse]
 
     @property
     def is_abandoned(self) -> bool:
@@ -64,8 +70,10 @@ class ProduceOperation:
 
     def reached(self, waiter: Waiter, log_start_offset: int) -> None:
         """The log has the records, on as many replicas as was asked for."""
-        _, _, position, partition, base_offset, stamped_ms = waiter
-        self.complete(position, PartitionProduceResponse(partition, 0, base_offset, stamped_ms, log_start_offset))
+        outcome = PartitionProduceResponse(
+            waiter.partition, 0, waiter.base_offset, waiter.log_append_time_ms, log_start_offset
+        )
+        self.complete(waiter.position, outcome)
 
     def failed(
         self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
@@ -81,27 +89,32 @@ class ProduceOperation:
 
     def complete(self, position: int, outcome: PartitionProduceResponse) -> None:
         """The partition at `position` (counted over all topics) is done."""
-        assert self.outcomes[position] is None, "a produce outcome is decided once"
+        assert self.outcomes[position] is UNDECIDED, "a produce outcome is decided once"
         self.outcomes[position] = outcome
         self.pending -= 1
         if self.pending == 0:
             self.respond()
 
     def respond(self) -> None:
-        if self.request.message.acks == 0:
-            failed = next((o for o in self.outcomes if o is not None and o.error_code), None)
+        request, outcomes = self.request, self.outcomes
+        if request.message.acks == 0:
+            failed = next((outcome for outcome in outcomes if outcome.error_code), None)
             if failed is not None:
                 reason = ErrorCode(failed.error_code).name
-                self.request.hang_up(f"a produce request with acks=0 failed: {reason}")
-            self.request.no_response()
+                request.hang_up(f"a produce request with acks=0 failed: {reason}")
+            request.no_response()
+            return
+        topics = request.message.topic_data
+        if len(topics) == 1:
+            request.respond(ProduceResponse([TopicProduceResponse(topics[0].name, outcomes)]))
             return
         responses: list[TopicProduceResponse] = []
         position = 0
-        for topic in self.request.message.topic_data:
+        for topic in topics:
             end = position + len(topic.partition_data)
-            responses.append(TopicProduceResponse(topic.name, self.outcomes[position:end]))  # type: ignore[arg-type]
+            responses.append(TopicProduceResponse(topic.name, outcomes[position:end]))
             position = end
-        self.request.respond(ProduceResponse(responses))
+        request.respond(ProduceResponse(responses))
 
 
 class ProduceHandler:
@@ -124,7 +137,8 @@ class ProduceHandler:
         """
         message, records = request.message, request.records
         deadline = self._burst.now() + message.timeout_ms / 1000
-        operation = ProduceOperation(request, len(records), deadline)
+        pending = len(records)
+        operation = ProduceOperation(request, deadline, message.acks == ACKS_ALL, pending, [UNDECIDED] * pending)
         if not records:
             operation.respond()
             return None
@@ -132,9 +146,7 @@ class ProduceHandler:
         position = 0
         for topic in message.topic_data:
             for data in topic.partition_data:
-                outcome = self._admit(
-                    operation, position, topic.name, topic.topic_id, data.index, records[position], message.acks
-                )
+                outcome = self._admit(operation, position, topic, data.index)
                 if outcome is not None:
                     if isinstance(outcome, PartitionProduceResponse):
                         operation.complete(position, outcome)
@@ -151,14 +163,13 @@ class ProduceHandler:
         self,
         operation: ProduceOperation,
         position: int,
-        topic: str,
-        topic_id: TopicId,
+        data: TopicProduceData,
         index: int,
-        records: memoryview | None,
-        acks: int,
     ) -> PartitionProduceResponse | RuledBatches | None:
         """Put one partition's batches into the wave, or return its error, or what its topic's rules are still to be
         applied to."""
+        request, topic, topic_id = operation.request, data.name, data.topic_id
+        acks, records = request.message.acks, request.records[position]
         if not -1 <= acks <= 1:
             return PartitionProduceResponse(index, ErrorCode.INVALID_REQUIRED_ACKS)
         if topic in INTERNAL_TOPICS:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
 import trio
 
 from strandline.broker.network.dialects import Dialect
@@ -41,17 +42,14 @@ SEND_TURN_BYTES = 8 * 1024 * 1024
 """After so much in one go the rest is the writer's, which lets other tasks run."""
 
 
-class ResponseSlot:
+class ResponseSlot(msgspec.Struct, eq=False):
     """The place of one request in its connection's response order.
 
     head: None until answered, then the encoded frame up to its attachments (empty: answered by silence).
     """
 
-    __slots__ = ("attachments", "head")
-
-    def __init__(self, head: bytes | None = None) -> None:
-        self.head = head
-        self.attachments: Sequence[Piece] = ()
+    head: bytes | None = None
+    attachments: Sequence[Piece] = ()
 
 
 def _ignore(path: str, error: OSError) -> None:

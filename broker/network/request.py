@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from strandline.broker.network.connection import Connection, ResponseSlot
 from strandline.broker.network.dialects import Dialect, Header, Records, Regions
 from strandline.broker.network.request_context import RequestContext
@@ -21,8 +23,7 @@ AnswerHook = Callable[[Message | None, Regions], tuple[Message, Regions] | None]
 send instead. It must not raise: who answers may be in the midst of a burst of others."""
 
 
-@dataclass(slots=True)
-class RequestInHand(Generic[M]):
+class RequestInHand(msgspec.Struct, Generic[M], eq=False):
     """See the module. `records` (writable) are valid until `end_of_burst` of the burst; what leaves its burst owns
     them (`own_records`).
 

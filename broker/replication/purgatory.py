@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.protocol.errors import ErrorCode
@@ -45,7 +47,7 @@ class Operation(Protocol):
         """It will not be reached here, or not in time."""
 
 
-class Waiter(NamedTuple):
+class Waiter(msgspec.Struct, eq=False):
     """One partition of an operation, which waits until some offset of the partition reaches `required_offset`.
 
     `base_offset`: of what was appended; `log_append_time_ms`: the broker's time in its batches, −1 where they have the

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -55,7 +55,7 @@ Buffer = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
 
 
-class FrameHeader(NamedTuple):
+class FrameHeader(msgspec.Struct, gc=False):
     """Which message a frame of `size_bytes`, prefix included, holds: `body_bytes` of msgpack, then attachments up to
     its end."""
 
@@ -129,8 +129,7 @@ def read_header(
         raise RemoteProtocolError(f"body of {body_bytes} bytes, more than the {MAX_BODY_BYTES} allowed")
     if body_bytes > length - HEADER_BYTES:
         raise RemoteProtocolError(f"body of {body_bytes} bytes in a frame of {length} bytes (header included)")
-    # What the class itself does, without a call of a Python function.
-    return tuple.__new__(FrameHeader, (PREFIX_BYTES + length, api_key, version, correlation_id, body_bytes))
+    return FrameHeader(PREFIX_BYTES + length, api_key, version, correlation_id, body_bytes)
 
 
 def _check_length(length: int, max_frame_bytes: int) -> None:
@@ -147,7 +146,8 @@ def decode_body(cls: type[M], body: Buffer) -> M:
     there: memory stays within 64 times `len(body)`.
     """
     try:
-        return cast(M, _decoders[cls].decode(body))
+        decoder: msgspec.msgpack.Decoder[M] = _decoders[cls]
+        return decoder.decode(body)
     except (ValueError, RecursionError) as error:  # msgspec: ValidationError and DecodeError; bad UTF-8
         raise RemoteProtocolError(f"body is not a {cls.__name__}: {str(error)[:200]}") from None
 
@@ -160,11 +160,15 @@ def cut_records(message: ProduceRequest | FetchResponse, attached: memoryview) -
     """
     parts: Sequence[PartitionProduceData | FetchPartitionData]
     if isinstance(message, ProduceRequest):
-        parts = [part for topic in message.topic_data for part in topic.partition_data]
+        topics = message.topic_data
+        if len(topics) == 1:
+            parts = topics[0].partition_data
+        else:
+            parts = [part for topic in topics for part in topic.partition_data]
     else:
         parts = [part for topic in message.responses for part in topic.partitions]
     position, end = 0, len(attached)
-    if len(parts) == 1 and parts[0].records_size == end:  # the usual one
+    if len(parts) == 1 and parts[0].records_size == end:
         return [attached]
     pieces: list[memoryview | None] = []
     for part in parts:

@@ -94,8 +94,8 @@ MUTANTS = [
     Mutant(
         "acknowledged at the append",
         "broker/handlers/produce.py",
-        "message.acks == ACKS_ALL\n        self.pending",
-        "message.acks == 2\n        self.pending",
+        "operation = ProduceOperation(request, deadline, message.acks == ACKS_ALL,",
+        "operation = ProduceOperation(request, deadline, message.acks == 2,",
         (OF_REPLICATION, "test_r6_"),
     ),
     Mutant(
