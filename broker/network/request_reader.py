@@ -39,6 +39,9 @@ pending bytes of a connection are looked at once per burst."""
 BODY_BYTES_OF_ONE = 2048
 """So many bytes of a body count as one more of these, Produce included: some hundred partitions."""
 
+_PRODUCE, _INLINE = ApiKey.PRODUCE, Scheduling.INLINE
+"""Looked up once: a member of an enum takes as long to find as a small object to make."""
+
 
 class Next(enum.Enum):
     """What a connection's reader does after its turn."""
@@ -118,7 +121,7 @@ class RequestReader:
             dialect = connection.dialect or self._pick_dialect(connection, buffer, have)
             if dialect is None:
                 return 0, Next.READ
-            while next_ is Next.READ:
+            while True:
                 available = have - position
                 header = dialect.read_header(buffer, position, available, max_frame_bytes)
                 if header is None:
@@ -139,17 +142,20 @@ class RequestReader:
                 position += size
                 if request is not None:
                     header = request.header
-                others += (header.api_key != ApiKey.PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
+                others += (api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if request is None:
                     if connection.finish_reason is not None:
                         next_ = Next.DRAIN
-                elif api.scheduling is Scheduling.INLINE:
+                        break
+                elif api.scheduling is _INLINE:
                     requests.append(request)
                 else:
                     queued = request
                     next_ = Next.QUEUED
-                if others >= MAX_OTHERS_IN_BURST and next_ is Next.READ:
+                    break
+                if others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD
+                    break
         except RemoteProtocolError as error:
             fault = error
         if position:

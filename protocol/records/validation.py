@@ -119,7 +119,7 @@ def validate_produced(
             )
         if crc32c(records[position + CRC_START : next_position]) != crc:
             raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C of a batch of {size_bytes} bytes does not match")
-        view = records[position:next_position]
+        view = records if size_bytes == end else records[position:next_position]
         if attributes != 0 or producer_id != -1 or epoch != -1 or sequence != -1:
             _check_attributes(attributes)
             _check_producer(producer_id, epoch, sequence, attributes)
