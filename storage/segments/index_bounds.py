@@ -22,8 +22,9 @@ from strandline.storage.segments.time_index import TimeIndex
 
 def room(offset: OffsetIndex, time: TimeIndex, max_bytes: int) -> int:
     """How many entries both may still get; 0 or less where one is full."""
-    time_entries = max_bytes // time_index.ENTRY_BYTES - 1
-    return min(max_bytes // offset_index.ENTRY_BYTES - len(offset), time_entries - len(time))
+    offset_entries = max_bytes // offset_index.ENTRY_BYTES - len(offset.positions)
+    time_entries = max_bytes // time_index.ENTRY_BYTES - 1 - len(time.timestamps_ms)
+    return offset_entries if offset_entries < time_entries else time_entries
 
 
 def thin_out(offset: OffsetIndex, time: TimeIndex, max_bytes: int, *, is_final: bool = True) -> bool:

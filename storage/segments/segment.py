@@ -11,6 +11,7 @@ or knows an epoch: that is the log's business.
 from __future__ import annotations
 
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
+from strandline.storage.segments.index_bounds import room
 from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back
@@ -96,11 +97,12 @@ class Segment:
         """Note the batch at `position`, which ends at `last_offset`, in both indexes, unless one is full. Returns
         whether there is room for another."""
         indexes = self.indexes
-        room = indexes.room
-        if room > 0:
-            indexes.offset.append(last_offset, position)
-            indexes.time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
-        return room > 1
+        offset, time = indexes.offset, indexes.time
+        left = room(offset, time, indexes.max_bytes)
+        if left > 0:
+            offset.append(last_offset, position)
+            time.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+        return left > 1
 
     def start_writeback(self) -> None:
         """Have what was appended since the last time written out in the background, and the index tails written."""
