@@ -142,17 +142,15 @@ class RequestReader:
                 position += size
                 if request is not None:
                     header = request.header
-                others += (api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
-                if request is None:
-                    if connection.finish_reason is not None:
-                        next_ = Next.DRAIN
+                    if api.scheduling is not _INLINE:
+                        queued = request
+                        next_ = Next.QUEUED
                         break
-                elif api.scheduling is _INLINE:
                     requests.append(request)
-                else:
-                    queued = request
-                    next_ = Next.QUEUED
+                elif connection.finish_reason is not None:
+                    next_ = Next.DRAIN
                     break
+                others += (api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD
                     break

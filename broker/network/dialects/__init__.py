@@ -61,7 +61,8 @@ class Dialect(Protocol):
         is clear that no good frame comes."""
 
     def versions(self, api: Api) -> tuple[int, int] | None:
-        """The lowest and the highest version that is routed. None: this dialect has no such API."""
+        """The lowest and the highest version that is routed, from the API's row, which has a field for each dialect.
+        None: this dialect has no such API."""
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
