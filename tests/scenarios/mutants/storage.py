@@ -167,7 +167,7 @@ MUTANTS = [
     Mutant(
         "a full index is noticed by the next wave only",
         "storage/segments/segment.py",
-        "        return room > 1\n",
+        "        return left > 1\n",
         "        return True\n",
         (INDEX_BOUNDS, "test_one_wave_"),
     ),

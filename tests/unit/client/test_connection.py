@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import trio
 
@@ -118,7 +119,7 @@ async def test_a_cancelled_roundtrip_closes_the_connection(autojump_clock: objec
 
 
 def answer_to(header: FrameHeader, message: Message = MetadataResponse([], []), **changes: int) -> bytes:  # noqa: B008
-    changed = header._replace(**changes)
+    changed = msgspec.structs.replace(header, **changes)
     return encode_head(changed.api_key, changed.version, changed.correlation_id, message)
 
 
