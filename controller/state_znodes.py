@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.controller.context import LeaderAndIsr
+from strandline.controller.controller_context import LeaderAndIsr
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import PartitionStateZnode
 from strandline.runtime.coordination import Znode

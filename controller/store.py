@@ -23,7 +23,7 @@ import structlog
 
 from strandline.controller import state_znodes
 from strandline.controller.agenda import ControllerFenced
-from strandline.controller.context import LeaderAndIsr, LiveBroker, PartitionChange
+from strandline.controller.controller_context import LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.protocol import znodes
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.config.standing import read_overrides

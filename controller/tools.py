@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from strandline.controller.agenda import Agenda
-from strandline.controller.context import ControllerContext
+from strandline.controller.controller_context import ControllerContext
 from strandline.controller.orders.sender import Outbox
 from strandline.controller.store import ClusterStore
 from strandline.runtime.config.broker import BrokerConfig

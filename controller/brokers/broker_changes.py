@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.controller.agenda import Event
-from strandline.controller.context import LiveBroker
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.tools import Tools

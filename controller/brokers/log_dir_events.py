@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from strandline.controller.context import LiveBroker
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.tools import Tools
 from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import LOG_DIR_EVENT_NOTIFICATION_PATH, LogDirEventNotificationZnode

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker
+from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
     LEADER_EPOCH_TOPIC_DELETED,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from strandline.controller.context import LiveBroker
+from strandline.controller.controller_context import LiveBroker
 from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
 from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable, ConnectToBroker
 from strandline.protocol.errors import ErrorCode, error_code

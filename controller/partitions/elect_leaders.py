@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from strandline.controller.context import ControllerContext, PartitionChange
+from strandline.controller.controller_context import ControllerContext, PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.leader_elections import LogEnds, recovery_election

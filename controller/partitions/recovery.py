@@ -23,7 +23,7 @@ from functools import partial
 
 import trio
 
-from strandline.controller.context import PartitionChange
+from strandline.controller.controller_context import PartitionChange
 from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import SILENT, UNDECIDED, Waits

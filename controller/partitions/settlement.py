@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from strandline.controller.context import LeaderAndIsr, PartitionChange
+from strandline.controller.controller_context import LeaderAndIsr, PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.waits import LATER_EPOCHS, Waits
 from strandline.controller.planning.planner import Plan, plan_partitions

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from strandline.controller.agenda import Agenda
-from strandline.controller.context import ControllerContext
+from strandline.controller.controller_context import ControllerContext
 from strandline.protocol.types import TopicPartition
 
 GRACE_S = 30.0

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from strandline.controller import state_znodes
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange
+from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.controller.planning.leader_elections import (
     LogEnd,
     controlled_shutdown_election,

@@ -28,7 +28,7 @@ from strandline.controller.brokers.broker_changes import BrokerChanges
 from strandline.controller.brokers.controlled_shutdown import ControlledShutdown
 from strandline.controller.brokers.log_dir_events import LogDirEvents
 from strandline.controller.brokers.role_answers import RoleAnswers
-from strandline.controller.context import ControllerContext, LiveBroker
+from strandline.controller.controller_context import ControllerContext, LiveBroker
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
 from strandline.controller.partitions.elect_leaders import ElectLeaders

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import trio
 
 from strandline.controller.agenda import Event
-from strandline.controller.context import Topic
+from strandline.controller.controller_context import Topic
 from strandline.controller.orders.sender import Mark
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation_checks import (

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from strandline.controller.context import ControllerContext, Topic
+from strandline.controller.controller_context import ControllerContext, Topic
 from strandline.controller.planning.assignment import PreferredCounts, assign_replicas, check_manual_assignment
 from strandline.controller.topics.internal_topics import MADE_BY_BROKERS
 from strandline.protocol.errors import BrokerError, ErrorCode

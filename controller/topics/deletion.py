@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from strandline.controller.agenda import Event
-from strandline.controller.context import LiveBroker, Topic
+from strandline.controller.controller_context import LiveBroker, Topic
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation_checks import check_topics_count

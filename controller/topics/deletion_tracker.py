@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from strandline.controller.context import ControllerContext, Replica
+from strandline.controller.controller_context import ControllerContext, Replica
 from strandline.controller.planning.replica_states import ReplicaState, check_replica_move
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.reasons import reason_of

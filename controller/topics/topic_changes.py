@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from strandline.controller.context import PartitionChange
+from strandline.controller.controller_context import PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import change_state, plan_losses

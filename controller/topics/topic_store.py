@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 
-from strandline.controller.context import Topic
+from strandline.controller.controller_context import Topic
 from strandline.controller.store import MAX_ROUNDS, ClusterStore, TooManyConflicts
 from strandline.protocol import znodes
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.membership import loss_reports, registration
-from strandline.controller.context import PartitionChange
+from strandline.controller.controller_context import PartitionChange
 from strandline.controller.store import WriteResult
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONTROLLER_EPOCH_PATH, IsrChangeNotificationZnode

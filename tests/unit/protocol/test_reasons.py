@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.context import MAX_REASONS
+from strandline.controller.controller_context import MAX_REASONS
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
     MetadataPartition,

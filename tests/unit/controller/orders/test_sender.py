@@ -9,7 +9,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
 from strandline.controller.orders.channel import BrokerUnreachable, connector
 from strandline.controller.orders.sender import BrokerSender

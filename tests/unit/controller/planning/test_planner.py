@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.context import MAX_REASONS, ControllerContext, LeaderAndIsr, LiveBroker, Topic
+from strandline.controller.controller_context import MAX_REASONS, ControllerContext, LeaderAndIsr, LiveBroker, Topic
 from strandline.controller.planning.leader_elections import LogEnd
 from strandline.controller.planning.planner import (
     plan_controlled_shutdown,

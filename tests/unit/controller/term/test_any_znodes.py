@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from strandline.controller import state_znodes
-from strandline.controller.context import ControllerContext, LiveBroker, PartitionChange, Topic
+from strandline.controller.controller_context import ControllerContext, LiveBroker, PartitionChange, Topic
 from strandline.controller.orders.batches import BatchBuilder, requests_of
 from strandline.controller.planning.leader_elections import LogEnd
 from strandline.controller.planning.planner import (

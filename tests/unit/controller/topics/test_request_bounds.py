@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.context import ControllerContext, Topic
+from strandline.controller.controller_context import ControllerContext, Topic
 from strandline.controller.topics import creation
 from strandline.controller.topics.creation_checks import (
     MAX_PARTITIONS_PER_REQUEST,

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.controller.agenda import NotController
-from strandline.controller.context import ControllerContext, Topic
+from strandline.controller.controller_context import ControllerContext, Topic
 from strandline.controller.planning.replica_states import ReplicaState
 from strandline.controller.topics.creation_checks import DEFAULT_FACTOR, configured_replicas
 from strandline.controller.topics.deletion_tracker import MAX_UNFINISHED, DeletionTracker
