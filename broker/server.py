@@ -19,7 +19,7 @@ import trio
 from strandline import __version__
 from strandline.broker.admin.admin_port import AdminPort
 from strandline.broker.admin.config_changes import ConfigChanges
-from strandline.broker.admin.health import HealthCheck
+from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.handlers.control import ControlHandlers

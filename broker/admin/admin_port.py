@@ -1,7 +1,7 @@
 """The admin port: what probes and people ask a broker over HTTP.
 
     GET /live     204 while the event loop turns
-    GET /ready    200 once this broker does its share, 503 before, with the reasons (`health`)
+    GET /ready    200 once this broker does its share, 503 before, with the reasons (`health_check`)
     GET /status   JSON: broker, controller, partitions, versions
 
 HTTP is parsed by h11; this file only moves bytes. Loopback unless configured otherwise (`admin.listener`), bounded in
@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 import h11
 import trio
 
-from strandline.broker.admin.health import Health
+from strandline.broker.admin.health_check import Health
 from strandline.runtime.logging import Logger
 from strandline.runtime.network import Address, Network, Transport, TransportClosed
 

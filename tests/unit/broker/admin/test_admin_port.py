@@ -18,7 +18,7 @@ from structlog.testing import LogCapture
 import strandline
 from strandline.broker.admin import admin_port
 from strandline.broker.admin.admin_port import AdminPort
-from strandline.broker.admin.health import Health
+from strandline.broker.admin.health_check import Health
 from strandline.runtime.network import Address, Transport, TransportClosed
 from strandline.testkit.cluster import CLIENT, SESSION_TIMEOUT_MS, MemoryCluster
 from strandline.testkit.network import MemoryNetwork
