@@ -11,7 +11,9 @@
 
 Nothing here waits for the disk on the event loop: a log says what to sync (`flush_plan`), a thread does it, and the
 recovery point moves when it came back. A failed fsync ends that log (invariant 24). Flushes and checkpoints of a log
-directory have tasks and threads of their own: a disk that does not answer holds up its own logs only.
+directory have tasks and threads of their own: a disk that does not answer holds up its own logs only. An idle log
+costs nothing: flushes look at logs that changed (`LogManager.changed_logs`), and at those that wait for their
+`flush.ms` when the first of them is due.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
+from strandline.storage.log.flush import NEVER
+from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
 CHECK_INTERVAL_S = 1.0
@@ -67,21 +71,41 @@ class Housekeeping:
             nursery.start_soon(self._run_producer_expiry)
 
     async def _run_flushes(self, path: str) -> None:
-        """Of the logs in one directory."""
+        """Of the logs in one directory, of which only those are looked at that changed or wait for their `flush.ms`."""
         interval_s = min(self._config.log_flush_scheduler_interval_ms / 1000, CHECK_INTERVAL_S)
+        changed = self._logs.changed_logs(path)
+        since_ms: dict[Log, int] = {}  # of logs that wait: when each was flushed last, or the look before it changed
+        next_ms = NEVER  # when the first of those is due by its age
+        now_ms = int(trio.current_time() * 1000)
         while True:
             await trio.sleep(max(interval_s, 0.01))
-            now_ms = int(trio.current_time() * 1000)
-            for count, log in enumerate(list(self._logs.logs.values())):
-                if log.failure is None and log.segments.folder.startswith(f"{path}/") and log.flush_due(now_ms):
-                    try:
-                        log.flushed(await self._blocking.run_in(path, log.flush_plan()))
-                    except LogStorageError as error:
-                        partition = self._replicas.partitions.get(log.topic_partition)
-                        if partition is not None:
-                            self._replicas.partition_failed(partition, error)
-                elif count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
+            before_ms, now_ms = now_ms, int(trio.current_time() * 1000)
+            for log in changed:
+                since_ms.setdefault(log, before_ms)
+            is_next_due = next_ms <= now_ms
+            looked_at = list(since_ms if is_next_due else changed)
+            next_ms = NEVER if is_next_due else next_ms
+            changed.clear()
+            for count, log in enumerate(looked_at):
+                due_ms = NEVER if log.failure is not None else log.flush_due_ms(since_ms[log])
+                if due_ms == NEVER:
+                    del since_ms[log]
+                elif due_ms <= now_ms:
+                    since_ms[log] = now_ms
+                    changed[log] = None  # meanwhile it may be longer, or the flush may not have been possible
+                    await self._flush(path, log)
+                else:
+                    next_ms = min(next_ms, due_ms)
+                if count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
                     await trio.lowlevel.checkpoint()
+
+    async def _flush(self, path: str, log: Log) -> None:
+        try:
+            log.flushed(await self._blocking.run_in(path, log.flush_plan()))
+        except LogStorageError as error:
+            partition = self._replicas.partitions.get(log.topic_partition)
+            if partition is not None:
+                self._replicas.partition_failed(partition, error)
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:
         await self._checkpoints.repeat(interval_s, partial(self._checkpoints.write, path, write, path))

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from strandline.runtime.disk import Disk, File
 from strandline.runtime.environment import WallClock
@@ -159,6 +159,9 @@ class StorageContext:
     """Of the log directory that this context serves."""
     rebuilds: RebuildPlace = field(default_factory=RebuildPlace)
     """The broker's, the log manager's own."""
+    changed_logs: dict[Any, None] = field(default_factory=dict)
+    """The logs of this directory that changed (were appended to, rolled, configured, closed, prepared for a cut) since
+    somebody looked whether they are to be flushed. Who looks at them takes them out."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file, closing others for it where the process has no descriptor left. For the owner of the logs only,

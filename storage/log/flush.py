@@ -7,6 +7,7 @@ epoch file is part of it: it covers everything below the recovery point. So are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from strandline.storage.producers.producer_log import LogProducers
 from strandline.storage.producers.snapshots import write_snapshot
 from strandline.storage.producers.states import ProducerRow
 from strandline.storage.segments.segment_list import SegmentList
+
+NEVER = math.inf
 
 
 @dataclass(slots=True)
@@ -103,7 +106,6 @@ class Flushes:
         "_epochs",
         "_epochs_version",
         "_health",
-        "_last_ms",
         "_log",
         "_plans",
         "_producers",
@@ -133,24 +135,19 @@ class Flushes:
         self._producers = producers
         self._epochs_version = 0  # of the epoch cache as `leader-epoch-checkpoint` has it
         self._sealed = False  # a segment was sealed since the last plan: it is synced soon (Kafka's roll does the same)
-        self._last_ms: int | None = None
         self._plans: list[FlushPlan] = []
 
-    def is_due(self, now_ms: int, log_end_offset: int, config: LogConfig) -> bool:
-        """Whether `plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any clock
-        that does not go back)."""
+    def due_ms(self, since_ms: int, log_end_offset: int, config: LogConfig) -> float:
+        """When `plan` should be run if nothing else happens to the log (then it is one of `changed_logs`, and this is
+        asked again): at once where a segment was sealed or `flush.messages` is reached, by `flush.ms`, or NEVER.
+
+        since_ms: of the last plan, or before the first append after it, by any clock that does not go back."""
         unflushed = log_end_offset - self.recovery_point
-        if self._last_ms is None or unflushed <= 0:
-            self._last_ms = now_ms
         if unflushed <= 0:
-            return False
+            return NEVER
         if self._sealed or unflushed >= config.flush_messages or any(plan.is_postponed for plan in self._plans):
-            due = True
-        else:
-            due = config.flush_ms is not None and now_ms - self._last_ms >= config.flush_ms
-        if due:
-            self._last_ms = now_ms
-        return due
+            return since_ms
+        return NEVER if config.flush_ms is None else since_ms + config.flush_ms
 
     def rolled(self) -> None:
         self._sealed = True

@@ -74,6 +74,7 @@ class Log:
         self.epochs = epochs
         self.health = LogHealth(str(topic_partition), context.report, context.directory)
         self._context = context
+        self._changed_logs = context.changed_logs
         self._checkpoint_now = checkpoint_now
         self._boundaries = Boundaries()
         self._active = segments.active
@@ -93,6 +94,7 @@ class Log:
         self._active.index_interval_bytes = index_interval_bytes(self._active, config)
         self._active.indexes.limit(config.segment_index_bytes)
         self._limits = roll_limits(self._active, config)
+        self._changed_logs[self] = None
 
     @property
     def failure(self) -> LogStorageError | None:
@@ -240,6 +242,7 @@ class Log:
         segment.size_bytes = end
         segment.unindexed_bytes = unindexed
         self.log_end_offset = next_offset
+        self._changed_logs[self] = None
         self._boundaries.trim()
         if start == 0 or segment.indexes.room <= 0:
             self._limits = roll_limits(segment, self._config)
@@ -308,6 +311,7 @@ class Log:
         self._use_active()
         self._active.first_timestamp_ms = first_timestamp_ms
         self._flushes.rolled()
+        self._changed_logs[self] = None
         self.producers.capture(self.log_end_offset)
 
     def _use_active(self) -> None:
@@ -347,6 +351,7 @@ class Log:
     def may_truncate_to(self, offset: int) -> bool:
         """Whether `truncate_to(offset)` waits for no disk; otherwise it is prepared. LogStorageError, IndexLost."""
         self.health.check()
+        self._changed_logs[self] = None
         if offset >= self.log_end_offset:
             return True
         if offset < self.log_start_offset:
@@ -359,6 +364,7 @@ class Log:
     def may_start_at(self, offset: int) -> bool:
         """The same of `truncate_fully_and_start_at(offset)`."""
         self.health.check()
+        self._changed_logs[self] = None
         return self.cutting.prepare_start(offset, self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -418,10 +424,9 @@ class Log:
 
     # --- flush, close ------------------------------------------------------------------------------------------------
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush_plan` should be run: a segment was sealed, `flush.messages` or `flush.ms` is reached (by any
-        clock that does not go back)."""
-        return self._flushes.is_due(now_ms, self.log_end_offset, self._config)
+    def flush_due_ms(self, since_ms: int) -> float:
+        """When `flush_plan` should be run; see `Flushes.due_ms`."""
+        return self._flushes.due_ms(since_ms, self.log_end_offset, self._config)
 
     def flush_plan(self, *, final: bool = False) -> FlushPlan:
         """What makes everything up to the log end durable, to be called off the event loop; `flushed` takes its result.
@@ -451,6 +456,7 @@ class Log:
         except OSError as error:
             self.fail("finishing its last segment failed", error)
         self.health.close()
+        self._changed_logs[self] = None
         self.segments.release()
         self._boundaries.forget()
 

@@ -79,7 +79,8 @@ class LogManager:
         self.rebuilds = context.rebuilds
         self.directories = LogDirectories(disk, log_dirs, broker_id, cluster_id, report)
         self._contexts = {
-            directory.path: replace(context, directory=directory.health) for directory in self.directories
+            directory.path: replace(context, directory=directory.health, changed_logs={})
+            for directory in self.directories
         }
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self._begun: dict[TopicPartition, LogDirectory] = {}  # where a log was to be created: parts of it may lie there
@@ -104,6 +105,10 @@ class LogManager:
 
     def get(self, tp: TopicPartition) -> Log | None:
         return self.logs.get(tp)
+
+    def changed_logs(self, path: str) -> dict[Log, None]:
+        """Of the directory at `path`, as `StorageContext` has them."""
+        return self._contexts[path].changed_logs
 
     # --- start -------------------------------------------------------------------------------------------------------
 

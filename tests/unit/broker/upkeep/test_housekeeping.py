@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from strandline.protocol.errors import ErrorCode
+from strandline.runtime.config.topic import topic_config
+from strandline.storage.log.log import Log
+from strandline.testkit.disk import MemoryDisk
 from support.replica_site import T0, T1, ReplicaSite, batch
 
 
-async def site_with(topic: Mapping[str, str] | None = None, *, config: Mapping[str, str] | None = None) -> ReplicaSite:
+async def site_with(
+    topic: Mapping[str, str] | None = None, *, config: Mapping[str, str] | None = None, disk: MemoryDisk | None = None
+) -> ReplicaSite:
     site = ReplicaSite(
-        config={"log.dirs": "/logs,/more", **(config or {})}, topic={"min.insync.replicas": "1", **(topic or {})}
+        config={"log.dirs": "/logs,/more", **(config or {})},
+        topic={"min.insync.replicas": "1", **(topic or {})},
+        disk=disk,
     )
     alone = {"replicas": (1,), "isr": (1,)}
     await site.order(site.state(T0, **alone), site.state(T1, **alone))
@@ -43,6 +53,104 @@ async def test_a_log_is_synced_at_the_age_of_flush_ms(autojump_clock) -> None:
         assert site.partition(T0).log.recovery_point == 0
         await trio.sleep(10)
         assert site.partition(T0).log.recovery_point == 2
+
+
+async def test_a_log_is_synced_in_time_after_long_idleness(autojump_clock) -> None:
+    """A round looks at those logs only that changed or wait for their age."""
+    site = await site_with({"flush.ms": "20000"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 10_000)
+        for records in (2, 4):
+            await trio.sleep(3600.5)
+            site.produce((T0, batch(2)))
+            await trio.sleep(15)
+            site.produce((T1, batch(2)))
+            assert site.partition(T0).log.recovery_point == records - 2
+            await trio.sleep(7)
+            assert [site.partition(tp).log.recovery_point for tp in (T0, T1)] == [records, records - 2]
+            await trio.sleep(15)
+            assert site.partition(T1).log.recovery_point == records
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_log_is_synced_in_time_once_its_configuration_wants_that(autojump_clock) -> None:
+    site = await site_with()
+    site.produce((T0, batch(2)), (T1, batch(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 10_000)
+        await trio.sleep(3600.5)
+        for tp, override in (T0, {"flush.messages": "2"}), (T1, {"flush.ms": "3605000"}):
+            assert site.partition(tp).log.recovery_point == 0
+            site.partition(tp).set_config(topic_config(site.config, override))
+        await trio.sleep(3)
+        assert [site.partition(tp).log.recovery_point for tp in (T0, T1)] == [2, 0]
+        await trio.sleep(5)
+        assert site.partition(T1).log.recovery_point == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_kill_left_unsynced_is_synced_by_age_without_an_append(autojump_clock) -> None:
+    earlier = await site_with()
+    earlier.produce((T0, batch(2)))
+    earlier.disk.kill()
+    site = await site_with({"flush.ms": "5000"}, disk=earlier.disk)
+    assert site.partition(T0).log.recovery_point == 0
+    await run(site, 10)
+    assert site.partition(T0).log.recovery_point == 2
+
+
+async def test_a_sync_for_which_a_full_disk_had_no_room_is_tried_again(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    fault = site.disk.fail("open", "/logs/t-0/*.tmp", errno.ENOSPC, times=3)
+    site.produce((T0, batch(2)))
+    await run(site, 20)
+    assert fault.hits == 3 and site.partition(T0).log.recovery_point == 2
+
+
+async def test_a_deleted_log_that_was_not_synced_is_not_kept_in_memory(autojump_clock) -> None:
+    site = await site_with(config={"log.dirs": "/logs"})
+    site.produce((T0, batch(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 1000)
+        await trio.sleep(10)
+        log = weakref.ref(site.partition(T0).log)
+        site.stop(T0, delete=True)
+        await trio.sleep(2)
+        site.produce((T1, batch()))
+        await trio.sleep(2)
+        gc.collect()
+        assert log() is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_segment_that_is_sealed_without_an_append_is_synced(autojump_clock) -> None:
+    site = await site_with()
+    site.produce((T0, batch(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 10_000)
+        await trio.sleep(3600)
+        site.partition(T0).log.roll()
+        await trio.sleep(3)
+        assert site.partition(T0).log.recovery_point == 2
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("prepare", [lambda log: log.may_truncate_to(1), lambda log: log.may_start_at(0)])
+async def test_what_a_cut_that_was_given_up_no_more_vouches_for_is_synced_again(
+    autojump_clock, prepare: Callable[[Log], bool]
+) -> None:
+    site = await site_with({"flush.messages": "1"})
+    site.produce((T0, batch()), (T0, batch()))
+    await run(site, 3)
+    log = site.partition(T0).log
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 1000)
+        await trio.sleep(10)
+        prepare(log)
+        assert log.recovery_point < 2
+        await trio.sleep(3)
+        assert log.recovery_point == 2
+        nursery.cancel_scope.cancel()
 
 
 async def test_recovery_points_reach_their_checkpoint(autojump_clock) -> None:

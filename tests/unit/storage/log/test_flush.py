@@ -8,6 +8,7 @@ import pytest
 
 from strandline.storage.disk.checkpoints import read_epochs
 from strandline.storage.errors import LogStorageError
+from strandline.storage.log.flush import NEVER
 from strandline.storage.log.log import Log
 from support.storage_site import FOLDER, TP, StorageSite, epochs, fill, offsets, raw
 
@@ -19,31 +20,32 @@ def flush(log: Log) -> None:
 def test_by_default_only_a_sealed_segment_is_due(site: StorageSite) -> None:
     log = site.log(segment_bytes=10**6)
     fill(log, 1000)
-    assert not log.flush_due(0) and not log.flush_due(10**12)
+    assert log.flush_due_ms(0) == NEVER
     log.roll()
-    assert log.flush_due(0)
+    assert log.flush_due_ms(0) == 0
     flush(log)
-    assert not log.flush_due(1) and log.recovery_point == 1000
+    assert log.flush_due_ms(1) == NEVER and log.recovery_point == 1000
 
 
 def test_a_number_of_records_is_due(site: StorageSite) -> None:
     log = site.log(segment_bytes=10**6, flush_messages=10)
     fill(log, 3, count=3)
-    assert not log.flush_due(0)
+    assert log.flush_due_ms(0) == NEVER
     fill(log, 1)
-    assert log.flush_due(0)
+    assert log.flush_due_ms(0) == 0
     flush(log)
-    assert not log.flush_due(1)
+    assert log.flush_due_ms(1) == NEVER
 
 
 def test_an_age_is_due_counted_from_the_last_flush(site: StorageSite) -> None:
     log = site.log(segment_bytes=10**6, flush_ms=500)
-    assert not log.flush_due(1000)
+    assert log.flush_due_ms(1000) == NEVER
     fill(log, 1)
-    assert not log.flush_due(1499) and log.flush_due(1500)
+    assert log.flush_due_ms(1000) == 1500
     flush(log)
+    assert log.flush_due_ms(1500) == NEVER
     fill(log, 1)
-    assert not log.flush_due(1999) and log.flush_due(2000)
+    assert log.flush_due_ms(1500) == 2000
 
 
 def test_a_flush_vouches_for_what_was_there_when_it_was_planned(site: StorageSite) -> None:

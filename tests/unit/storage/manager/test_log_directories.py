@@ -402,7 +402,7 @@ def test_without_any_descriptor_a_log_answers_an_error_and_serves_again_once_the
             act()
         fault.cancel()
         assert log.failure is None and raw(log) == expected
-    assert log.flush_due(0), "the flush that could not be done is due at once"
+    assert log.flush_due_ms(0) == 0, "the flush that could not be done is due at once"
     for _ in range(60):
         fill(log, 1)
     assert offsets(log) == list(range(120)) and manager.directories.offline_paths == []
