@@ -2,12 +2,15 @@
 
 Threads write them while the event loop changes the logs. What must not stand on the disk any more (a cut is about to
 be made, a log is made anew under a name) is counted in `_outdated`: whoever is writing sees the count, and writes
-again. A directory whose disk fails meanwhile is offline.
+again. What the loop writes itself is counted when it begins and when it ends. So while the count stays a checkpoint has
+one writer, and is not written again as long as it would say the same: idle logs cost no fsync. A directory whose disk
+fails meanwhile is offline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from strandline.protocol.types import TopicPartition
@@ -48,7 +51,8 @@ class Checkpoints:
         while outdated != self._outdated:  # a log of that name may be created anew while this is written
             outdated = self._outdated
             logs = [log for log in self.logs_in(directory) if of.get(log.topic_partition) is log]
-            directory.write_high_watermarks({tp: marks[tp] for log in logs if (tp := log.topic_partition) in marks})
+            known = {tp: marks[tp] for log in logs if (tp := log.topic_partition) in marks}
+            directory.write_high_watermarks(known, outdated)
 
     def write_recovery_points(self, only: str | None = None) -> None:
         """Of all logs (only: of this directory)."""
@@ -76,16 +80,25 @@ class Checkpoints:
 
     def write_now(self, log: Log) -> None:
         """This log is about to be cut, and nobody prepared that."""
-        self._outdated += 1
-        self.write(self._owners[log.topic_partition])
+        with self._at_once():
+            self.write(self._owners[log.topic_partition])
 
     def forget(self, tp: TopicPartition) -> None:
         """A log is to be made: those that name a deleted one of that name would vouch for records that it lacks."""
+        with self._at_once():
+            for directory in self._directories.online():
+                if tp in {*directory.recovery_points, *directory.log_start_offsets, *directory.compacted_offsets}:
+                    self.write(directory)
+                directory.forget(tp)
+
+    @contextmanager
+    def _at_once(self) -> Iterator[None]:
+        """The event loop writes checkpoints, perhaps beside a thread."""
         self._outdated += 1
-        for directory in self._directories.online():
-            if tp in {*directory.recovery_points, *directory.log_start_offsets, *directory.compacted_offsets}:
-                self.write(directory)
-            directory.forget(tp)
+        try:
+            yield
+        finally:
+            self._outdated += 1
 
     def write(self, directory: LogDirectory, *, recovery_points: bool = True, log_starts: bool = True) -> None:
         """Those of one directory, but for the high watermarks. OSError as in `write_cuts`."""
@@ -95,9 +108,9 @@ class Checkpoints:
             logs = self.logs_in(directory)
             lowered = [log.cutting.lowered for log in logs]
             if recovery_points:
-                directory.write_recovery_points(logs)
+                directory.write_recovery_points(logs, outdated)
             if log_starts:
-                directory.write_log_start_offsets(logs)
+                directory.write_log_start_offsets(logs, outdated)
             directory.write_compacted_offsets(logs)
             if recovery_points and log_starts:
                 for log, count in zip(logs, lowered, strict=True):

@@ -113,6 +113,8 @@ class LogDirectory:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
         self._files = CheckpointFiles(disk, path)
+        self._written_in: dict[str, int | None] = {}
+        """In which round each checkpoint was written; None where that failed."""
         self._at_stop: DirectoryState | None = None
         """What an orderly stop leaves, once all of it is written."""
         self.refused: set[TopicPartition] = set()
@@ -313,19 +315,22 @@ class LogDirectory:
             raise UnsafePath(f"{str(tp)!r} would not be a folder of {self.path}; choose another topic name")
         return path
 
-    def write_recovery_points(self, logs: Iterable[Log]) -> None:
-        """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on."""
+    def write_recovery_points(self, logs: Iterable[Log], in_round: int | None = None) -> None:
+        """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on.
+
+        in_round: nothing is written, and no fsync waited for, where the file was written in the same round and says the
+        same. Who writes beside others begins another round before and after (`Checkpoints`)."""
         points = self._with_refused(self.recovery_points, {log.topic_partition: log.recovery_point for log in logs})
-        self._write_offsets(RECOVERY_POINTS, points)
+        self._write_offsets(RECOVERY_POINTS, points, self.recovery_points, in_round)
         self.recovery_points = points
 
-    def write_log_start_offsets(self, logs: Iterable[Log]) -> None:
+    def write_log_start_offsets(self, logs: Iterable[Log], in_round: int | None = None) -> None:
         """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
         starts = {log: min(log.log_start_offset, log.cutting.log_start_floor) for log in logs}
         offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
         if offsets or self.log_start_offsets:
             offsets = self._with_refused(self.log_start_offsets, offsets)
-            self._write_offsets(LOG_START_OFFSETS, offsets)
+            self._write_offsets(LOG_START_OFFSETS, offsets, self.log_start_offsets, in_round)
             self.log_start_offsets = offsets
         for log, start in starts.items():
             log.durable_log_start_offset = start
@@ -335,7 +340,7 @@ class LogDirectory:
         offsets = {log.topic_partition: below for log in logs if (below := log.segments.compacted_below)}
         offsets = self._with_refused(self.compacted_offsets, offsets)
         if offsets != self.compacted_offsets:
-            self._write_offsets(COMPACTED_OFFSETS, offsets)
+            self._write_offsets(COMPACTED_OFFSETS, offsets, self.compacted_offsets)
             self.compacted_offsets = offsets  # afterwards: another thread may just be writing what is outdated
 
     def forget(self, tp: TopicPartition) -> None:
@@ -343,9 +348,9 @@ class LogDirectory:
         if tp in self.high_watermarks:
             self.write_high_watermarks({other: at for other, at in self.high_watermarks.items() if other != tp})
 
-    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int], in_round: int | None = None) -> None:
         marks = self._with_refused(self.high_watermarks, offsets)
-        self._write_offsets(HIGH_WATERMARKS, marks)
+        self._write_offsets(HIGH_WATERMARKS, marks, self.high_watermarks, in_round)
         self.high_watermarks = marks
 
     def _with_refused(
@@ -367,12 +372,23 @@ class LogDirectory:
         if unvouched:
             self._report("log-dir-not-vouched-for", path=self.path, folders=unvouched[:3], count=len(unvouched))
 
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def _write_offsets(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, int],
+        known: Mapping[TopicPartition, int],
+        in_round: int | None = None,
+    ) -> None:
+        """known: what was written last."""
+        if in_round is not None and in_round == self._written_in.get(name) and offsets == known:
+            return
+        self._written_in[name] = None  # where it fails, nobody knows what stands there
         try:
             self._files.write(name, offsets)
         except OSError as error:
             self.health.fail(f"writing {name} failed", error)
             raise
+        self._written_in[name] = in_round
 
     def close(self, clean: bool) -> None:
         """Leave the markers where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""

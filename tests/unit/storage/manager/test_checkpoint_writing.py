@@ -1,0 +1,162 @@
+"""A checkpoint is written when it would say something else, or when nobody knows what stands on the disk."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from strandline.protocol.types import TopicPartition
+from strandline.storage.manager.log_manager import LogManager
+from support.storage_site import TOPIC_ID, TP, StorageSite, fill
+
+OTHER = TopicPartition("t", 1)
+RECOVERY_POINTS = "/logs/recovery-point-offset-checkpoint"
+LOG_STARTS = "/logs/log-start-offset-checkpoint"
+HIGH_WATERMARKS = "/logs/replication-offset-checkpoint"
+
+
+def serving(site: StorageSite) -> LogManager:
+    """Two logs whose checkpoints all say something, and were written."""
+    manager = site.start()
+    for tp in TP, OTHER:
+        log = manager.create(tp, TOPIC_ID)
+        fill(log, 60)
+        log.log_start_offset = 5
+    manager.flush_all()
+    write_all(manager)
+    return manager
+
+
+def write_all(manager: LogManager, high_watermark: int = 50) -> None:
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_starts()
+    manager.checkpoints.write_high_watermarks({TP: high_watermark, OTHER: 7})
+
+
+@contextmanager
+def replaced(site: StorageSite) -> Iterator[list[str]]:
+    """Which checkpoints were replaced within."""
+    names: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith(".tmp"):
+            names.append(path.rpartition("/")[2].partition(".")[0])
+
+    site.disk.on_operation = note
+    yield names
+    site.disk.on_operation = None
+
+
+def test_a_round_in_which_nothing_changed_writes_and_syncs_nothing(site: StorageSite) -> None:
+    manager = serving(site)
+    with replaced(site) as names:
+        write_all(manager)
+    assert names == []
+
+
+def change_recovery_point(manager: LogManager) -> None:
+    fill(manager.logs[TP], 1)
+    manager.flush_all()
+
+
+def change_log_start(manager: LogManager) -> None:
+    manager.logs[OTHER].log_start_offset = 6
+
+
+def delete(manager: LogManager) -> None:
+    manager.delete(OTHER)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (change_recovery_point, ["recovery-point-offset-checkpoint"]),
+        (change_log_start, ["log-start-offset-checkpoint"]),
+        (
+            delete,
+            ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
+        ),
+    ],
+)
+def test_what_changed_is_written_and_nothing_else(
+    site: StorageSite, change: Callable[[LogManager], None], expected: list[str]
+) -> None:
+    manager = serving(site)
+    change(manager)
+    for wanted in expected, []:
+        with replaced(site) as names:
+            write_all(manager)
+        assert [name for name in names if name.endswith("-checkpoint")] == wanted
+
+
+def test_a_high_watermark_that_moved_is_written(site: StorageSite) -> None:
+    manager = serving(site)
+    write_all(manager, 51)
+    assert b"t 0 51\n" in site.disk.read(HIGH_WATERMARKS)
+
+
+@pytest.mark.parametrize(
+    ("operation", "pattern", "number"),
+    [
+        ("open", "/logs/*checkpoint*", errno.ENOSPC),
+        ("rename", "/logs/*checkpoint*", errno.ENOSPC),
+        ("fsync_dir", "/logs", errno.EMFILE),
+    ],
+)
+@pytest.mark.parametrize("skipped", [0, 1, 2])
+def test_what_failed_is_written_again_even_if_all_is_as_it_was_before(
+    site: StorageSite, skipped: int, operation: str, pattern: str, number: int
+) -> None:
+    """Then nobody knows what stands there. skipped: checkpoints that are written before it fails."""
+    manager = serving(site)
+    log = manager.logs[TP]
+    log.cutting.prepare(40)
+    log.log_start_offset = 6
+    fault = site.disk.fail(operation, pattern, number, after=skipped, times=1)
+    write_all(manager, 40)
+    assert fault.hits == 1
+    log.log_start_offset = 5
+    manager.flush_all()
+    write_all(manager)
+    assert b"t 0 60\n" in site.disk.read(RECOVERY_POINTS)
+    assert b"t 0 5\n" in site.disk.read(LOG_STARTS)
+    assert b"t 0 50\n" in site.disk.read(HIGH_WATERMARKS)
+
+
+def test_what_stood_there_when_the_broker_started_is_written_once_by_it(site: StorageSite) -> None:
+    """A line that was damaged or twice may have been left out when it was read."""
+    serving(site)
+    site.disk.kill()
+    manager = site.start()
+    with replaced(site) as names:
+        write_all(manager)
+    assert {"recovery-point-offset-checkpoint", "replication-offset-checkpoint"} <= set(names)
+
+
+def test_what_the_event_loop_wrote_beside_a_thread_is_written_once_more(site: StorageSite) -> None:
+    """Of two writers nobody knows which one was the last to rename its file."""
+    manager = serving(site)
+    manager.checkpoints.write_now(manager.logs[TP])
+    for expected in ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"], []:
+        with replaced(site) as names:
+            manager.checkpoints.write_recovery_points()
+            manager.checkpoints.write_log_starts()
+        assert names == expected
+
+
+def test_a_cut_while_its_checkpoint_is_written_is_what_stands_there_in_the_end(site: StorageSite) -> None:
+    manager = serving(site)
+    log = manager.logs[TP]
+    change_recovery_point(manager)
+
+    def cut(operation: str, path: str) -> None:
+        if operation == "rename" and RECOVERY_POINTS in path:
+            site.disk.on_operation = None
+            log.truncate_to(10)
+
+    site.disk.on_operation = cut
+    manager.checkpoints.write_recovery_points()
+    assert f"t 0 {log.log_end_offset}\n".encode() in site.disk.read(RECOVERY_POINTS) and log.log_end_offset <= 10
