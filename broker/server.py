@@ -22,9 +22,12 @@ from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
-from strandline.broker.handlers.control import ControlHandlers
+from strandline.broker.handlers.controller_link import ControllerLink
+from strandline.broker.handlers.creations import AutomaticCreations
+from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
+from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
 from strandline.broker.network.dialects.native import NATIVE
@@ -216,27 +219,20 @@ class Broker:
         )
 
     def _build_control(self) -> None:
-        config, environment = self.config, self.environment
         self.controller = self._new_controller()
         self.topic_configs = TopicConfigs(self.config_changes.config, self.coordination, self._log)
         self.topic_configs.watch(self.controller.configurations_changed)
-        self.control = ControlHandlers(
-            config,
-            environment,
-            self.topic_configs,
-            self.data.replicas,
-            self.data.roles,
-            self.registration,
-            self.controller,
-            self._log,
-        )
+        replicas, roles = self.data.replicas, self.data.roles
+        self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
+        self.controller_link = ControllerLink(replicas, self.environment.network, self.controller)
+        self.creations = AutomaticCreations(self.controller_link.ask, self._log)
         self.queries = QueryHandler(
             self.log_manager,
-            self.data.replicas,
-            environment.computing,
+            replicas,
+            self.environment.computing,
             cluster_id=self._cluster_id,
             software_version=__version__,
-            create_topic=self.control.creations.add,
+            create_topic=self.creations.add,
         )
 
     def _build_channel(self) -> RequestChannel:
@@ -251,13 +247,13 @@ class Broker:
                 ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
-                ApiKey.CREATE_TOPICS: self.control.for_controller,
-                ApiKey.DELETE_TOPICS: self.control.for_controller,
-                ApiKey.ELECT_LEADERS: self.control.for_controller,
-                ApiKey.CONTROLLED_SHUTDOWN: self.control.for_controller,
-                ApiKey.LEADER_AND_ISR: self.control.leader_and_isr,
-                ApiKey.STOP_REPLICA: self.control.stop_replica,
-                ApiKey.UPDATE_METADATA: self.control.update_metadata,
+                ApiKey.CREATE_TOPICS: self.controller_link.handle,
+                ApiKey.DELETE_TOPICS: self.controller_link.handle,
+                ApiKey.ELECT_LEADERS: self.controller_link.handle,
+                ApiKey.CONTROLLED_SHUTDOWN: self.controller_link.handle,
+                ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
+                ApiKey.STOP_REPLICA: self.orders.stop_replica,
+                ApiKey.UPDATE_METADATA: self.orders.update_metadata,
             },
             dialects=(NATIVE,),
             end_of_burst=self.data.burst.end,
@@ -278,7 +274,7 @@ class Broker:
         data, replicas, burst = self.data, self.data.replicas, self.data.burst
         background: list[Callable[[], Awaitable[None]]] = [
             data.isr_updates.run,
-            self.control.creations.run,
+            self.creations.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
             data.checkpoints.run_high_watermarks,
@@ -326,10 +322,7 @@ class Broker:
         caller, last."""
         self.health.leaving = True
         # 1
-        self.data.replicas.is_leaving = True
-        if self.config.controlled_shutdown_enable:
-            with trio.move_on_after(self.config.controller_socket_timeout_ms / 1000):
-                await self.control.leave_cluster()
+        await self._hand_over()
         self.data.followers.stop_all()
         # 2
         self.listeners.close()
@@ -338,3 +331,9 @@ class Broker:
         await self.listeners.finish(trio.current_time() + SHUTDOWN_GRACE_S)
         # 4
         nursery.cancel_scope.cancel()
+
+    async def _hand_over(self) -> None:
+        self.data.replicas.is_leaving = True
+        if self.config.controlled_shutdown_enable:
+            with trio.move_on_after(self.config.controller_socket_timeout_ms / 1000):
+                await leave_cluster(self.config, self.registration, self.controller_link.ask, self._log)

@@ -147,7 +147,7 @@ class BareBroker(Broker):
 
     def _build_control(self) -> None:
         super()._build_control()
-        self.control._controller = self._acting
+        self.controller_link._controller = self._acting
 
     def _registration_znode(self) -> BrokerIdZnode:
         return BrokerIdZnode(
@@ -162,8 +162,7 @@ class BareBroker(Broker):
 
     async def hand_over(self) -> None:
         """The first step of an orderly stop: the controller finds other leaders."""
-        self.data.replicas.is_leaving = True
-        await self.control.leave_cluster()
+        await self._hand_over()
 
     async def end(self) -> None:
         """What remains of an orderly stop."""
@@ -181,11 +180,11 @@ class BareBroker(Broker):
         in_hand = cast(RequestInHand, call)
         match request:
             case LeaderAndIsrRequest():
-                return await self.control.leader_and_isr(in_hand)
+                return await self.orders.leader_and_isr(in_hand)
             case UpdateMetadataRequest():
-                return await self.control.update_metadata(in_hand)
+                return await self.orders.update_metadata(in_hand)
             case StopReplicaRequest():
-                return await self.control.stop_replica(in_hand)
+                return await self.orders.stop_replica(in_hand)
             case OffsetForLeaderEpochRequest():
                 self.queries.offset_for_leader_epoch(in_hand)
         if call.response is None:

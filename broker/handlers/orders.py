@@ -1,0 +1,121 @@
+"""What the controller orders: LeaderAndIsr, StopReplica and UpdateMetadata, run by the task that only orders have.
+
+They are fenced by the broker epoch (czxid of this broker's registration: a request for a past life is
+STALE_BROKER_EPOCH, 27) and by the controller epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import structlog
+import trio
+
+from strandline.broker.admin.topic_configs import TopicConfigs
+from strandline.broker.membership.registration import Registration
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.replication.replicas import Replicas
+from strandline.broker.replication.role_changes import RoleChanges
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    Message,
+    PartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from strandline.runtime.coordination import CoordinationError
+
+REMOVALS_PER_STEP = 5
+"""Replicas deleted between two checkpoints: removing a log renames its folder and writes to a disk."""
+
+
+class OrderHandlers:
+    """See the module; one method per API."""
+
+    def __init__(
+        self,
+        topic_configs: TopicConfigs,
+        replicas: Replicas,
+        roles: RoleChanges,
+        registration: Registration,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._topic_configs = topic_configs
+        self._replicas = replicas
+        self._roles = roles
+        self._registration = registration
+        self._log = log
+
+    def _is_stale(self, broker_epoch: int) -> bool:
+        """−1 names no life: neither a request nor a broker between two sessions may have it."""
+        return broker_epoch < 0 or broker_epoch != self._registration.broker_epoch
+
+    async def leader_and_isr(self, request: RequestInHand[LeaderAndIsrRequest]) -> Message:
+        message = request.message
+        if self._is_stale(message.broker_epoch):
+            return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
+        try:
+            await self._topic_configs.load(topic_ids.items())
+        except CoordinationError as error:
+            # A replica must not start with the wrong min.insync.replicas: the controller sends the request again.
+            self._log.warning("topic configs unread", error=str(error))
+            return LeaderAndIsrResponse(ErrorCode.BROKER_NOT_AVAILABLE, [])
+        if self._is_stale(message.broker_epoch):  # the session may have been replaced while reading
+            return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH, [])
+        return await self._roles.become_leader_or_follower(
+            message, lambda name: self._topic_configs.get((name, topic_ids[name]))
+        )
+
+    async def stop_replica(self, request: RequestInHand[StopReplicaRequest]) -> Message:
+        response = await self._stop_in_steps(request.message)
+        states = request.message.partition_states
+        deleted = dict.fromkeys((state.topic_name, state.topic_id) for state in states if state.delete_partition)
+        if deleted:  # one replica may go while others of its topic stay
+            partitions = self._replicas.partitions.values()
+            hosted = {(partition.topic_partition.topic, partition.topic_id) for partition in partitions}
+            for topic in deleted:
+                if topic not in hosted:
+                    self._topic_configs.forget(topic)
+        return response
+
+    async def _stop_in_steps(self, message: StopReplicaRequest) -> StopReplicaResponse:
+        errors: list[PartitionError] = []
+        for number, states in enumerate(_steps(message.partition_states)):
+            if number:
+                await trio.lowlevel.checkpoint()
+            if self._is_stale(message.broker_epoch):
+                return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH, errors)
+            response = self._roles.stop_replicas(msgspec.structs.replace(message, partition_states=states))
+            errors += response.partition_errors
+            if response.error_code:  # a newer controller spoke meanwhile
+                return StopReplicaResponse(response.error_code, errors)
+        return StopReplicaResponse(ErrorCode.NONE, errors)
+
+    async def update_metadata(self, request: RequestInHand[UpdateMetadataRequest]) -> Message:
+        message = request.message
+        if self._is_stale(message.broker_epoch):
+            return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
+        if not self._replicas.update_metadata(message):
+            return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        return UpdateMetadataResponse(ErrorCode.NONE)
+
+
+def _steps(states: Sequence[StopReplicaPartitionState]) -> Iterator[list[StopReplicaPartitionState]]:
+    """What is stopped without letting others run, one after the other; at least one step, be it empty."""
+    step: list[StopReplicaPartitionState] = []
+    removals = 0
+    for state in states:
+        if len(step) >= PARTITIONS_PER_STEP or removals >= REMOVALS_PER_STEP:
+            yield step
+            step, removals = [], 0
+        step.append(state)
+        removals += state.delete_partition
+    yield step
