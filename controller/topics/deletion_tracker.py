@@ -12,10 +12,10 @@ topic's own znode, so the next controller finds it and starts again; every step 
 
 from __future__ import annotations
 
+import enum
 from itertools import islice
 
 from strandline.controller.controller_context import ControllerContext, Replica
-from strandline.controller.planning.replica_states import ReplicaState, check_replica_move
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import TopicPartition
@@ -25,6 +25,15 @@ MAX_UNFINISHED = 50
 
 GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID})
 """Answers to a deletion after which that broker has no log of *this* topic (the last: one of another id)."""
+
+
+class ReplicaState(enum.Enum):
+    """Of a replica whose topic is being deleted, by Kafka's names. Offline: neither asked to delete it nor refused."""
+
+    OFFLINE = "Offline"
+    DELETION_STARTED = "DeletionStarted"
+    DELETION_SUCCESSFUL = "DeletionSuccessful"
+    DELETION_INELIGIBLE = "DeletionIneligible"
 
 
 class DeletionTracker:
@@ -37,12 +46,6 @@ class DeletionTracker:
     @property
     def topics(self) -> list[str]:
         return list(self._replicas)
-
-    def state(self, broker_id: int, topic_partition: TopicPartition) -> ReplicaState:
-        """Of one replica; NonExistent when its topic is not being deleted."""
-        return self._replicas.get(topic_partition.topic, {}).get(
-            (broker_id, topic_partition), ReplicaState.NON_EXISTENT
-        )
 
     def begin(self, context: ControllerContext, topic: str) -> None:
         """Take a topic in; nothing happens to one that is being deleted already."""
@@ -63,10 +66,10 @@ class DeletionTracker:
                 if state is not ReplicaState.OFFLINE:
                     continue
                 if broker_id in context.brokers:
-                    self._move(replicas, (broker_id, tp), ReplicaState.DELETION_STARTED)
+                    replicas[broker_id, tp] = ReplicaState.DELETION_STARTED
                     result.setdefault(broker_id, []).append(tp)
                 else:
-                    self._move(replicas, (broker_id, tp), ReplicaState.DELETION_INELIGIBLE)
+                    replicas[broker_id, tp] = ReplicaState.DELETION_INELIGIBLE
         return result
 
     def why_not(self, context: ControllerContext, topic: str) -> str:
@@ -97,8 +100,8 @@ class DeletionTracker:
         if replicas.get((broker_id, topic_partition)) is not ReplicaState.DELETION_STARTED:
             return True  # an answer to an earlier life's request, or a repeated one
         gone = error in GONE
-        target = ReplicaState.DELETION_SUCCESSFUL if gone else ReplicaState.DELETION_INELIGIBLE
-        self._move(replicas, (broker_id, topic_partition), target)
+        after = ReplicaState.DELETION_SUCCESSFUL if gone else ReplicaState.DELETION_INELIGIBLE
+        replicas[broker_id, topic_partition] = after
         return gone
 
     def broker_failed(self, broker_id: int) -> None:
@@ -107,14 +110,14 @@ class DeletionTracker:
         for replicas in self._replicas.values():
             for replica, state in replicas.items():
                 if replica[0] == broker_id and state is ReplicaState.DELETION_STARTED:
-                    self._move(replicas, replica, ReplicaState.DELETION_INELIGIBLE)
+                    replicas[replica] = ReplicaState.DELETION_INELIGIBLE
 
     def retry(self, broker_id: int) -> None:
         """The broker is back, or some time has passed since it refused: its refused replicas may be tried again."""
         for replicas in self._replicas.values():
             for replica, state in replicas.items():
                 if replica[0] == broker_id and state is ReplicaState.DELETION_INELIGIBLE:
-                    self._move(replicas, replica, ReplicaState.OFFLINE)
+                    replicas[replica] = ReplicaState.OFFLINE
 
     def finished(self) -> list[str]:
         """Topics of which no replica is left anywhere."""
@@ -128,8 +131,3 @@ class DeletionTracker:
         """Its znodes are gone."""
         for replica in self._replicas.pop(topic, {}):
             self._refusals.pop(replica, None)
-
-    @staticmethod
-    def _move(replicas: dict[Replica, ReplicaState], replica: Replica, after: ReplicaState) -> None:
-        check_replica_move(*replica, replicas[replica], after)
-        replicas[replica] = after

@@ -16,11 +16,6 @@ from strandline.controller.planning.planner import (
     plan_recovery,
     still_led,
 )
-from strandline.controller.planning.replica_states import (
-    IllegalReplicaMove,
-    ReplicaState,
-    check_replica_move,
-)
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.network import Address
 
@@ -266,14 +261,6 @@ def test_a_controlled_shutdown_rests_on_nobody_who_does_not_answer() -> None:
     assert planned(led(3, 2, 3), 3) == []
     assert planned(led(2, 2, 3), 3) == []
     assert planned(led(2, 1, 2, 3), 3) == [(1, (1, 3))]
-
-
-# --- transition tables ---------------------------------------------------------------------------------------------
-
-
-def test_a_replica_is_not_deleted_while_it_is_online() -> None:
-    with pytest.raises(IllegalReplicaMove, match="Online → DeletionStarted"):
-        check_replica_move(1, TP, ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)
 
 
 def test_of_so_many_refused_replicas_the_reasons_are_kept_and_all_of_them_count_as_offline() -> None:
