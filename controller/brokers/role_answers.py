@@ -1,4 +1,4 @@
-"""What brokers answer to LeaderAndIsr, each answer an event: who plays its role, who refuses it and why."""
+"""What brokers say of their roles, each word an event: who plays one, who refuses it, or cannot play it any more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, PartitionError
 from strandline.protocol.types import NO_EPOCH, TopicPartition
+from strandline.protocol.znodes import LogDirEventNotificationZnode
 
 UNABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.BROKER_NOT_AVAILABLE)
 """A replica that is not served: its log is broken, or cannot be made now, for want of room or descriptors."""
@@ -79,6 +80,15 @@ class RoleAnswers:
             return []
         await self._store.check_fence()
         return await self._settlement.read_again(outrun)
+
+    async def on_failed_logs(self, notes: Sequence[LogDirEventNotificationZnode] | None) -> None:
+        """Logs of these brokers failed: which roles they cannot play any more they say when they are told them again,
+        and leadership moves away (invariant 24)."""
+        for broker_id in dict.fromkeys(self._context.brokers if notes is None else (note.broker_id for note in notes)):
+            broker = self._context.brokers.get(broker_id)
+            if broker is not None:
+                self._log.warning("logs of a broker failed", broker=broker_id)
+                await self.tell_again(broker, self._context.partitions_on(broker_id))
 
     async def tell_again(self, broker: LiveBroker, partitions: Sequence[TopicPartition]) -> None:
         """Its roles, unless its life is over."""

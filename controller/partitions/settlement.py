@@ -14,6 +14,7 @@ from strandline.controller.partitions.waits import LATER_EPOCHS, Waits
 from strandline.controller.planning.planner import Plan, plan_partitions
 from strandline.controller.tools import Tools
 from strandline.protocol.types import TopicPartition
+from strandline.protocol.znodes import IsrChangeNotificationZnode
 from strandline.runtime.config.topic import TopicConfig, read_topic_config
 
 DETAILED_CHANGES = 1000
@@ -223,6 +224,12 @@ class Settlement:
         self.announce(changed, builder)
         if planner is None:
             self.stale_metadata = {}
+
+    async def on_isr_changes(self, notes: Sequence[IsrChangeNotificationZnode] | None) -> None:
+        """Leaders wrote these states: read them, take out who died before this was heard, tell everybody."""
+        named = self._context.partitions() if notes is None else (tp for note in notes for tp in note.partitions)
+        self.stale_metadata.update(dict.fromkeys(await self.read_again(named)))
+        await self.settle_and_announce()
 
     async def settle_offline(self) -> None:
         """What nobody leads may have a leader by now."""

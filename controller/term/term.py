@@ -26,13 +26,11 @@ import trio
 from strandline.controller.agenda import Agenda, ControllerFenced, Event
 from strandline.controller.brokers.broker_changes import BrokerChanges
 from strandline.controller.brokers.controlled_shutdown import ControlledShutdown
-from strandline.controller.brokers.log_dir_events import LogDirEvents
 from strandline.controller.brokers.role_answers import RoleAnswers
 from strandline.controller.controller_context import ControllerContext, LiveBroker
 from strandline.controller.orders.channel import ConnectToBroker
 from strandline.controller.orders.sender import BrokerSender, Outbox
 from strandline.controller.partitions.elect_leaders import ElectLeaders
-from strandline.controller.partitions.isr_changes import IsrChanges
 from strandline.controller.partitions.recovery import Recovery
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.partitions.waits import Waits
@@ -40,6 +38,7 @@ from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.fail_over import fail_over
 from strandline.controller.term.not_served import NotServed
+from strandline.controller.term.notifications import Notifications
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation import Creation
 from strandline.controller.topics.deletion import Deletion
@@ -57,7 +56,12 @@ from strandline.protocol.messages import (
     Request,
     StopReplicaRequest,
 )
-from strandline.protocol.znodes import PreferredReplicaElectionZnode, ReassignPartitionsZnode
+from strandline.protocol.znodes import (
+    IsrChangeNotificationZnode,
+    LogDirEventNotificationZnode,
+    PreferredReplicaElectionZnode,
+    ReassignPartitionsZnode,
+)
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.coordination import ConnectionLost, Coordination, CoordinationError, SessionExpired
 
@@ -114,10 +118,11 @@ class Term:
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
         self.broker_changes = BrokerChanges(tools, self.settlement, tracker, self.deletion.go_on)
         roles = RoleAnswers(tools, self.settlement)
+        isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (
             self.deletion.look,
-            IsrChanges(tools, self.settlement).look,
-            LogDirEvents(tools, roles.tell_again).look,
+            Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
+            Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
             NotServed(tools, ReassignPartitionsZnode).look,
             NotServed(tools, PreferredReplicaElectionZnode).look,
         )

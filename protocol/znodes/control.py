@@ -121,7 +121,8 @@ class LogDirEventNotificationZnode(msgspec.Struct, frozen=True):
 
     broker_id: int
 
-    SEQUENCE_PATH: ClassVar[str] = f"{LOG_DIR_EVENT_NOTIFICATION_PATH}/log_dir_event_"
+    FOLDER: ClassVar[str] = LOG_DIR_EVENT_NOTIFICATION_PATH
+    SEQUENCE_PATH: ClassVar[str] = f"{FOLDER}/log_dir_event_"
     VERSION: ClassVar[int] = 1
 
     def encode(self) -> bytes:
@@ -137,7 +138,8 @@ class LogDirEventNotificationZnode(msgspec.Struct, frozen=True):
 class IsrChangeNotificationZnode(_PartitionListZnode, frozen=True):
     """A leader tells the controller which partition states it changed. Sequential: create it at `SEQUENCE_PATH`."""
 
-    SEQUENCE_PATH: ClassVar[str] = f"{ISR_CHANGE_NOTIFICATION_PATH}/isr_change_"
+    FOLDER: ClassVar[str] = ISR_CHANGE_NOTIFICATION_PATH
+    SEQUENCE_PATH: ClassVar[str] = f"{FOLDER}/isr_change_"
 
 
 class PreferredReplicaElectionZnode(_PartitionListZnode, frozen=True):
