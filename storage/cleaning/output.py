@@ -7,17 +7,19 @@ cleaning of the same log. It is synced before anybody hears of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File, write_whole
 from strandline.storage.recovery.interrupted_changes import is_leftover, remove_files
 from strandline.storage.segments.index_bounds import thin_out
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder
 from strandline.storage.segments.segment import LOG_SUFFIX
+from strandline.storage.segments.time_index import TimeIndex
 
 CLEANED_SUFFIX = ".cleaned"
-SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+SUFFIXES = (OffsetIndex.SUFFIX, TimeIndex.SUFFIX, LOG_SUFFIX)
 """The .log last: its name says that the group is complete."""
 MAX_SEGMENT_BYTES = 2**31 - 1
 """Positions in an index are int32."""
@@ -55,17 +57,10 @@ class Output:
         what it replaces was written: that is the age of records without timestamps (Kafka keeps it, too). Blocking."""
         self.indexes.finish()
         thin_out(self.indexes.offset_index, self.indexes.time_index, max_index_bytes)
-        for suffix, content in (
-            (INDEX_SUFFIX, self.indexes.offset_index.encode(0)),
-            (TIME_INDEX_SUFFIX, self.indexes.time_index.encode(0)),
-        ):
-            file = self._create(suffix)
-            try:
-                if content:
-                    _write(file, [content], 0, len(content))
+        for index in (self.indexes.offset_index, self.indexes.time_index):
+            with closing(self._create(index.SUFFIX)) as file:
+                write_whole(file, index.encode(), 0)
                 file.fsync()
-            finally:
-                file.close()
         self._disk.set_mtime_ms(self._log.path, mtime_ms)
         self._log.fsync()
         self._log.close()

@@ -23,9 +23,9 @@ from strandline.storage.cleaning.output import CLEANED_SUFFIX, SUFFIXES
 from strandline.storage.cleaning.plan import Result
 from strandline.storage.log.log import Log
 from strandline.storage.recovery.interrupted_changes import SWAP_SUFFIX
-from strandline.storage.segments.offset_index import ENTRY_BYTES
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.segment import Segment
-from strandline.storage.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from strandline.storage.segments.time_index import TimeIndex
 
 _BATCH_MIN_BYTES = 61
 
@@ -101,4 +101,4 @@ def _rename(log: Log, path: str, suffix: str, new_suffix: str) -> None:
 def _index_bytes(segment: Segment) -> int:
     """An upper bound of either index, without reading it: entries are more than an interval apart."""
     entries = segment.size_bytes // max(segment.index_interval_bytes, _BATCH_MIN_BYTES) + 1
-    return entries * max(ENTRY_BYTES, TIME_ENTRY_BYTES)
+    return entries * max(OffsetIndex.ENTRY_BYTES, TimeIndex.ENTRY_BYTES)

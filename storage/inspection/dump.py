@@ -23,8 +23,7 @@ from strandline.storage.disk.checkpoints import LEADER_EPOCHS
 from strandline.storage.errors import CorruptIndex, StorageError
 from strandline.storage.inspection.dump_entry import DumpEntry, damage
 from strandline.storage.inspection.dump_state import dump_state, is_state_file
-from strandline.storage.segments import offset_index, time_index
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments import time_index
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import read_batch, walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX
@@ -67,7 +66,7 @@ class _Pair(NamedTuple):
 def dump_file(disk: Disk, path: str, options: DumpOptions) -> Iterator[DumpEntry]:
     """What a file (or every file of a folder) holds. NotASegmentFile; OSError from the disk."""
     if disk.is_dir(path):
-        known = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        known = (LOG_SUFFIX, OffsetIndex.SUFFIX, TimeIndex.SUFFIX)
         names = [name for name in disk.listdir(path) if name.endswith(known) or is_state_file(name)]
         if not names:
             raise NotASegmentFile(path)
@@ -81,7 +80,7 @@ def dump_file(disk: Disk, path: str, options: DumpOptions) -> Iterator[DumpEntry
         return
     stem, suffix = posixpath.splitext(path)
     name = posixpath.basename(stem)
-    if suffix not in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX) or not (name.isascii() and name.isdigit()):
+    if suffix not in (LOG_SUFFIX, OffsetIndex.SUFFIX, TimeIndex.SUFFIX) or not (name.isascii() and name.isdigit()):
         raise NotASegmentFile(path)
     file = disk.open(stem + LOG_SUFFIX, read_only=True)
     log = _Pair(file, int(name), file.size())
@@ -94,7 +93,7 @@ def dump_file(disk: Disk, path: str, options: DumpOptions) -> Iterator[DumpEntry
     yield _file(path)
     if options.index_sanity_check:
         yield _sanity(log, path, data, suffix)
-    elif suffix == INDEX_SUFFIX:
+    elif suffix == OffsetIndex.SUFFIX:
         yield from _dump_index(log, path, data, options)
     else:
         yield from _dump_time_index(log, path, data, options)
@@ -267,13 +266,13 @@ def _said(fact: bool) -> str:
 def _sanity(log: _Pair, path: str, data: bytes, suffix: str) -> DumpEntry:
     """The check that a broker makes before it uses an index instead of building it anew."""
     try:
-        if suffix == INDEX_SUFFIX:
+        if suffix == OffsetIndex.SUFFIX:
             OffsetIndex.decode(log.base_offset, data, log.size_bytes)
         else:
             TimeIndex.decode(log.base_offset, data)
     except CorruptIndex as error:
         return damage(f"{path} would be rebuilt: {error}", path=path)
-    if suffix == INDEX_SUFFIX and not data:
+    if suffix == OffsetIndex.SUFFIX and not data:
         return DumpEntry("sane", f"{path} is empty.", {"path": path})
     return DumpEntry("sane", f"{path} passed sanity check.", {"path": path})
 
@@ -293,7 +292,7 @@ def _dump_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Ite
                 path=path,
                 misleads=header is None or header.magic != MAGIC or header.last_offset > offset,
             )
-    yield from _odd_length(path, data, offset_index.ENTRY_BYTES)
+    yield from _odd_length(path, data, OffsetIndex.ENTRY_BYTES)
 
 
 def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -> Iterator[DumpEntry]:
@@ -329,7 +328,7 @@ def _dump_time_index(log: _Pair, path: str, data: bytes, options: DumpOptions) -
                 path=path,
             )
         previous_ms = timestamp_ms
-    yield from _odd_length(path, data, time_index.ENTRY_BYTES)
+    yield from _odd_length(path, data, TimeIndex.ENTRY_BYTES)
 
 
 def _entries(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, int]]:

@@ -25,9 +25,10 @@ from strandline.storage.manager.identity import META_PROPERTIES
 from strandline.storage.manager.loading import LoadProgress
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import read_last_stop
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import ScanTask, scan_segment
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
+from strandline.storage.segments.time_index import TimeIndex
 
 if TYPE_CHECKING:
     import random
@@ -229,7 +230,7 @@ def _check_log(
 
 def _check_indexes(disk: Disk, segment: Segment) -> Iterator[Finding]:
     """Every entry, by the batches: a start proves only the last one, and the use of another one that one."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in (OffsetIndex.SUFFIX, TimeIndex.SUFFIX):
         path = segment.path + suffix
         try:
             disk.open(path, read_only=True).close()  # of a folder the dump would show the files in it

@@ -21,19 +21,19 @@ read from the ends of its files, in a thread (`times_wanted`, `read_times`, `not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Disk, File
 from strandline.storage.errors import CorruptIndex, CorruptLog, DiskFull
 from strandline.storage.log.log import Log
 from strandline.storage.log.retention import Decision, Rule, SegmentFacts, decide
-from strandline.storage.segments import offset_index, time_index
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.index_check import is_newest_true
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
+from strandline.storage.segments.sparse_index import read_last_entry
 from strandline.storage.segments.time_index import TimeIndex
 
 SEGMENTS_PER_STEP = 20
@@ -150,9 +150,9 @@ def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
     """From the last entry of each index, and the headers that follow (there are few); that of the time index is proven
     by its batch, which is one of them unless the times fell towards the end."""
     try:
-        entry = _last_entry(disk, wanted.path + TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES)
+        entry = read_last_entry(disk, wanted.path + TimeIndex.SUFFIX, TimeIndex.ENTRY_BYTES)
         times = TimeIndex.decode(wanted.base_offset, entry)
-        entry = _last_entry(disk, wanted.path + INDEX_SUFFIX, offset_index.ENTRY_BYTES)
+        entry = read_last_entry(disk, wanted.path + OffsetIndex.SUFFIX, OffsetIndex.ENTRY_BYTES)
         offsets = OffsetIndex.decode(wanted.base_offset, entry, wanted.size_bytes)
         file = disk.open(wanted.path + LOG_SUFFIX, read_only=True)
     except (FileNotFoundError, CorruptIndex):
@@ -164,7 +164,7 @@ def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
         for _, header in walk_headers(file, offsets.last_position, wanted.size_bytes):
             first = header if first is None else first
             latest_ms = max(latest_ms, header.max_timestamp_ms)
-            is_proven |= _is_of(times, header)
+            is_proven |= times.newest_is_of(header)
         if not is_proven and first is not None and times.last_offset < first.base_offset:
             is_proven = _is_true(disk, wanted, file, times)
         if not len(times):  # no record has a time; or its file was being written, or a kill came in between
@@ -174,37 +174,11 @@ def _read_time(disk: Disk, wanted: WantedTime) -> int | None:
         file.close()
 
 
-def _is_of(times: TimeIndex, header: BatchHeader) -> bool:
-    """Whether the batch is the one of the last entry."""
-    return header.base_offset <= times.last_offset <= header.last_offset and (
-        header.max_timestamp_ms == times.last_timestamp_ms
-    )
-
-
 def _is_true(disk: Disk, wanted: WantedTime, log: File, times: TimeIndex) -> bool:
     """Whether the last entry of the time index is, found by means of the whole offset index."""
     try:
-        index = disk.open(wanted.path + INDEX_SUFFIX, read_only=True)
-    except FileNotFoundError:  # it was found damaged meanwhile
+        with closing(disk.open(wanted.path + OffsetIndex.SUFFIX, read_only=True)) as index:
+            offsets = OffsetIndex.decode(wanted.base_offset, index.pread(index.size(), 0), wanted.size_bytes)
+    except (FileNotFoundError, CorruptIndex):  # it was found damaged meanwhile, or is
         return False
-    try:
-        offsets = OffsetIndex.decode(wanted.base_offset, index.pread(index.size(), 0), wanted.size_bytes)
-    except CorruptIndex:
-        return False
-    finally:
-        index.close()
-    for _, header in walk_headers(log, offsets.position_for_offset(times.last_offset), wanted.size_bytes):
-        if header.last_offset >= times.last_offset:
-            return _is_of(times, header)
-    return False
-
-
-def _last_entry(disk: Disk, path: str, entry_bytes: int) -> bytes:
-    file = disk.open(path, read_only=True)
-    try:
-        size_bytes = file.size()
-        if size_bytes % entry_bytes:
-            raise CorruptIndex(f"{size_bytes} bytes are no whole number of entries")
-        return file.pread(entry_bytes, size_bytes - entry_bytes) if size_bytes else b""
-    finally:
-        file.close()
+    return is_newest_true(log, wanted.size_bytes, offsets, times)

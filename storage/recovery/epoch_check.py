@@ -18,8 +18,7 @@ from strandline.storage.disk.checkpoints import EpochEntry
 from strandline.storage.errors import CorruptLog
 from strandline.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from strandline.storage.segments import search
-from strandline.storage.segments.indexes import INDEX_SUFFIX
-from strandline.storage.segments.offset_index import ENTRY_BYTES
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.segment_list import SegmentList
 
@@ -116,13 +115,13 @@ def _position_near(disk: Disk, segment: Segment, offset: int, *, is_active: bool
 
 def _look_up(disk: Disk, segment: Segment, offset: int) -> tuple[int, int]:
     """(position, last offset) of the last index entry at or below `offset`; (0, 0) where there is none."""
-    file = disk.open(segment.path + INDEX_SUFFIX, read_only=True)
+    file = disk.open(segment.path + OffsetIndex.SUFFIX, read_only=True)
     found = 0, 0
     try:
-        low, high = 0, file.size() // ENTRY_BYTES
+        low, high = 0, file.size() // _ENTRY.size
         while low < high:
             middle = (low + high) // 2
-            relative_offset, position = _ENTRY.unpack(file.pread(ENTRY_BYTES, middle * ENTRY_BYTES))
+            relative_offset, position = _ENTRY.unpack(file.pread(_ENTRY.size, middle * _ENTRY.size))
             if segment.base_offset + relative_offset <= offset:
                 low, found = middle + 1, (position, segment.base_offset + relative_offset)
             else:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import Disk, FolderEntry
@@ -29,17 +30,16 @@ from strandline.storage.errors import (
     TransactionalLog,
 )
 from strandline.storage.recovery.verdicts import Fault, Origin, Verdict
-from strandline.storage.segments import offset_index, time_index
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import ScannedSegment, ScanTask
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
+from strandline.storage.segments.time_index import TimeIndex
 from strandline.storage.segments.unserved import TRANSACTION
 
 if TYPE_CHECKING:
     from strandline.storage.recovery.known_state import KnownState
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log(\.swap)?")
-_INDEXES = ((INDEX_SUFFIX, offset_index.ENTRY_BYTES), (TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES))
 
 
 def look_through(
@@ -86,15 +86,12 @@ def bears_kafkas_hand(disk: Disk, folder: str, entries: Sequence[FolderEntry]) -
     logs = (entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX) and _SEGMENT.fullmatch(entry.name))
     last = max(logs, default="")
     sizes = {entry.name: entry.size_bytes for entry in entries}
-    for suffix, entry_bytes in _INDEXES:
-        name = last.removesuffix(LOG_SUFFIX) + suffix
-        if sizes.get(name, 0) >= entry_bytes:
-            file = disk.open(f"{folder}/{name}", read_only=True)
-            try:
-                if not any(file.pread(entry_bytes, file.size() - entry_bytes)):
+    for index in (OffsetIndex, TimeIndex):
+        name = last.removesuffix(LOG_SUFFIX) + index.SUFFIX
+        if sizes.get(name, 0) >= index.ENTRY_BYTES:
+            with closing(disk.open(f"{folder}/{name}", read_only=True)) as file:
+                if not any(file.pread(index.ENTRY_BYTES, file.size() - index.ENTRY_BYTES)):
                     return True
-            finally:
-                file.close()
     return False
 
 

@@ -62,7 +62,6 @@ from strandline.storage.recovery.segment_joins import check_joins, check_listed,
 from strandline.storage.recovery.stored_epochs import disbelieve, read_stored, true_epochs
 from strandline.storage.recovery.topic_ids import read_topic_id, remove_torn
 from strandline.storage.recovery.verdicts import Fault, Verdict
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back_leftovers
 from strandline.storage.segments.scan import ScannedSegment, ScanTask, scan_segments
@@ -224,7 +223,7 @@ def _mend_indexes(
     sizes = {entry.name: entry.size_bytes for entry in entries}
     for segment in segments:
         name = segment.path.rpartition("/")[2]
-        segment.indexes.check_sizes(sizes.get(name + INDEX_SUFFIX), sizes.get(name + TIME_INDEX_SUFFIX))
+        segment.indexes.check_sizes(sizes.get(name + OffsetIndex.SUFFIX), sizes.get(name + TimeIndex.SUFFIX))
 
 
 def _holding(segments: list[Segment], offset: int) -> int:

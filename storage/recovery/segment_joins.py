@@ -8,23 +8,20 @@ trace is a file that was taken away. A gap that no segment can bridge has an emp
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from strandline.protocol.records.batch import BatchHeader
 from strandline.storage.disk.context import StorageContext
-from strandline.storage.errors import CorruptLog, DamagedLog
+from strandline.storage.errors import CorruptIndex, CorruptLog, DamagedLog
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Fault, Verdict
-from strandline.storage.segments.indexes import INDEX_SUFFIX
-from strandline.storage.segments.offset_index import ENTRY_BYTES, MAX_RELATIVE_OFFSET
+from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from strandline.storage.segments.scan import ScannedSegment
 from strandline.storage.segments.search import headers_from
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-
-_ENTRY = struct.Struct(">ii")
+from strandline.storage.segments.sparse_index import read_last_entry
 
 
 def check_listed(
@@ -107,17 +104,11 @@ def _end_offset(context: StorageContext, segment: Segment) -> int:
 def _last_entry(context: StorageContext, segment: Segment) -> tuple[int, int]:
     """(position, last offset) of the last index entry, without reading the others; (0, 0) where none can be true."""
     try:
-        file = context.disk.open(segment.path + INDEX_SUFFIX, read_only=True)
-    except FileNotFoundError:
+        entry = read_last_entry(context.disk, segment.path + OffsetIndex.SUFFIX, OffsetIndex.ENTRY_BYTES)
+        index = OffsetIndex.decode(segment.base_offset, entry, segment.size_bytes)
+    except (FileNotFoundError, CorruptIndex):
         return 0, 0
-    try:
-        entry = file.pread(ENTRY_BYTES, max(0, file.size() - ENTRY_BYTES))
-    finally:
-        file.close()
-    if len(entry) < ENTRY_BYTES:
-        return 0, 0
-    relative_offset, position = _ENTRY.unpack(entry)
-    return (position, segment.base_offset + relative_offset) if 0 < position < segment.size_bytes else (0, 0)
+    return index.last_position, index.last_offset
 
 
 def _has_gaps(segment: Segment) -> bool:

@@ -15,22 +15,19 @@ one entry each batch has a segment of its own.
 
 from __future__ import annotations
 
-from strandline.storage.segments import offset_index, time_index
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.time_index import TimeIndex
 
 
 def room(offset: OffsetIndex, time: TimeIndex, max_bytes: int) -> int:
     """How many entries both may still get; 0 or less where one is full."""
-    offset_entries = max_bytes // offset_index.ENTRY_BYTES - len(offset.positions)
-    time_entries = max_bytes // time_index.ENTRY_BYTES - 1 - len(time.timestamps_ms)
+    offset_entries = max_bytes // OffsetIndex.ENTRY_BYTES - len(offset.positions)
+    time_entries = max_bytes // TimeIndex.ENTRY_BYTES - 1 - len(time.timestamps_ms)
     return offset_entries if offset_entries < time_entries else time_entries
 
 
-def thin_out(offset: OffsetIndex, time: TimeIndex, max_bytes: int, *, is_final: bool = True) -> bool:
+def thin_out(offset: OffsetIndex, time: TimeIndex, max_bytes: int, *, is_final: bool = True) -> None:
     """Let neither have more entries than it may. is_final: the largest timestamp has its entry, so no place is kept for
-    it. Returns whether one had more."""
-    offsets_count, times_count = len(offset), len(time)
-    offset.thin_out(max_bytes // offset_index.ENTRY_BYTES)
-    time.thin_out(max_bytes // time_index.ENTRY_BYTES - (0 if is_final else 1))
-    return len(offset) < offsets_count or len(time) < times_count
+    it."""
+    offset.thin_out(max_bytes // OffsetIndex.ENTRY_BYTES)
+    time.thin_out(max_bytes // TimeIndex.ENTRY_BYTES - (0 if is_final else 1))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from strandline.runtime.disk import File
 from strandline.storage.disk.context import PooledFile
 from strandline.storage.errors import CorruptIndex
 from strandline.storage.segments.offset_index import OffsetIndex
@@ -55,11 +56,13 @@ def check_end(segment: Indexed, offset: OffsetIndex, time: TimeIndex) -> None:
         if header.max_timestamp_ms > time.last_timestamp_ms:
             raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
         unindexed += header.size_bytes
-    if len(time):
-        position = offset.position_for_offset(time.last_offset)
-        for _, header in walk_headers(segment.log.get(), position, segment.size_bytes):
-            if header.last_offset >= time.last_offset:
-                if header.base_offset <= time.last_offset and header.max_timestamp_ms == time.last_timestamp_ms:
-                    return
-                break
+    if len(time) and not is_newest_true(segment.log.get(), segment.size_bytes, offset, time):
         raise CorruptIndex(f"no batch at offset {time.last_offset} brought timestamp {time.last_timestamp_ms}")
+
+
+def is_newest_true(log: File, size_bytes: int, offset: OffsetIndex, time: TimeIndex) -> bool:
+    """Whether the last entry of a time index is, by its batch in a .log of that size. OSError from the disk."""
+    for _, header in walk_headers(log, offset.position_for_offset(time.last_offset), size_bytes):
+        if header.last_offset >= time.last_offset:
+            return time.newest_is_of(header)
+    return False

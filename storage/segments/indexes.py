@@ -6,21 +6,19 @@ The files may lag behind, be missing or wrong: what is built from the .log repla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from strandline.runtime.disk import write_whole
+from strandline.runtime.disk import File, write_whole
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_full
 from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
-from strandline.storage.segments import offset_index, time_index
 from strandline.storage.segments.index_bounds import room, thin_out
 from strandline.storage.segments.index_check import Indexed, check_end, tolerated_bytes
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder, build_indexes
+from strandline.storage.segments.sparse_index import SparseIndex
 from strandline.storage.segments.time_index import TimeIndex
 
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
 MAX_INDEX_BYTES_READ = 2**30
 """An index file above this is damaged, whatever it contains."""
 
@@ -49,13 +47,10 @@ class SegmentIndexes:
         "_context",
         "_forgotten",
         "_is_lost",
-        "_offset",
-        "_offset_written",
+        "_loaded",
         "_path",
         "_pinned",
         "_segment",
-        "_time",
-        "_time_written",
         "are_built",
         "max_bytes",
         "used",
@@ -67,10 +62,7 @@ class SegmentIndexes:
         self._context = context
         self._path = path
         self._segment = segment
-        self._offset: OffsetIndex | None = None
-        self._time: TimeIndex | None = None
-        self._offset_written = 0  # entries of the files that are as in memory
-        self._time_written = 0
+        self._loaded: tuple[OffsetIndex, TimeIndex] | None = None
         self._pinned = False
         self._forgotten = 0
         self._is_lost = False  # pinned ones: in memory they are wrong, and have no files
@@ -82,13 +74,13 @@ class SegmentIndexes:
     def offset(self) -> OffsetIndex:
         """The offset index, loaded (or rebuilt, where its file is damaged) if need be. IndexLost."""
         self.used = True
-        return self._offset if self._offset is not None else self._load()[0]
+        return (self._loaded or self._load())[0]
 
     @property
     def time(self) -> TimeIndex:
         """The time index, loaded (or rebuilt) if need be. IndexLost."""
         self.used = True
-        return self._time if self._time is not None else self._load()[1]
+        return (self._loaded or self._load())[1]
 
     @property
     def room(self) -> int:
@@ -99,17 +91,17 @@ class SegmentIndexes:
         """Pinned ones may get so long from now on: those that are longer are thinned out, their files when they are
         written next."""
         self.max_bytes = max_bytes
-        if self._thin_out():
-            self._offset_written = self._time_written = 0
+        self._thin_out()
 
-    def pin(self, offset: OffsetIndex | None = None, time: TimeIndex | None = None) -> None:
-        """Keep the indexes in memory. Those given replace what the files say, which is written anew."""
-        if offset is None or time is None:
-            offset, time = self.offset, self.time
-        else:
-            self._offset_written = self._time_written = 0
-            self.are_built = True
-        self._offset, self._time = offset, time
+    def begin(self) -> None:
+        """The segment is new: it has no entries yet, and no files."""
+        self._loaded = OffsetIndex(self._segment.base_offset), TimeIndex(self._segment.base_offset)
+        self.are_built = True
+        self.pin()
+
+    def pin(self) -> None:
+        """Keep the indexes in memory. IndexLost."""
+        self._loaded = self._loaded or self._load()
         self._context.loaded_indexes.remove(self)
         self._pinned = True
 
@@ -121,15 +113,14 @@ class SegmentIndexes:
     def replace(self, offset: OffsetIndex, time: TimeIndex) -> None:
         """The files may be missing or wrong: take these, and write the ones that differ from their file (a file that is
         emptied and written again costs milliseconds when it is closed: ext4 then writes it out at once)."""
-        self._offset, self._time = offset, time
+        self._loaded = offset, time
         self._thin_out()
         self.are_built = True
         self._forgotten, self._is_lost = 0, False
-        same_offset = self._has(INDEX_SUFFIX, offset.encode())
-        same_time = self._has(TIME_INDEX_SUFFIX, time.encode())
-        self._offset_written = len(offset) if same_offset else 0
-        self._time_written = len(time) if same_time else 0
-        if not (same_offset and same_time):
+        are_written = [self._has(index) for index in self._loaded]
+        for index, is_written in zip(self._loaded, are_written, strict=True):
+            index.written = len(index) if is_written else 0
+        if not all(are_written):
             self._write_or_remove()
         if not self._pinned:
             self._admit()
@@ -138,22 +129,17 @@ class SegmentIndexes:
         """At a start: build the indexes anew where a file is missing (None) or has a length that cannot be true. Their
         content is checked when they are loaded. OSError from the disk."""
         if offset_index_bytes is None or time_index_bytes is None:
-            self._replace_lost(FileNotFoundError("there is no such file"))
-        elif offset_index_bytes % offset_index.ENTRY_BYTES or time_index_bytes % time_index.ENTRY_BYTES:
-            self._replace_lost(CorruptIndex("its length is no whole number of entries"))
+            self.replace_lost(FileNotFoundError("there is no such file"))
+        elif offset_index_bytes % OffsetIndex.ENTRY_BYTES or time_index_bytes % TimeIndex.ENTRY_BYTES:
+            self.replace_lost(CorruptIndex("its length is no whole number of entries"))
         elif not offset_index_bytes and self._segment.size_bytes > tolerated_bytes(self._segment, 0):
             self._load()
 
     def flush(self) -> None:
         """Write what the files lack; makes the files where there are none. Not synced. OSError from the disk."""
-        if self._offset is None or self._time is None or self._is_lost:
-            return
-        offset_bytes = self._offset.encode(self._offset_written)
-        self._write(INDEX_SUFFIX, offset_bytes, self._offset_written * offset_index.ENTRY_BYTES)
-        self._offset_written = len(self._offset)
-        time_bytes = self._time.encode(self._time_written)
-        self._write(TIME_INDEX_SUFFIX, time_bytes, self._time_written * time_index.ENTRY_BYTES)
-        self._time_written = len(self._time)
+        if self._loaded is not None and not self._is_lost:
+            for index in self._loaded:
+                self._write(index)
 
     def truncate(self, position: int, next_offset: int) -> None:
         """The segment ends at `position`, before `next_offset`: forget the batches behind, in the files too. Those get
@@ -161,14 +147,12 @@ class SegmentIndexes:
         offset, time = self.offset, self.time
         offset.truncate_to_position(position)
         time.truncate_to_offset(next_offset)
-        self._offset_written = min(self._offset_written, len(offset))
-        self._time_written = min(self._time_written, len(time))
-        self._shorten(INDEX_SUFFIX, self._offset_written * offset_index.ENTRY_BYTES)
-        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)
+        for index in (offset, time):
+            self._shorten(index)
 
     def evict(self) -> None:
         if not self._pinned:
-            self._offset = self._time = None
+            self._loaded = None
             self.are_built = False
 
     def release(self) -> None:
@@ -177,31 +161,20 @@ class SegmentIndexes:
         self.evict()
         self._context.loaded_indexes.remove(self)
 
-    def _thin_out(self) -> bool:
-        if self._offset is None or self._time is None:
-            return False
-        is_final = self._segment.max_timestamp_ms <= self._time.last_timestamp_ms
-        return thin_out(self._offset, self._time, self.max_bytes, is_final=is_final)
+    def _thin_out(self) -> None:
+        if self._loaded is not None:
+            is_final = self._segment.max_timestamp_ms <= self._loaded[1].last_timestamp_ms
+            thin_out(*self._loaded, self.max_bytes, is_final=is_final)
 
-    def _write(self, suffix: str, data: bytes, position: int) -> None:
-        file = self._context.open(self._path + suffix, create=True)
-        try:
-            if file.size() > position:
-                file.truncate(position)
-            write_whole(file, data, position)
-        finally:
-            file.close()
+    def _write(self, index: SparseIndex) -> None:
+        with closing(self._context.open(self._path + index.SUFFIX, create=True)) as file:
+            _cut(file, index)
+            write_whole(file, index.encode(index.written), index.written * index.ENTRY_BYTES)
+        index.written = len(index)
 
-    def _shorten(self, suffix: str, size_bytes: int) -> None:
-        try:
-            file = self._context.open(self._path + suffix)
-        except FileNotFoundError:
-            return
-        try:
-            if file.size() > size_bytes:
-                file.truncate(size_bytes)
-        finally:
-            file.close()
+    def _shorten(self, index: SparseIndex) -> None:
+        with suppress(FileNotFoundError), closing(self._context.open(self._path + index.SUFFIX)) as file:
+            _cut(file, index)
 
     def _write_or_remove(self) -> None:
         """Write both files, or have none where the disk is full: whoever misses them builds them anew."""
@@ -210,29 +183,30 @@ class SegmentIndexes:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._offset_written = self._time_written = 0
             self._remove()
 
     def _remove(self) -> None:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for index in self._loaded or ():
+            index.written = 0
+        for suffix in (OffsetIndex.SUFFIX, TimeIndex.SUFFIX):
             with suppress(FileNotFoundError):
                 self._context.disk.unlink(self._path + suffix)
 
     def _load(self) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
         try:
-            offset = OffsetIndex.decode(segment.base_offset, self._read(INDEX_SUFFIX), segment.size_bytes)
-            time = TimeIndex.decode(segment.base_offset, self._read(TIME_INDEX_SUFFIX))
+            offset = OffsetIndex.decode(segment.base_offset, self._read(OffsetIndex.SUFFIX), segment.size_bytes)
+            time = TimeIndex.decode(segment.base_offset, self._read(TimeIndex.SUFFIX))
             check_end(segment, offset, time)
         except (CorruptIndex, FileNotFoundError) as error:
-            return self._replace_lost(error)
-        self._offset, self._time = offset, time
-        self._offset_written, self._time_written = len(offset), len(time)
+            return self.replace_lost(error)
+        offset.written, time.written = len(offset), len(time)
+        self._loaded = offset, time
         if not self._pinned:
             self._admit()
-        return offset, time
+        return self._loaded
 
-    def _replace_lost(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
+    def replace_lost(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         """Build them on the spot; but IndexLost where that would hold up an event loop. Then there are no files until
         they are built: whoever loads the log before builds those that are missing, a Kafka, too."""
         segment = self._segment
@@ -242,7 +216,6 @@ class SegmentIndexes:
         if is_here:
             return self._build()
         self._remove()
-        self._offset_written = self._time_written = 0
         self._is_lost = self._pinned
         if not self._pinned:
             self.release()
@@ -256,13 +229,12 @@ class SegmentIndexes:
         is_last = entry == len(index) - 1
         if is_last or self._forgotten > MAX_FORGOTTEN:
             which = "the last entry" if is_last else "one entry after the other"
-            self._replace_lost(CorruptIndex(f"{which} is wrong: {why}"))
+            self.replace_lost(CorruptIndex(f"{which} is wrong: {why}"))
             return index.base_offset, index.base_offset
         self._context.report("index-entry-forgotten", segment=self._path, why=why)
         before = index.relative_offsets[entry - 1] if entry else 0
         after = index.relative_offsets[entry + 1]
         index.forget(entry)
-        self._offset_written = self._time_written = 0
         if not self._pinned:
             self._write_or_remove()
         return index.base_offset + before, index.base_offset + after
@@ -283,12 +255,8 @@ class SegmentIndexes:
 
     def _build(self) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
-        builder = build_indexes(
-            segment.log.get(),
-            segment.base_offset,
-            segment.size_bytes,
-            segment.index_interval_bytes,
-        )
+        log = segment.log.get()
+        builder = build_indexes(log, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
         self._take(builder)
         return builder.offset_index, builder.time_index
 
@@ -302,24 +270,28 @@ class SegmentIndexes:
         if segment.sealed_timestamp_ms is not None and builder.end_position == segment.size_bytes:
             segment.sealed_timestamp_ms = builder.time_index.last_timestamp_ms
 
-    def _has(self, suffix: str, data: bytes) -> bool:
-        """Whether a file holds just this."""
+    def _has(self, index: SparseIndex) -> bool:
+        """Whether its file holds just this."""
         try:
-            return self._read(suffix) == data
+            return self._read(index.SUFFIX) == index.encode()
         except (CorruptIndex, FileNotFoundError):
             return False
 
     def _read(self, suffix: str) -> bytes:
-        file = self._context.open(self._path + suffix, read_only=True)
-        try:
+        with closing(self._context.open(self._path + suffix, read_only=True)) as file:
             size = file.size()
             if size > MAX_INDEX_BYTES_READ:
                 raise CorruptIndex(f"{size} bytes are more than any index has")
             return file.pread(size, 0)
-        finally:
-            file.close()
 
     def _admit(self) -> None:
-        if self._offset is not None and self._time is not None:
-            weight = len(self._offset) * offset_index.ENTRY_BYTES + len(self._time) * time_index.ENTRY_BYTES
+        if self._loaded is not None:
+            weight = sum(len(index) * index.ENTRY_BYTES for index in self._loaded)
             self._context.loaded_indexes.admit(self, weight + 200)
+
+
+def _cut(file: File, index: SparseIndex) -> None:
+    """What stands behind the entries that are written goes."""
+    size_bytes = index.written * index.ENTRY_BYTES
+    if file.size() > size_bytes:
+        file.truncate(size_bytes)

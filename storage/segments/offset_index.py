@@ -7,8 +7,7 @@ Format of `<base offset, 20 digits>.index`, big-endian, 8 bytes per entry, sorte
 
 Rules: both columns rise strictly; relative offset and position are ≥ 0 and the last relative offset is > 0 (Kafka's
 sanity check), which holds because the first batch of a segment never gets an entry. Every position is a batch boundary,
-so the index also answers "where may a read end". Entries live in two arrays (8 bytes each in memory as on disk); the
-file is only an image of them.
+so the index also answers "where may a read end".
 
 Loading checks only that the entries rise. Whether one is true shows at the batch that stands at its position
 (`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first,
@@ -18,29 +17,31 @@ so an entry may say a higher offset than its batch has. (A search that takes suc
 from __future__ import annotations
 
 import operator
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
 from strandline.protocol.records.batch import MAGIC, BatchHeader
 from strandline.storage.errors import CorruptIndex
+from strandline.storage.segments.sparse_index import SparseIndex
 
-ENTRY_BYTES = 8
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
-class OffsetIndex:
+class OffsetIndex(SparseIndex):
     """Entries of one segment, in memory."""
 
-    __slots__ = ("base_offset", "positions", "relative_offsets")
+    __slots__ = ("positions",)
+
+    SUFFIX = ".index"
+    ENTRY_BYTES = 8
 
     def __init__(self, base_offset: int) -> None:
-        self.base_offset = base_offset
-        self.relative_offsets = array("i")
+        super().__init__(base_offset)
         self.positions = array("i")
 
-    def __len__(self) -> int:
-        return len(self.positions)
+    @property
+    def columns(self) -> tuple[array[int], array[int]]:
+        return self.relative_offsets, self.positions
 
     def append(self, last_offset: int, position: int) -> None:
         """Note the batch at `position` whose last record has `last_offset`."""
@@ -79,69 +80,21 @@ class OffsetIndex:
         """Position of the last batch noted; 0 when the index is empty."""
         return self.positions[-1] if self.positions else 0
 
-    @property
-    def last_offset(self) -> int:
-        """Last offset of the last batch noted; the base offset when the index is empty."""
-        return self.base_offset + (self.relative_offsets[-1] if self.relative_offsets else 0)
-
     def truncate_to_position(self, position: int) -> None:
         """Forget the batches at `position` and above."""
         self.truncate_entries(bisect_left(self.positions, position))
 
-    def truncate_entries(self, count: int) -> None:
-        """Keep the first `count` entries."""
-        del self.relative_offsets[count:]
-        del self.positions[count:]
-
-    def forget(self, entry: int) -> None:
-        """This entry is wrong."""
-        del self.relative_offsets[entry]
-        del self.positions[entry]
-
-    def thin_out(self, at_most: int) -> None:
-        """Where there are more than `at_most` entries keep one in so many, the last one among them."""
-        if len(self) > at_most > 0:
-            every = -(-len(self) // at_most)
-            first = (len(self) - 1) % every
-            self.relative_offsets = self.relative_offsets[first::every]
-            self.positions = self.positions[first::every]
-        elif at_most <= 0:
-            self.truncate_entries(0)
-
-    def encode(self, first: int = 0) -> bytes:
-        """The file's bytes from entry `first` on."""
-        columns = array("i", bytes(ENTRY_BYTES * (len(self) - first)))
-        columns[0::2] = self.relative_offsets[first:]
-        columns[1::2] = self.positions[first:]
-        if sys.byteorder == "little":
-            columns.byteswap()
-        return columns.tobytes()
-
     @classmethod
     def decode(cls, base_offset: int, data: bytes, log_bytes: int) -> OffsetIndex:
         """The index in `data`, for a segment whose .log has `log_bytes`. CorruptIndex where it breaks a rule."""
-        if len(data) % ENTRY_BYTES:
-            raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        columns = array("i", data)
-        if sys.byteorder == "little":
-            columns.byteswap()
-        index = cls(base_offset)
-        index.relative_offsets = columns[0::2]
-        index.positions = columns[1::2]
+        index = cls.parse(base_offset, data)
         index.check(log_bytes)
         return index
 
     def check(self, log_bytes: int) -> None:
         """CorruptIndex where it breaks a rule."""
-        if not len(self):
-            return
-        if self.relative_offsets[0] < 0 or self.positions[0] < 0 or self.relative_offsets[-1] == 0:
-            raise CorruptIndex("the first entry lies before the segment")
-        if not (_rises(self.relative_offsets) and _rises(self.positions)):
-            raise CorruptIndex("the entries do not rise")
-        if self.positions[-1] >= log_bytes:
+        if len(self) and self.relative_offsets[-1] == 0:
+            raise CorruptIndex("the last entry lies before the segment")
+        self.check_columns()
+        if len(self) and self.positions[-1] >= log_bytes:
             raise CorruptIndex(f"the last entry points to byte {self.positions[-1]} of {log_bytes}")
-
-
-def _rises(column: array[int]) -> bool:
-    return all(map(operator.lt, column, column[1:]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.segments.index_bounds import room
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
+from strandline.storage.segments.indexes import SegmentIndexes
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.reserving import give_back
 from strandline.storage.segments.time_index import NO_TIMESTAMP, TimeIndex
@@ -82,12 +82,12 @@ class Segment:
         segment = cls(context, folder, base_offset, config.index_interval_bytes, config.segment_index_bytes)
         segment.created_ms = context.wall_clock.now_ms()
         segment.roll_jitter_ms = roll_jitter_ms
-        segment.indexes.pin(OffsetIndex(base_offset), TimeIndex(base_offset))
+        segment.indexes.begin()
         return segment
 
     def file_paths(self) -> tuple[str, str, str]:
         """The .log file and both indexes."""
-        return self.path + LOG_SUFFIX, self.path + INDEX_SUFFIX, self.path + TIME_INDEX_SUFFIX
+        return self.path + LOG_SUFFIX, self.path + OffsetIndex.SUFFIX, self.path + TimeIndex.SUFFIX
 
     def note_final_timestamp(self) -> None:
         """Give the largest timestamp its entry, as the end of a sealed or closed segment has it."""

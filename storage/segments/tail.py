@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.errors import CorruptIndex
-from strandline.storage.segments.scan import IndexBuilder, build_indexes, walk_headers, walk_segment
+from strandline.storage.segments.scan import IndexBuilder, walk_headers, walk_segment
 from strandline.storage.segments.segment import Segment
 from strandline.storage.segments.time_index import NO_TIMESTAMP
 
@@ -16,16 +16,13 @@ from strandline.storage.segments.time_index import NO_TIMESTAMP
 def activate(context: StorageContext, segment: Segment) -> int:
     """Pin the indexes of a log's last segment and set its counters. Returns the log end offset.
 
-    An index that does not fit the file is built anew. OSError from the disk."""
+    An index that does not fit the file is lost: it is built anew here, whatever its size. OSError from the disk."""
     segment.indexes.pin()
     try:
         next_offset = _resume(segment)
     except CorruptIndex as error:
-        context.report("index-rebuilt", segment=segment.path, why=str(error))
-        builder = build_indexes(
-            segment.log.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes
-        )
-        segment.indexes.pin(builder.offset_index, builder.time_index)
+        with context.rebuilds.here():
+            segment.indexes.replace_lost(error)
         next_offset = _resume(segment)
     segment.first_timestamp_ms = NO_TIMESTAMP
     for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):

@@ -12,32 +12,31 @@ entries rise and that the last one is true; `refutes` proves another one when it
 
 from __future__ import annotations
 
-import operator
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from strandline.protocol.records.batch import BatchHeader
-from strandline.storage.errors import CorruptIndex
+from strandline.storage.segments.sparse_index import SparseIndex
 
-ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
-_TIMESTAMP_BYTES = 8
 
 
-class TimeIndex:
+class TimeIndex(SparseIndex):
     """Entries of one segment, in memory."""
 
-    __slots__ = ("base_offset", "relative_offsets", "timestamps_ms")
+    __slots__ = ("timestamps_ms",)
+
+    SUFFIX = ".timeindex"
+    ENTRY_BYTES = 12
 
     def __init__(self, base_offset: int) -> None:
-        self.base_offset = base_offset
+        super().__init__(base_offset)
         self.timestamps_ms = array("q")
-        self.relative_offsets = array("i")
 
-    def __len__(self) -> int:
-        return len(self.timestamps_ms)
+    @property
+    def columns(self) -> tuple[array[int], array[int]]:
+        return self.timestamps_ms, self.relative_offsets
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """Note that the batch ending at `offset` brought `timestamp_ms`; nothing where that is no new maximum."""
@@ -50,11 +49,6 @@ class TimeIndex:
         """The largest timestamp noted; `NO_TIMESTAMP` when there is none."""
         return self.timestamps_ms[-1] if self.timestamps_ms else NO_TIMESTAMP
 
-    @property
-    def last_offset(self) -> int:
-        """Last offset of the batch with the largest timestamp noted; the base offset when there is none."""
-        return self.base_offset + (self.relative_offsets[-1] if self.relative_offsets else 0)
-
     def entry_before(self, timestamp_ms: int) -> int:
         """The last entry such that every batch that ends before its offset is older than `timestamp_ms`; −1 where there
         is none."""
@@ -63,6 +57,12 @@ class TimeIndex:
     def offset_of(self, entry: int) -> int:
         """The offset that an entry notes; of entry −1 the base offset."""
         return self.base_offset + (self.relative_offsets[entry] if entry >= 0 else 0)
+
+    def newest_is_of(self, header: BatchHeader) -> bool:
+        """Whether the last entry is of this batch."""
+        return header.base_offset <= self.last_offset <= header.last_offset and (
+            header.max_timestamp_ms == self.last_timestamp_ms
+        )
 
     def refutes(self, entry: int, headers: Iterable[BatchHeader]) -> str:
         """Why an entry is wrong, where the one before is right, by the batches from there (or from before there) on;
@@ -84,66 +84,9 @@ class TimeIndex:
         """Forget the batches that end at `offset` or above."""
         self.truncate_entries(bisect_left(self.relative_offsets, offset - self.base_offset))
 
-    def truncate_entries(self, count: int) -> None:
-        """Keep the first `count` entries."""
-        del self.timestamps_ms[count:]
-        del self.relative_offsets[count:]
-
-    def forget(self, entry: int) -> None:
-        """This entry is wrong."""
-        del self.timestamps_ms[entry]
-        del self.relative_offsets[entry]
-
-    def thin_out(self, at_most: int) -> None:
-        """Where there are more than `at_most` entries keep one in so many, the last one among them."""
-        if len(self) > at_most > 0:
-            every = -(-len(self) // at_most)
-            first = (len(self) - 1) % every
-            self.relative_offsets = self.relative_offsets[first::every]
-            self.timestamps_ms = self.timestamps_ms[first::every]
-        elif at_most <= 0:
-            self.truncate_entries(0)
-
-    def encode(self, first: int = 0) -> bytes:
-        """The file's bytes from entry `first` on."""
-        timestamps_ms, relative_offsets = self.timestamps_ms[first:], self.relative_offsets[first:]
-        if sys.byteorder == "little":
-            timestamps_ms.byteswap()
-            relative_offsets.byteswap()
-        halves = array("i", timestamps_ms.tobytes())
-        columns = array("i", bytes(ENTRY_BYTES * len(relative_offsets)))
-        columns[0::3] = halves[0::2]
-        columns[1::3] = halves[1::2]
-        columns[2::3] = relative_offsets
-        return columns.tobytes()
-
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> TimeIndex:
         """The index in `data`. CorruptIndex where it breaks a rule."""
-        if len(data) % ENTRY_BYTES:
-            raise CorruptIndex(f"{len(data)} bytes are no whole number of {ENTRY_BYTES}-byte entries")
-        columns = array("i", data)
-        halves = array("i", bytes(len(data) // ENTRY_BYTES * _TIMESTAMP_BYTES))
-        halves[0::2] = columns[0::3]
-        halves[1::2] = columns[1::3]
-        index = cls(base_offset)
-        index.timestamps_ms.frombytes(halves.tobytes())
-        index.relative_offsets = columns[2::3]
-        if sys.byteorder == "little":
-            index.timestamps_ms.byteswap()
-            index.relative_offsets.byteswap()
-        index.check()
+        index = cls.parse(base_offset, data)
+        index.check_columns()
         return index
-
-    def check(self) -> None:
-        """CorruptIndex where it breaks a rule."""
-        if not len(self):
-            return
-        if self.relative_offsets[0] < 0 or self.timestamps_ms[0] < 0:
-            raise CorruptIndex("the first entry lies before the segment")
-        if not (_rises(self.timestamps_ms) and _rises(self.relative_offsets)):
-            raise CorruptIndex("the entries do not rise")
-
-
-def _rises(column: array[int]) -> bool:
-    return all(map(operator.lt, column, column[1:]))

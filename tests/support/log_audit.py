@@ -20,13 +20,14 @@ from strandline.storage.manager.log_directory import BOOT_ID_KEY
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.producers.states import ProducerStates
 from strandline.storage.recovery.epoch_check import epochs_from_headers
-from strandline.storage.segments.indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import build_indexes, walk_headers
 from strandline.storage.segments.segment import Segment
+from strandline.storage.segments.time_index import TimeIndex
 from strandline.testkit.disk import MemoryDisk
 from support.storage_site import Reports, StorageSite, produced
 
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+INDEX_SUFFIXES = (OffsetIndex.SUFFIX, TimeIndex.SUFFIX)
 """The files of a new segment's indexes are made when there is something to write, or at the next start."""
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 

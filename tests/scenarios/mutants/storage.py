@@ -69,8 +69,8 @@ MUTANTS = [
     Mutant(
         "a cut writes what an index lacks",
         "storage/segments/indexes.py",
-        "        self._shorten(TIME_INDEX_SUFFIX, self._time_written * time_index.ENTRY_BYTES)\n",
-        "        self.flush()\n",
+        "            self._shorten(index)\n",
+        "            self.flush()\n",
         (FULL_TRUNCATIONS, "test_a_truncation_is_done"),
     ),
     Mutant(
@@ -384,8 +384,8 @@ MUTANTS = [
     Mutant(
         "a Kafka that was killed between two indexes is not noticed",
         "storage/recovery/foreign.py",
-        ", (TIME_INDEX_SUFFIX, time_index.ENTRY_BYTES))",
-        ",)",
+        "for index in (OffsetIndex, TimeIndex):",
+        "for index in (OffsetIndex,):",
         (ORDERLY_STOPS, "test_a_log_that_a_kafka_had"),
     ),
     Mutant(
