@@ -20,9 +20,11 @@ from __future__ import annotations
 import base64
 import binascii
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
+
+import crc32c
 
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, read_file, write_whole
@@ -161,9 +163,40 @@ def entry_lines(content: bytes, path: str, report: Report) -> list[str]:
     return entries
 
 
-def is_of_another_version(content: bytes | None) -> bool:
-    """Whether a checkpoint that is there says something that nobody here understands. None: it is absurdly large."""
-    return content is None or (bool(content) and content.splitlines()[0].strip() != b"0")
+Checksums = Sequence[int | None]
+"""CRC-32C of each content of one file that is ours; None: there may be no such file."""
+_UNREADABLE = 2**32
+"""In the place of a checksum; none is so large."""
+
+
+class GuardedCheckpoint(NamedTuple):
+    """A text checkpoint as it stands there."""
+
+    content: bytes
+    """Empty where there is none."""
+    crc: int | None
+    """CRC-32C of it; None where there is no file."""
+    is_believed: bool
+    """It is one of those that are ours, and of a version that is understood."""
+
+
+def read_guarded(disk: Disk, path: str, ours: Checksums | None, report: Report = no_report) -> GuardedCheckpoint:
+    """Why it is not to be believed is reported. ours: None where nobody wrote down what is. OSError from the disk."""
+    content, crc = b"", None
+    try:
+        content = read_file(disk, path)
+        crc = int(crc32c.crc32c(content))
+    except FileNotFoundError:
+        pass
+    except ValueError:  # absurdly large
+        crc = _UNREADABLE
+    if ours is not None and crc not in ours:
+        report("checkpoint-not-as-written", path=path, is_missing=crc is None)
+    elif crc == _UNREADABLE or (content and content.splitlines()[0].strip() != b"0"):
+        report("checkpoint-not-understood", path=path)
+    else:
+        return GuardedCheckpoint(content, crc, True)
+    return GuardedCheckpoint(content, crc, False)
 
 
 class EpochEntry(NamedTuple):

@@ -25,23 +25,22 @@ from collections.abc import Mapping
 import crc32c
 
 from strandline.protocol.types import TopicPartition
-from strandline.runtime.disk import Disk, read_file
+from strandline.runtime.disk import Disk
 from strandline.storage.disk.checkpoints import (
     COMPACTED_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    Checksums,
     Report,
     encode_offsets,
-    is_of_another_version,
+    read_guarded,
     write_atomically,
 )
 from strandline.storage.disk.damaged_files import put_aside
-from strandline.storage.manager.directory_state import STATE, Checksums, DirectoryState, encode_state
+from strandline.storage.manager.directory_state import STATE, DirectoryState, encode_state
 
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
-_UNREADABLE = 2**32
-"""In the place of a checksum; none is so large."""
 
 
 class CheckpointFiles:
@@ -58,16 +57,10 @@ class CheckpointFiles:
         on it says that the broker runs, and the high watermarks that stand there count as ours."""
         for name in NAMES:
             path = f"{self._path}/{name}"
-            found = self._written[name] = checksum(self._disk, path)
-            if found not in expected.get(name, (found,)):
-                report("checkpoint-not-as-written", path=path, is_missing=found is None)
-            elif found is not None and is_of_another_version(_content(self._disk, path)):
-                report("checkpoint-not-understood", path=path)
-            else:
-                continue
-            if found is not None:
+            found = read_guarded(self._disk, path, expected.get(name), report)
+            if not found.is_believed and found.crc is not None:
                 put_aside(self._disk, path)
-                self._written[name] = None
+            self._written[name] = found.crc if found.is_believed else None
         self._note_watermarks(self._written[HIGH_WATERMARKS])
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -93,20 +86,3 @@ class CheckpointFiles:
     def _note_watermarks(self, *ours: int | None) -> None:
         state = DirectoryState({HIGH_WATERMARKS: [None, *ours]}, segments_crc=None, is_for_all=False)
         write_atomically(self._disk, f"{self._path}/{STATE}", encode_state(state))
-
-
-def checksum(disk: Disk, path: str) -> int | None:
-    """CRC-32C of a file; None where there is none. OSError from the disk."""
-    try:
-        content = _content(disk, path)
-    except FileNotFoundError:
-        return None
-    return _UNREADABLE if content is None else int(crc32c.crc32c(content))
-
-
-def _content(disk: Disk, path: str) -> bytes | None:
-    """Of a file; None where it is absurdly large. OSError from the disk."""
-    try:
-        return read_file(disk, path)
-    except ValueError:
-        return None

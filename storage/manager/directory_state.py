@@ -26,7 +26,7 @@ import msgspec
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk, read_file
-from strandline.storage.disk.checkpoints import Report, encode_epochs, read_checkpoint, write_atomically
+from strandline.storage.disk.checkpoints import Checksums, Report, encode_epochs, read_checkpoint, write_atomically
 
 if TYPE_CHECKING:
     from strandline.storage.log.log import Log
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 STATE = ".strandline_state"
 SEGMENTS_LIST = ".strandline_segments"
 
-Checksums = Sequence[int | None]
-"""Of the contents of one file that are ours; None: there may be no such file."""
 SegmentSizes = Sequence[tuple[int, int]]
 """(base offset, size in bytes) of each segment, oldest first."""
 

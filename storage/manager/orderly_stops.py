@@ -27,13 +27,11 @@ from dataclasses import dataclass, field
 
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
-from strandline.storage.disk.checkpoints import Report, write_atomically
+from strandline.storage.disk.checkpoints import Checksums, Report, read_guarded, write_atomically
 from strandline.storage.disk.removal import is_doomed_folder
-from strandline.storage.manager.checkpoint_files import checksum
 from strandline.storage.manager.directory_state import (
     SEGMENTS_LIST,
     STATE,
-    Checksums,
     DirectoryState,
     ListedLog,
     SegmentSizes,
@@ -108,7 +106,7 @@ def unvouched_folders(disk: Disk, path: str, vouched: Collection[TopicPartition]
 
 def _is_changed(disk: Disk, path: str, state: DirectoryState, listed: Mapping[TopicPartition, ListedLog]) -> bool:
     """Whether somebody changed a checkpoint or a log since."""
-    if any(checksum(disk, f"{path}/{name}") not in ours for name, ours in state.checkpoints.items()):
+    if not all(read_guarded(disk, f"{path}/{name}", ours).is_believed for name, ours in state.checkpoints.items()):
         return True
     return any(_sizes(disk, f"{path}/{tp}") != list(log.segments) for tp, log in listed.items())
 

@@ -22,12 +22,11 @@ from typing import NamedTuple
 
 import crc32c
 
-from strandline.runtime.disk import read_file
 from strandline.storage.disk.checkpoints import (
     LEADER_EPOCHS,
     decode_epochs,
     encode_epochs,
-    is_of_another_version,
+    read_guarded,
     write_atomically,
 )
 from strandline.storage.disk.context import StorageContext
@@ -53,21 +52,14 @@ class StoredEpochs(NamedTuple):
 def read_stored(context: StorageContext, folder: str, expected_crc: int | None) -> StoredEpochs:
     """Of the log in `folder`. Blocking. OSError from the disk."""
     path = f"{folder}/{LEADER_EPOCHS}"
-    content: bytes | None
-    try:
-        content = read_file(context.disk, path)
-    except FileNotFoundError:
-        content = _NO_EPOCHS
-    except ValueError:  # absurdly large
-        content = None
-    if expected_crc is not None and (content is None or crc32c.crc32c(content) != expected_crc):
-        context.report("checkpoint-not-as-written", path=path, is_missing=content is _NO_EPOCHS)
+    ours: list[int | None] | None = None if expected_crc is None else [expected_crc]
+    if ours == [crc32c.crc32c(_NO_EPOCHS)]:
+        ours = [*ours, None]
+    found = read_guarded(context.disk, path, ours, context.report)
+    if not found.is_believed:
         return StoredEpochs(LeaderEpochCache(), False)
-    if content is None or is_of_another_version(content):
-        context.report("checkpoint-not-understood", path=path)
-        return StoredEpochs(LeaderEpochCache(), False)
-    cache = LeaderEpochCache(decode_epochs(content, path, context.report))
-    if encode_epochs(cache.entries) != content:
+    cache = LeaderEpochCache(decode_epochs(found.content, path, context.report))
+    if encode_epochs(cache.entries) != (_NO_EPOCHS if found.crc is None else found.content):
         cache.version += 1  # the next flush writes what was understood of it
     return StoredEpochs(cache, None if expected_crc is None else True)
 
