@@ -11,7 +11,8 @@ created, renamed or unlinked name survives once `fsync_dir` of its folder return
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -184,14 +185,18 @@ class Disk(Protocol):
 
 def read_file(disk: Disk, path: str, max_bytes: int = 64 * 2**20) -> bytes:
     """The whole content of a small file. ValueError when it is larger than `max_bytes`."""
-    file = disk.open(path, read_only=True)
-    try:
+    with closing(disk.open(path, read_only=True)) as file:
         size = file.size()
         if size > max_bytes:
             raise ValueError(f"{path} has {size} bytes, more than the {max_bytes} allowed")
         return file.pread(size, 0)
-    finally:
-        file.close()
+
+
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    """Unlink those that are there. OSError from the disk."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            disk.unlink(path)
 
 
 def write_whole(file: File, data: Buffer, position: int) -> None:

@@ -7,6 +7,7 @@ of its file, which is read in a thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,15 +57,10 @@ def read_first_times(disk: Disk, wanted: Sequence[WantedFirstTime]) -> list[int]
 
 
 def _read_first_time(disk: Disk, path: str) -> int:
-    try:
-        file = disk.open(path, read_only=True)
-    except FileNotFoundError:
-        return 0
-    try:
+    with suppress(FileNotFoundError), closing(disk.open(path, read_only=True)) as file:
         head = file.pread(HEADER_BYTES, 0)
         return max(0, read_header(head).max_timestamp_ms) if len(head) == HEADER_BYTES else 0
-    finally:
-        file.close()
+    return 0
 
 
 def last_offsets_of_producers(log: Log, high_watermark: int) -> dict[int, int]:

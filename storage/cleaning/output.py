@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from strandline.protocol.records.batch import BatchHeader
-from strandline.runtime.disk import Buffer, Disk, File, write_whole
-from strandline.storage.recovery.interrupted_changes import is_leftover, remove_files
+from strandline.runtime.disk import Buffer, Disk, File, remove_files, write_whole
+from strandline.storage.recovery.interrupted_changes import is_leftover
 from strandline.storage.segments.index_bounds import thin_out
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 from strandline.runtime.disk import Disk, read_file, write_whole
 
@@ -27,9 +28,6 @@ def dash_out(disk: Disk, path: str, key: str) -> None:
         position, data = found.start(1), b"-" * len(found[1])
     else:
         position, data = len(content), b"\n%s=-\n" % key.encode()
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         write_whole(file, data, position)
         file.fsync()
-    finally:
-        file.close()

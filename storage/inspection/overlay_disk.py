@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from strandline.runtime.disk import Buffer, Disk, DiskSpace, File, FileLock, FolderEntry
@@ -221,11 +222,8 @@ class OverlayDisk:
             return self._files[path]
         if not self.below.exists(path) or self.below.is_dir(path):
             return None
-        file = self.below.open(path, read_only=True)
-        try:
+        with closing(self.below.open(path, read_only=True)) as file:
             node = _Node(path, file.size(), self.below.stat_mtime_ms(path))
-        finally:
-            file.close()
         self._files[path] = node
         return node
 

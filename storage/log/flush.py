@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from strandline.runtime.disk import Disk
@@ -84,14 +85,9 @@ class FlushPlan:
         return self.offset
 
     def _sync(self, path: str) -> None:
-        try:
-            file = self.disk.open(path)
-        except FileNotFoundError:  # truncated away or deleted meanwhile: `completed` knows
-            return
-        try:
+        # Where it was truncated away or deleted meanwhile, `completed` knows.
+        with suppress(FileNotFoundError), closing(self.disk.open(path)) as file:
             file.fsync()
-        finally:
-            file.close()
 
 
 _PLANS_MAX = 8

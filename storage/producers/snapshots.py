@@ -23,10 +23,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 
 import crc32c
 
-from strandline.runtime.disk import Disk, read_file
+from strandline.runtime.disk import Disk, read_file, remove_files
 from strandline.storage.disk.checkpoints import Report, remove_temporary, write_temporary
 from strandline.storage.disk.damaged_files import put_aside
 from strandline.storage.errors import CorruptSnapshot
@@ -105,7 +106,7 @@ class ProducerSnapshots:
     def publish(self, offset: int, rows: Sequence[ProducerRow], temporary: str) -> None:
         """A flush wrote `rows` to `temporary`: give the file its name, unless they are not true any more."""
         if self._captured.get(offset) is not rows:
-            self._unlink(temporary)
+            remove_files(self._disk, [temporary])
             return
         try:
             self._disk.rename(temporary, snapshot_path(self._folder, offset))
@@ -128,7 +129,7 @@ class ProducerSnapshots:
         if self._is_of_another_version(path):
             put_aside(self._disk, path)
         else:
-            self._unlink(path)
+            remove_files(self._disk, [path])
         self.offsets.remove(offset)
 
     def clear(self) -> None:
@@ -174,20 +175,9 @@ class ProducerSnapshots:
         self.offsets.remove(offset)
 
     def _is_of_another_version(self, path: str) -> bool:
-        try:
-            file = self._disk.open(path, read_only=True)
-        except FileNotFoundError:
-            return False
-        try:
+        with suppress(FileNotFoundError), closing(self._disk.open(path, read_only=True)) as file:
             return file.pread(2, 0) != VERSION.to_bytes(2, "big")
-        finally:
-            file.close()
-
-    def _unlink(self, path: str) -> None:
-        try:
-            self._disk.unlink(path)
-        except FileNotFoundError:
-            pass
+        return False
 
 
 def write_snapshot(disk: Disk, folder: str, offset: int, rows: Sequence[ProducerRow]) -> str:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from strandline.protocol.records.batch import BatchHeader
-from strandline.runtime.disk import Disk, FolderEntry
+from strandline.runtime.disk import FolderEntry, remove_files
 from strandline.storage.disk.checkpoints import MAX_OFFSET
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.errors import DamagedLog, NotALog, OccupiedName
@@ -136,8 +137,7 @@ def _refuse_a_jump(
         return
     stood_elsewhere = has_place = False
     for source in sources:
-        file = context.disk.open(f"{folder}/{source}", read_only=True)
-        try:
+        with closing(context.disk.open(f"{folder}/{source}", read_only=True)) as file:
             for _, header in walk_headers(file, 0, file.size()):
                 if (header.base_offset, header.last_offset) == (last.base_offset, last.last_offset):
                     if header.crc == last.crc:
@@ -145,8 +145,6 @@ def _refuse_a_jump(
                     has_place = True
                 elif header.crc == last.crc:
                     stood_elsewhere = True
-        finally:
-            file.close()
     if stood_elsewhere or not has_place:
         raise DamagedLog(folder, f"the last batch of {name} does not stand at {last.base_offset} in what it replaces")
 
@@ -160,33 +158,18 @@ def _refuse_an_only_copy(context: StorageContext, folder: str, name: str, paths:
     segments = (other for other in paths if other.endswith(LOG_SUFFIX) and SEGMENT_FILE.fullmatch(other))
     source = max((other for other in segments if int(other[:20]) <= last.base_offset), default=None)
     if source is not None:
-        file = context.disk.open(paths[source], read_only=True)
-        try:
+        with closing(context.disk.open(paths[source], read_only=True)) as file:
             headers = (header for _, header in walk_headers(file, 0, file.size()))
             if any(header.base_offset <= last.base_offset <= header.last_offset for header in headers):
                 return
-        finally:
-            file.close()
     raise DamagedLog(folder, f"the last batch of {name}, which counts for nothing, stands nowhere else")
 
 
 def _last_batch(context: StorageContext, folder: str, name: str, base_offset: int) -> tuple[BatchHeader | None, str]:
     """The last sound one, and where and why the file is not sound to its end; empty where it is."""
     last: BatchHeader | None = None
-    file = context.disk.open(f"{folder}/{name}", read_only=True)
-    try:
+    with closing(context.disk.open(f"{folder}/{name}", read_only=True)) as file:
         prefix = CheckedPrefix(0, base_offset, -1, max_offset=base_offset + MAX_RELATIVE_OFFSET)
         for _, header in check_batches(file, file.size(), prefix):
             last = header
-    finally:
-        file.close()
     return last, f"at byte {prefix.end_position}: {prefix.fault}" if prefix.fault else ""
-
-
-def remove_files(disk: Disk, paths: Sequence[str]) -> None:
-    """Unlink those that are there. OSError from the disk."""
-    for path in paths:
-        try:
-            disk.unlink(path)
-        except FileNotFoundError:
-            continue

@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
-from strandline.runtime.disk import read_file
+from strandline.runtime.disk import read_file, remove_files
 from strandline.storage.disk.checkpoints import PARTITION_METADATA, decode_topic_id
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.errors import UnreadableTopicId
-from strandline.storage.recovery.interrupted_changes import remove_files
 
 _WHOLE = re.compile(rb"version\s*:\s*0\s+topic_id\s*:\s*([A-Za-z0-9_-]{22})\s*")
 _TEXT = b"version: 0\ntopic_id: "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
-from strandline.runtime.disk import File, write_whole
+from strandline.runtime.disk import File, remove_files, write_whole
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_full
 from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
@@ -188,9 +188,7 @@ class SegmentIndexes:
     def _remove(self) -> None:
         for index in self._loaded or ():
             index.written = 0
-        for suffix in (OffsetIndex.SUFFIX, TimeIndex.SUFFIX):
-            with suppress(FileNotFoundError):
-                self._context.disk.unlink(self._path + suffix)
+        remove_files(self._context.disk, [self._path + OffsetIndex.SUFFIX, self._path + TimeIndex.SUFFIX])
 
     def _load(self) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment

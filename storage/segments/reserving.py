@@ -20,6 +20,7 @@ less for what is left of a segment that is full, so it is called on the event lo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 
 from strandline.runtime.disk import Disk, File, FolderEntry
 from strandline.storage.disk.context import StorageContext
@@ -58,8 +59,5 @@ def give_back_leftovers(disk: Disk, folder: str, entries: Iterable[FolderEntry])
     """After an unclean stop: free what any .log of the folder has reserved. Blocking. OSError from the disk."""
     for entry in entries:
         if entry.name.endswith(".log") and entry.reserved_bytes >= _LEFTOVER_BYTES:
-            file = disk.open(f"{folder}/{entry.name}")
-            try:
+            with closing(disk.open(f"{folder}/{entry.name}")) as file:
                 give_back(disk, file)
-            finally:
-                file.close()

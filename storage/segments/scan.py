@@ -8,6 +8,7 @@ paths and returns plain values, so that a worker process can do it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -313,8 +314,7 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
     prefix = CheckedPrefix(0, task.base_offset, -1, max_offset=task.base_offset + MAX_RELATIVE_OFFSET)
     held: tuple[int, BatchHeader] | None = None
     unserved: Sequence[int] = ()
-    file = disk.open(task.path, read_only=True)
-    try:
+    with closing(disk.open(task.path, read_only=True)) as file:
         for found in check_batches(file, task.size_bytes, prefix):
             if held is not None:
                 sound.add(*held)
@@ -323,8 +323,6 @@ def scan_segment(disk: Disk, task: ScanTask) -> ScannedSegment:
                 unserved = (TRANSACTION, found[1].base_offset)
         unserved = unserved or _old_format(file, prefix.end_position, task.size_bytes)
         followed = bool(prefix.fault) and is_followed(file, task.base_offset, prefix.end_position, task.size_bytes)
-    finally:
-        file.close()
     fault, doubt = prefix.fault, ""
     if held is not None:
         contradiction = sound.contradiction(held[1], prefix)
@@ -357,8 +355,7 @@ def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
     contradiction = ""
     before = CheckedPrefix(0, task.base_offset, -1, max_offset=task.base_offset + MAX_RELATIVE_OFFSET)
     epochs: list[list[int]] = []
-    file = disk.open(task.path, read_only=True)
-    try:
+    with closing(disk.open(task.path, read_only=True)) as file:
         for found, header in walk_headers(file, 0, task.size_bytes):
             if header.magic != MAGIC:
                 if header.magic > MAGIC and before.next_offset <= header.base_offset <= before.max_offset:
@@ -375,8 +372,6 @@ def look_through(disk: Disk, task: ScanTask) -> ScannedSegment:
             epochs = epochs or [[before.epoch, task.base_offset, header.base_offset]]
         position = before.end_position
         unserved = unserved or _old_format(file, position, task.size_bytes)
-    finally:
-        file.close()
     fault = f"no whole batch stands at byte {position}" if position < task.size_bytes else ""
     return ScannedSegment(
         position, before.next_offset, fault, b"", b"", epochs, before.epoch, False, False, unserved, contradiction

@@ -10,6 +10,7 @@ or knows an epoch: that is the log's business.
 
 from __future__ import annotations
 
+from strandline.runtime.disk import remove_files
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.segments.index_bounds import room
 from strandline.storage.segments.indexes import SegmentIndexes
@@ -147,11 +148,7 @@ class Segment:
         if stale and file is not None:
             file.truncate(0)
         self.release()
-        for path in (*self.file_paths(), self.path + TRANSACTION_INDEX_SUFFIX):
-            try:
-                self._context.disk.unlink(path)
-            except FileNotFoundError:
-                pass
+        remove_files(self._context.disk, [*self.file_paths(), self.path + TRANSACTION_INDEX_SUFFIX])
 
     def put_aside(self, delay_ms: int, *, companions: bool = True) -> None:
         """The segment leaves its log: its files are renamed now and unlinked `delay_ms` later. Whoever still sends from
