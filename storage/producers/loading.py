@@ -73,19 +73,11 @@ def load_states(
 
 
 def _note_all(states: ProducerStates, headers: Iterator[BatchHeader], folder: str) -> None:
-    note = states.note
     for header in headers:
         if header.attributes & TRANSACTIONAL_BIT:
             raise TransactionalLog(folder, header.base_offset)
-        if header.producer_id >= 0 and header.base_sequence >= 0:  # control batches have no sequence
-            note(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp_ms,
-            )
+        if header.producer_id >= 0:
+            states.note_header(header)
 
 
 def _headers(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.protocol.records.batch import BatchHeader
 from strandline.storage.disk.context import StorageContext
 from strandline.storage.producers.loading import load_states
 from strandline.storage.producers.snapshots import ProducerSnapshots
@@ -20,10 +19,12 @@ from strandline.storage.segments.segment_list import SegmentList
 class LogProducers:
     """Made when the log is loaded."""
 
-    __slots__ = ("_context", "_segments", "snapshots", "states")
+    __slots__ = ("_context", "_segments", "note_header", "snapshots", "states")
 
     def __init__(self, context: StorageContext, segments: SegmentList, snapshots: ProducerSnapshots) -> None:
         self.states = ProducerStates()
+        self.note_header = self.states.note_header
+        """A batch of a producer is taken over from the leader, who has checked it."""
         self.snapshots = snapshots
         self._context = context
         self._segments = segments
@@ -34,18 +35,6 @@ class LogProducers:
         if is_new:
             self.clear()
         load_states(self._context, self._segments, self.snapshots, self.states, log_end_offset, trusted_end)
-
-    def note_header(self, header: BatchHeader) -> None:
-        """A batch of a producer is taken over from the leader, who has checked it."""
-        if header.base_sequence >= 0:  # control batches have none
-            self.states.note(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp_ms,
-            )
 
     def capture(self, end_offset: int) -> None:
         """The log ends at `end_offset`: have that written by the next flush. Nothing where it is written already."""

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.records.batch import BatchHeader
 from strandline.storage.errors import ProducerRefused
 
 RETAINED_BATCHES = 5
@@ -158,6 +159,18 @@ class ProducerStates:
         last_sequence = (base_sequence + last_offset - base_offset) % SEQUENCES
         producer.batches.append(AppendedBatch(base_sequence, last_sequence, base_offset, last_offset, timestamp_ms))
         producer.timestamp_ms = timestamp_ms
+
+    def note_header(self, header: BatchHeader) -> None:
+        """The same of a batch that a producer wrote, by its header."""
+        if header.base_sequence >= 0:  # control batches have none
+            self.note(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp_ms,
+            )
 
     def cut(self, end_offset: int) -> bool:
         """The log ends at `end_offset` now. Returns whether what remains is true; if not (all known batches of a
