@@ -15,6 +15,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, NoRegularFile, SyncFailed
 
@@ -31,33 +32,25 @@ _RECORD_LOCK = struct.Struct("hhqqi4x")
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """The C library's sync_file_range, which Python does not wrap; None where the platform has none."""
-    try:
-        function = ctypes.CDLL(None, use_errno=True).sync_file_range
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    function.restype = ctypes.c_int
-    return function
+_Call = Callable[[int, int, int, int], int]
 
 
-_sync_file_range = _find_sync_file_range()
-
-
-def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The C library's fallocate, which only Linux has (Python wraps posix_fallocate, which makes the file longer)."""
+def _c_function(names: Sequence[str], *argument_types: type) -> _Call | None:
+    """The first of these functions that the C library has; None where the platform has none."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        function = getattr(library, "fallocate64", None) or library.fallocate
-    except (OSError, AttributeError):
+    except OSError:
         return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    function.restype = ctypes.c_int
-    return function
+    function: Any = next((found for name in names if (found := getattr(library, name, None)) is not None), None)
+    if function is not None:
+        function.argtypes, function.restype = argument_types, ctypes.c_int
+    return function  # type: ignore[no-any-return]
 
 
-_fallocate = _find_fallocate()
+_sync_file_range = _c_function(["sync_file_range"], ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+"""Python does not wrap it."""
+_fallocate = _c_function(["fallocate64", "fallocate"], ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+"""Which only Linux has. (Python wraps posix_fallocate, which makes the file longer.)"""
 
 
 def _sync(descriptor: int, path: str) -> None:
