@@ -36,7 +36,7 @@ from strandline.storage.manager.losses import named_without_folder, note_losses,
 from strandline.storage.manager.moved_logs import take_over_log_starts
 from strandline.storage.manager.partition_folders import PartitionFolders
 from strandline.storage.recovery.known_state import KnownState
-from strandline.storage.recovery.recovery import load_log
+from strandline.storage.recovery.recovery import load_log, load_steps
 from strandline.storage.segments.scan import scan_segments
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class LogManager:
             self.checkpoints.forget(tp)
             folder = self._folders.make(directory, tp, topic_id)
             self.removals.disown(self._disk, tp, directory.path)  # who waits no longer excuses that this one is gone
-            log = load_log(
+            steps = load_steps(
                 self._contexts[directory.path],
                 folder,
                 tp,
@@ -257,6 +257,7 @@ class LogManager:
                 random=self._random,
                 checkpoint_now=self.checkpoints.write_now,
             )
+            log = load_log(self._disk, steps)
         except OSError as error:
             raise self._folders.failed(directory, tp, "creating its folder failed", error) from error
         self.logs[tp] = log

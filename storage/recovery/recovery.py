@@ -41,7 +41,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.protocol.types import TopicId, TopicPartition
-from strandline.runtime.disk import FolderEntry
+from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
@@ -76,23 +76,12 @@ if TYPE_CHECKING:
 LoadSteps = Generator[list[ScanTask], Sequence[ScannedSegment], Log]
 
 
-def load_log(
-    context: StorageContext,
-    folder: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    known: KnownState,
-    *,
-    random: random.Random,
-    checkpoint_now: Callable[[Log], None],
-) -> Log:
-    """The log in `folder`. Blocking. DamagedLog, NotALog, OccupiedName, TieredLog, TransactionalLog,
-    OldFormat, UnreadableTopicId: for an operator. OSError."""
-    steps = load_steps(context, folder, topic_partition, config, known, random=random, checkpoint_now=checkpoint_now)
+def load_log(disk: Disk, steps: LoadSteps) -> Log:
+    """The log of these steps, all of them run where they stand. Blocking. What they raise."""
     try:
         tasks = next(steps)
         while True:
-            tasks = steps.send([ScannedSegment(*found) for found in scan_segments(context.disk, tasks)])
+            tasks = steps.send([ScannedSegment(*found) for found in scan_segments(disk, tasks)])
     except StopIteration as done:
         log: Log = done.value
         return log
@@ -108,8 +97,9 @@ def load_steps(
     random: random.Random,
     checkpoint_now: Callable[[Log], None],
 ) -> LoadSteps:
-    """As `load_log`, but yields segments to be looked through or checked, some at a time, and is sent what
-    `scan_segments` found."""
+    """The log in `folder`: yields segments to be looked through or checked, some at a time, and is sent what
+    `scan_segments` found. Blocking. DamagedLog, NotALog, OccupiedName, TieredLog, TransactionalLog, OldFormat,
+    UnreadableTopicId: for an operator. OSError."""
     entries = context.disk.scandir(folder)
     refuse_no_log(folder, entries)
     unread = yield from look_through(context.disk, folder, entries, known, is_tiered=config.is_tiered)
