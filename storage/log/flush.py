@@ -25,7 +25,7 @@ from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
 from strandline.storage.log.leader_epochs import LeaderEpochCache
-from strandline.storage.producers.producer_log import LogProducers
+from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.producers.snapshots import write_snapshot
 from strandline.storage.producers.states import ProducerRow
 from strandline.storage.segments.segment_list import SegmentList

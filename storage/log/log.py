@@ -32,7 +32,7 @@ from strandline.storage.log.cutting import Cutting
 from strandline.storage.log.flush import Flushes, FlushPlan
 from strandline.storage.log.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.log.reading import read_anywhere, read_tail
-from strandline.storage.producers.producer_log import LogProducers
+from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.segments.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segments.segment_list import SegmentList
 from strandline.storage.segments.tail import activate

@@ -45,7 +45,7 @@ from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
-from strandline.storage.producers.producer_log import LogProducers
+from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.producers.snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.recovery.checkpoint_check import believed_compacted, believed_log_start
 from strandline.storage.recovery.damage import Cut, cut_at, cut_file, drop_all, drop_segments

@@ -22,7 +22,7 @@ LOG_SUFFIX = ".log"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 """Kafka's index of aborted transactions: goes with its segment, and is not touched otherwise."""
 COMPANION_SUFFIXES = (TRANSACTION_INDEX_SUFFIX,)
-"""Files that a segment may have besides. (Producer snapshots are the log's: `producer_log`.)"""
+"""Files that a segment may have besides. (Producer snapshots are the log's: `log_producers`.)"""
 
 
 class Segment:
