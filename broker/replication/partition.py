@@ -16,7 +16,7 @@ from strandline.protocol.records import ProducedBatch
 from strandline.protocol.records.batch import scan
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.config.topic import TopicConfig
-from strandline.storage.log import head
+from strandline.storage.log import log_start
 from strandline.storage.log.checked_append import Outcome, append_checked
 from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.log.log import Log
@@ -341,7 +341,7 @@ class Partition:
 
     def raise_log_start(self, offset: int) -> bool:
         """Let the log begin at `offset`, which is at most HW. Returns whether it began lower."""
-        moved = head.raise_log_start(self.log, offset, self.high_watermark)
+        moved = log_start.raise_log_start(self.log, offset, self.high_watermark)
         self._check_invariants()
         return moved
 

@@ -40,7 +40,7 @@ from strandline.storage.cleaning.plan import Done, Plan, Result
 from strandline.storage.cleaning.swap import Lent, Superseded
 from strandline.storage.disk.directory_health import is_about_space
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import head
+from strandline.storage.log import segment_times
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
@@ -212,13 +212,13 @@ class Cleaning:
         log, lag = partition.log, _lag(partition)
         first_dirty = first_dirty_offset(log.segments.compacted_below, self._bounds(partition))
         try:
-            while lag.min_compaction_lag_ms > 0 and (wanted := head.times_wanted(log, first_dirty)):
+            while lag.min_compaction_lag_ms > 0 and (wanted := segment_times.times_wanted(log, first_dirty)):
                 times = await self._environment.blocking.run_in(
-                    partition.log_dir, head.read_times, self._environment.disk, wanted, abandon=True
+                    partition.log_dir, segment_times.read_times, self._environment.disk, wanted, abandon=True
                 )
                 if not self._is_hosted(partition):
                     return
-                head.note_times(log, wanted, times)
+                segment_times.note_times(log, wanted, times)
             while lag.max_compaction_lag_ms < NEVER_MS and (firsts := facts.first_times_wanted(log, first_dirty)):
                 cuts = log.segments.cuts
                 read = await self._environment.blocking.run_in(

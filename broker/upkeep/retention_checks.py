@@ -22,7 +22,7 @@ from strandline.broker.upkeep.trusted_clock import TrustedClock
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import head
+from strandline.storage.log import log_start, segment_times
 from strandline.storage.log.retention import Decision
 from strandline.storage.manager.log_manager import LogManager
 
@@ -78,7 +78,7 @@ class RetentionChecks:
         try:
             while self._is_hosted(partition):
                 now_ms = self._clock.now_ms()  # of now: what came while others were checked is not in the future
-                decision = head.check_retention(partition.log, self._disk, partition.high_watermark, now_ms)
+                decision = log_start.check_retention(partition.log, self._disk, partition.high_watermark, now_ms)
                 self._tell_of_future(partition, decision)
                 if decision.removed:
                     self._take_off(partition, decision)
@@ -94,7 +94,7 @@ class RetentionChecks:
     def _take_off(self, partition: Partition, decision: Decision) -> None:
         log = partition.log
         before = log.log_start_offset
-        dropped = head.take_off_head(log, decision, partition.high_watermark)
+        dropped = log_start.take_off_head(log, decision, partition.high_watermark)
         partition.log_start_moved()
         self._log.info(
             "old segments removed",
@@ -109,15 +109,15 @@ class RetentionChecks:
     async def _learn_times(self, partition: Partition, base_offset: int) -> None:
         """Afterwards the time of that segment is known, or it is another one that is asked for."""
         log = partition.log
-        wanted = head.times_wanted(log, base_offset)
+        wanted = segment_times.times_wanted(log, base_offset)
         try:
-            times = await self._blocking.run_in(partition.log_dir, head.read_times, self._disk, wanted)
+            times = await self._blocking.run_in(partition.log_dir, segment_times.read_times, self._disk, wanted)
         except OSError as error:
             if log.failure is None:
                 raise log.fail("reading a segment's age failed", error) from error
             return
         if log.failure is None:
-            head.note_times(log, wanted, times)
+            segment_times.note_times(log, wanted, times)
 
     def _tell_of_future(self, partition: Partition, decision: Decision) -> None:
         """Once per segment: it keeps everything younger, too."""

@@ -10,7 +10,7 @@ records stand there, it would keep them from being checked. So the order is
 
 A crash after 1 or 2 leaves the log as it was, with more to be checked than need be; so does a cut that is given up. A
 log start that is to come down (a log that begins anew below) is only written as such (`log_start_floor`): in memory it
-stays until the cut, and on the disk it may always come back lower, down to the first segment (`head`).
+stays until the cut, and on the disk it may always come back lower, down to the first segment (`log_start`).
 
 Where a log begins anew, nothing of it is vouched for any more, since a kill may come between two of its segments, down
 to the first one, which may lie below the log start. (What the high watermark's checkpoint protects would then count as

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.losses import named_in
 

@@ -17,8 +17,8 @@ from strandline.protocol.types import TopicPartition
 from strandline.protocol.znodes import ConfigZnode, PartitionStateZnode, TopicZnode
 from strandline.runtime.disk_posix import PosixDisk
 from strandline.storage.log.checked_append import Appended, append_checked
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from strandline.storage.manager.log_manager import LogManager
 from support.cleaning import clean
 from support.storage_site import SmallLogConfig, StorageSite, fill, produced, raw

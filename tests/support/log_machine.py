@@ -19,7 +19,7 @@ from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.swap import Lent
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.checked_append import Appended, append_checked
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.storage.producers.states import SEQUENCES
 from support.cleaning import clean, foreseen, newest_of, plan_for

@@ -15,7 +15,7 @@ from strandline.storage.disk.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
 )
-from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log_start import raise_log_start
 from support.crash_points import endings, record
 from support.log_audit import check_log
 from support.storage_site import TOPIC_ID, TP, Reports, StorageSite, epochs, fill, offsets

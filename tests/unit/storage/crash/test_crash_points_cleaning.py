@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from strandline.storage.disk.removal import remove
-from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import raise_log_start
 from support.cleaning import clean
 from support.crash_points import Point
 from support.log_audit import LogState, States

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.protocol.records.batch import read_header
-from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
 from support.crash_points import (
     Point,

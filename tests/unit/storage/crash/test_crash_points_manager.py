@@ -14,7 +14,7 @@ from strandline.storage.disk.checkpoints import (
     read_offsets,
 )
 from strandline.storage.disk.removal import remove
-from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
 from support.crash_points import Point
 from support.log_audit import LogState, States, states_of

@@ -10,8 +10,8 @@ import pytest
 
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.checked_append import Appended, append_checked
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from strandline.storage.manager.log_manager import LogManager
 from support.crash_points import (
     Point,

@@ -10,8 +10,8 @@ import pytest
 
 from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
 from support.storage_site import TOPIC_ID, TP, StorageSite, fill, offsets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.storage.disk.checkpoints import EpochEntry
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.leader_epochs import LeaderEpochCache
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from support.damage_site import DamageSite
 from support.storage_site import TP
 from support.storage_site import epochs as log_epochs

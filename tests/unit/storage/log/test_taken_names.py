@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from support.cleaning import clean
 from support.damage_site import OTHER, DamageSite
 from support.storage_site import TP, fill, records

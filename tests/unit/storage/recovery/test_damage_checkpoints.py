@@ -13,8 +13,8 @@ from strandline.protocol.records.batch import assign_offset
 from strandline.protocol.records.validation import ProducedBatch, validate_produced
 from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS
 from strandline.storage.inspection.log_check import check_directories
-from strandline.storage.log.head import raise_log_start
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_manager import LogManager
 from support.cleaning import batches, clean, records_of
 from support.damage_site import DamageSite

@@ -22,7 +22,7 @@ from strandline.storage.disk.checkpoints import (
     RECOVERY_POINTS,
 )
 from strandline.storage.inspection.log_check import Finding, check_directories
-from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.directory_state import SEGMENTS_LIST, decode_state
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.manager.orderly_stops import CLEAN_MARKER

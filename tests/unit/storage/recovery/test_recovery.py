@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline.protocol.records import HEADER_BYTES
-from strandline.storage.log.head import raise_log_start
+from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.segments.scan import build_indexes
 from support.storage_site import (
     FOLDER,

@@ -15,7 +15,7 @@ import pytest
 
 from strandline.protocol.records.batch import scan
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log import head
+from strandline.storage.log import segment_times
 from strandline.storage.log.log import Log
 from strandline.storage.log.timestamps import batch_for_timestamp
 from strandline.testkit.disk import MemoryDisk
@@ -86,8 +86,8 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
         manager = damaged.start()
         log = manager.logs[TP]
         if bit % 2:  # the ages of segments are known before their indexes are used
-            wanted = head.times_wanted(log, 0)
-            head.note_times(log, wanted, head.read_times(damaged.disk, wanted))
+            wanted = segment_times.times_wanted(log, 0)
+            segment_times.note_times(log, wanted, segment_times.read_times(damaged.disk, wanted))
         found = answers(log)
         wrong = {question: (found[question], told[question]) for question in told if found[question] != told[question]}
         assert not wrong, f"bit {bit}"
@@ -187,13 +187,13 @@ def test_the_age_of_a_segment_is_never_a_flipped_one() -> None:
         true_ms = log.segments.holding(0).largest_timestamp_ms(is_active=False)
         log.roll()
         log.segments.holding(0).sealed_timestamp_ms = None
-        wanted = head.times_wanted(log, 0)
+        wanted = segment_times.times_wanted(log, 0)
         path = f"{FOLDER}/{0:020d}.timeindex"
         data = site.disk.read(path)
         for bit in range(len(data) * 8 - 96, len(data) * 8):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             site.disk.write(path, bytes(flipped))
-            assert head.read_times(site.disk, wanted) in ([true_ms], [None]), f"bit {bit}"
+            assert segment_times.read_times(site.disk, wanted) in ([true_ms], [None]), f"bit {bit}"
         site.disk.write(path, data)
-        assert head.read_times(site.disk, wanted) == [true_ms]
+        assert segment_times.read_times(site.disk, wanted) == [true_ms]

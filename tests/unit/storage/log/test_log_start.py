@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.head import (
-    SEGMENTS_PER_STEP,
-    check_retention,
-    note_times,
-    raise_log_start,
-    read_times,
-    take_off_head,
-    times_wanted,
-)
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import SEGMENTS_PER_STEP, check_retention, raise_log_start, take_off_head
+from strandline.storage.log.segment_times import note_times, read_times, times_wanted
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.disk import MemoryDisk
 from support.storage_site import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from strandline.storage.disk.removal import remove
-from strandline.storage.log.head import check_retention, raise_log_start, take_off_head
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
 from support.crash_points import part_of_the_head_is_gone
 from support.log_audit import LogState, States
 from support.storage_site import TOPIC_ID, TP, fill

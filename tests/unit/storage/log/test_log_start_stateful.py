@@ -17,15 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strandline.protocol.records.batch import read_header, scan
-from strandline.storage.log.head import (
-    check_retention,
-    note_times,
-    raise_log_start,
-    read_times,
-    take_off_head,
-    times_wanted,
-)
 from strandline.storage.log.log import Log
+from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
+from strandline.storage.log.segment_times import note_times, read_times, times_wanted
 from strandline.storage.manager.log_manager import LogManager
 from support.storage_site import TOPIC_ID, TP, StorageSite, epochs, produced, raw
 
