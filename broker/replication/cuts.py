@@ -1,4 +1,4 @@
-"""Tails that followers may only cut once a checkpoint no longer vouches for them (`storage/log/cutting`).
+"""Tails that followers may only cut once a checkpoint no longer vouches for them (`storage/log/truncation_guard`).
 
 A fetcher that is told to cut below what a checkpoint says drops the answer and leaves the partition out. Here the
 checkpoints of its log directory are written, once for all logs that wait by then, and nobody else waits for that disk.

@@ -35,7 +35,7 @@ from strandline.protocol.records import InvalidBatch
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.cutting import CheckpointFirst
+from strandline.storage.log.truncation_guard import CheckpointFirst
 
 FIRST_BACKOFF_S = 0.02
 """A partition's first wait after an error: a follower is often told of a new epoch a moment before its leader is."""

@@ -18,8 +18,8 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartiti
 from strandline.runtime.config.topic import TopicConfig
 from strandline.storage.log import log_start
 from strandline.storage.log.checked_append import Outcome, append_checked
-from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.log.log import Log
+from strandline.storage.log.truncation_guard import CheckpointFirst
 
 
 class Partition:
@@ -252,7 +252,7 @@ class Partition:
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
-        self.log.cutting.end()  # what another leader wanted cut
+        self.log.truncation_guard.end()  # what another leader wanted cut
         self._check_invariants()
 
     # --- follower ----------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Suspicion:
             damage = await self._blocking.run_in(path, probe, region, offset, log.epochs.entries)
             if damage is None or partition.failed:
                 return
-            if not log.cutting.prepare(damage.offset):
+            if not log.truncation_guard.prepare(damage.offset):
                 await self._checkpoints.write(path, self._logs.checkpoints.write_cuts, path)
             error = log.condemn(damage.offset, damage.position, damage.why)
         except OffsetOutOfRange:  # retention was faster

@@ -28,10 +28,10 @@ from strandline.storage.disk.directory_health import is_about_process, is_full
 from strandline.storage.disk.health import LogHealth
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.log.boundaries import Boundaries
-from strandline.storage.log.cutting import Cutting
 from strandline.storage.log.flush import Flushes, FlushPlan
 from strandline.storage.log.leader_epochs import EpochEnd, LeaderEpochCache
 from strandline.storage.log.reading import read_anywhere, read_tail
+from strandline.storage.log.truncation_guard import TruncationGuard
 from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.segments.roll import FULL, index_interval_bytes, may_fill_an_index, must_roll, roll_limits
 from strandline.storage.segments.segment_list import SegmentList
@@ -61,7 +61,8 @@ class Log:
         producers: LogProducers,
         checkpoint_now: Callable[[Log], None],
     ) -> None:
-        """`checkpoint_now(log)` is called before a cut that nobody prepared (`cutting`): it writes the checkpoints to
+        """`checkpoint_now(log)` is called before a cut that nobody prepared (`truncation_guard`): it writes the
+        checkpoints to
         the disk at once."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -79,7 +80,7 @@ class Log:
         self._boundaries = Boundaries()
         self._active = segments.active
         self._flushes = Flushes(context, self.health, str(self), segments, epochs, producers, recovery_point)
-        self.cutting = Cutting(segments, self._flushes)
+        self.truncation_guard = TruncationGuard(segments, self._flushes)
         self.config = config
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -357,7 +358,7 @@ class Log:
         if offset < self.log_start_offset:
             return self.may_start_at(offset)
         try:
-            return self.cutting.prepare(self.segments.locate_cut(offset)[2])
+            return self.truncation_guard.prepare(self.segments.locate_cut(offset)[2])
         except (OSError, CorruptLog) as error:
             raise self.fail("truncating failed", error) from error
 
@@ -365,7 +366,7 @@ class Log:
         """The same of `truncate_fully_and_start_at(offset)`."""
         self.health.check()
         self._changed_logs[self] = None
-        return self.cutting.prepare_start(offset, self.log_start_offset)
+        return self.truncation_guard.prepare_start(offset, self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the tail from `offset` on; a batch that holds `offset` goes whole, so the log may end before it. At or
@@ -380,7 +381,7 @@ class Log:
             return
         try:
             segment, position, end_offset = self.segments.locate_cut(offset)
-            if not self.cutting.prepare(end_offset):
+            if not self.truncation_guard.prepare(end_offset):
                 self._checkpoint_now(self)
         except (OSError, CorruptLog) as error:
             raise self.fail("truncating failed", error) from error
@@ -395,7 +396,7 @@ class Log:
         """Drop everything; the log is empty and begins and ends at `offset`. LogStorageError from the disk."""
         self.health.check()
         try:
-            if not self.cutting.prepare_start(offset, self.log_start_offset):
+            if not self.truncation_guard.prepare_start(offset, self.log_start_offset):
                 self._checkpoint_now(self)
         except OSError as error:
             raise self.fail("truncating failed", error) from error
@@ -416,7 +417,7 @@ class Log:
                 raise failure from error
 
     def _after_cutting(self) -> None:
-        self.cutting.end()
+        self.truncation_guard.end()
         self.epochs.truncate_to(self.log_end_offset)
         self._boundaries.forget()
         self._use_active()

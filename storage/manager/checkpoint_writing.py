@@ -69,7 +69,8 @@ class Checkpoints:
             self.write(directory, recovery_points=False, log_starts=False)
 
     def write_cuts(self, path: str, *, recovery_points: bool = True) -> None:
-        """What prepared cuts in this directory wait for (`cutting`); without recovery points, those at the head.
+        """What prepared cuts in this directory wait for (`truncation_guard`); without recovery points, those at the
+        head.
         OSError: it was not written; unless only descriptors are lacking, the directory is offline.
 
         Nobody else may be writing these checkpoints of this directory: of two writers the later one may have looked at
@@ -106,7 +107,7 @@ class Checkpoints:
         while outdated != self._outdated:
             outdated = self._outdated
             logs = self.logs_in(directory)
-            lowered = [log.cutting.lowered for log in logs]
+            lowered = [log.truncation_guard.lowered for log in logs]
             if recovery_points:
                 directory.write_recovery_points(logs, outdated)
             if log_starts:
@@ -114,7 +115,7 @@ class Checkpoints:
             directory.write_compacted_offsets(logs)
             if recovery_points and log_starts:
                 for log, count in zip(logs, lowered, strict=True):
-                    log.cutting.written = max(log.cutting.written, count)
+                    log.truncation_guard.written = max(log.truncation_guard.written, count)
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
         """The logs of one directory."""

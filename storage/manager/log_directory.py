@@ -326,7 +326,7 @@ class LogDirectory:
 
     def write_log_start_offsets(self, logs: Iterable[Log], in_round: int | None = None) -> None:
         """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
-        starts = {log: min(log.log_start_offset, log.cutting.log_start_floor) for log in logs}
+        starts = {log: min(log.log_start_offset, log.truncation_guard.log_start_floor) for log in logs}
         offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
         if offsets or self.log_start_offsets:
             offsets = self._with_refused(self.log_start_offsets, offsets)

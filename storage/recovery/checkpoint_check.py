@@ -5,9 +5,10 @@ After an orderly stop of ours the state file has their checksums, and one that w
 like any other. It is proven wrong only by what cannot be:
 
 * a log start above the log end. It is checkpointed at or below the high watermark, and lowered before a log is cut
-  below it (`cutting`). So only a machine that lost the tail, or a fault that was just cut off, leaves that; and a kill
-  while a log begins anew and its segments go, newest first. Then the log is empty, or what is left of it is taken for
-  the log, shorter, for which its follower has to fetch again in any case: nothing is removed for a number's sake;
+  below it (`truncation_guard`). So only a machine that lost the tail, or a fault that was just cut off, leaves that;
+  and a kill while a log begins anew and its segments go, newest first. Then the log is empty, or what is left of it is
+  taken for the log, shorter, for which its follower has to fetch again in any case: nothing is removed for a number's
+  sake;
 * a compacted offset behind the last sealed segment: the cleaner touches sealed ones only, and a cut takes it down to
   the beginning of the segment that is cut. Nothing counts as compacted then, and the next cleaning reads everything.
 

@@ -13,8 +13,8 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import DeleteRecordsRequest, DeleteRecordsTopic
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
-from strandline.storage.log.cutting import CheckpointFirst
 from strandline.storage.log.log import Log
+from strandline.storage.log.truncation_guard import CheckpointFirst
 from support.replica_site import T0, T1, Hand, ReplicaSite, batch
 from support.storage_site import StorageSite, produced, raw
 

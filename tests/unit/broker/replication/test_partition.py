@@ -14,7 +14,7 @@ from strandline.protocol.records import InvalidBatch, assign_offset, decode_reco
 from strandline.protocol.records.validation import validate_produced
 from strandline.runtime.config.topic import topic_config
 from strandline.storage.disk.checkpoints import LOG_START_OFFSETS, read_offsets
-from strandline.storage.log.cutting import CheckpointFirst
+from strandline.storage.log.truncation_guard import CheckpointFirst
 from support.replica_site import T0, ReplicaSite, batch
 
 LAG_S = 30.0

@@ -113,7 +113,7 @@ def test_what_failed_is_written_again_even_if_all_is_as_it_was_before(
     """Then nobody knows what stands there. skipped: checkpoints that are written before it fails."""
     manager = serving(site)
     log = manager.logs[TP]
-    log.cutting.prepare(40)
+    log.truncation_guard.prepare(40)
     log.log_start_offset = 6
     fault = site.disk.fail(operation, pattern, number, after=skipped, times=1)
     write_all(manager, 40)

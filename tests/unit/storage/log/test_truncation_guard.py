@@ -164,7 +164,7 @@ def test_a_log_start_that_did_not_come_down_after_all_is_checkpointed_again(dura
     durable.manager.checkpoints.write_cuts("/logs")
     durable.manager.checkpoints.write_log_starts()
     assert durable.checkpointed(LOG_START_OFFSETS) == 3 and log.log_start_offset == 25
-    log.cutting.end()
+    log.truncation_guard.end()
     durable.manager.checkpoints.write_log_starts()
     assert durable.checkpointed(LOG_START_OFFSETS) == 25
     assert not log.may_start_at(3), "what the disk says now is above"

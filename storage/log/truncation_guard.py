@@ -36,7 +36,7 @@ class CheckpointFirst(Exception):
     """Nothing was cut yet: `Checkpoints.write_cuts` has to run first, then the same may be tried again."""
 
 
-class Cutting:
+class TruncationGuard:
     """How far the cuts of one log are prepared."""
 
     __slots__ = ("_flushes", "_segments", "log_start_floor", "lowered", "written")
