@@ -1,12 +1,12 @@
 """Followers that cannot get past an offset although data was sent: is it this leader's own disk that is wrong?
 
 A follower checks each batch before it appends it and asks again for one that is damaged, for ever if need be. So a
-fetch that comes back for the same offset again and again makes the leader look at what it sends (`storage/log/probe`;
-once at the 4th such fetch, then the 8th, 16th …, since a follower may also be slow, or starved by its other
-partitions). What is found damaged is not served any more: the log goes offline as failed, which the controller is told,
-so another in-sync replica leads. The recovery point is put back to the damage: the next start checks the log from
-there, keeps aside what it cuts, counts as one that lost data, and fetches the rest again from the new leader.
-"""
+fetch that comes back for the same offset again and again makes the leader look at what it sends
+(`storage/log/served_damage`; once at the 4th such fetch, then the 8th, 16th …, since a follower may also be slow, or
+starved by its other partitions). What is found damaged is not served any more: the log goes offline as failed, which
+the controller is told, so another in-sync replica leads. The recovery point is put back to the damage: the next start
+checks the log from there, keeps aside what it cuts, counts as one that lost data, and fetches the rest again from the
+new leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.runtime.environment import Blocking
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
-from strandline.storage.log.probe import probe
+from strandline.storage.log.served_damage import find_damage
 from strandline.storage.manager.log_manager import LogManager
 
 FIRST_LOOK = 4
@@ -50,7 +50,7 @@ class Suspicion:
             if region is None:
                 return
             path = partition.log_dir
-            damage = await self._blocking.run_in(path, probe, region, offset, log.epochs.entries)
+            damage = await self._blocking.run_in(path, find_damage, region, offset, log.epochs.entries)
             if damage is None or partition.failed:
                 return
             if not log.truncation_guard.prepare(damage.offset):

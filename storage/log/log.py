@@ -62,8 +62,7 @@ class Log:
         checkpoint_now: Callable[[Log], None],
     ) -> None:
         """`checkpoint_now(log)` is called before a cut that nobody prepared (`truncation_guard`): it writes the
-        checkpoints to
-        the disk at once."""
+        checkpoints to the disk at once."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = segments

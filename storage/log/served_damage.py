@@ -24,7 +24,7 @@ class Damage(NamedTuple):
     why: str
 
 
-def probe(region: FileRegion, fetch_offset: int, epochs: Sequence[EpochEntry]) -> Damage | None:
+def find_damage(region: FileRegion, fetch_offset: int, epochs: Sequence[EpochEntry]) -> Damage | None:
     """Check what a fetch at `fetch_offset` is answered with. epochs: of the log when the region was taken. Blocking.
     None: sound, or cut off meanwhile. OSError from the disk."""
     known = LeaderEpochCache(epochs)
