@@ -37,7 +37,7 @@ from strandline.storage.cleaning import facts, jobs
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset
 from strandline.storage.cleaning.output import remove_leftovers
 from strandline.storage.cleaning.plan import Done, Plan, Result
-from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.cleaning.takeover import LentSegments, Superseded
 from strandline.storage.disk.directory_health import is_about_space
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log import segment_times
@@ -235,7 +235,7 @@ class Cleaning:
     # --- one cleaning ------------------------------------------------------------------------------------------------
 
     async def _clean(self, session: ComputingSession, partition: Partition, candidate: Candidate, now_ms: int) -> None:
-        lent = Lent(partition.log, candidate.end_offset)
+        lent = LentSegments(partition.log, candidate.end_offset)
         figures = Figures(trio.current_time())
         try:
             await session.run(jobs.begin, msgspec.to_builtins(self._plan(partition, candidate, lent, now_ms)))
@@ -252,7 +252,7 @@ class Cleaning:
                 self._replicas.partition_failed(partition, error)
         await self._tidy(partition)
 
-    def _plan(self, partition: Partition, candidate: Candidate, lent: Lent, now_ms: int) -> Plan:
+    def _plan(self, partition: Partition, candidate: Candidate, lent: LentSegments, now_ms: int) -> Plan:
         config, log, cleaners = partition.config, partition.log, max(1, self._config.log_cleaner_threads)
         return Plan(
             folder=log.segments.folder,
@@ -272,7 +272,7 @@ class Cleaning:
         )
 
     async def _advance(
-        self, session: ComputingSession, partition: Partition, lent: Lent, figures: Figures
+        self, session: ComputingSession, partition: Partition, lent: LentSegments, figures: Figures
     ) -> Done | None:
         """Step by step to the end; None where the log cannot be cleaned."""
         while True:
@@ -294,7 +294,7 @@ class Cleaning:
             await trio.sleep(self._rate.pause_s(moved, trio.current_time()))
 
     async def _finish(
-        self, partition: Partition, candidate: Candidate, lent: Lent, done: Done, figures: Figures
+        self, partition: Partition, candidate: Candidate, lent: LentSegments, done: Done, figures: Figures
     ) -> None:
         log, name = partition.log, partition.topic_partition
         if done.unreadable_offset >= 0:
@@ -329,7 +329,7 @@ class Cleaning:
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
-    def _require_unchanged(self, partition: Partition, lent: Lent) -> None:
+    def _require_unchanged(self, partition: Partition, lent: LentSegments) -> None:
         """Superseded where the log was deleted, perhaps created anew, or changed under the cleaning: what went wrong
         says nothing about it then."""
         if not self._is_hosted(partition):
@@ -345,7 +345,7 @@ class Cleaning:
             why=why,
         )
 
-    def _job_failed(self, partition: Partition, lent: Lent, error: ComputingFailed) -> None:
+    def _job_failed(self, partition: Partition, lent: LentSegments, error: ComputingFailed) -> None:
         try:
             self._require_unchanged(partition, lent)
         except Superseded as superseded:  # then no wonder

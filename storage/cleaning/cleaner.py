@@ -4,8 +4,8 @@
     2 index    dirty segments, oldest first  ──>  offset map: key hash → newest offset; ends where the map is full
     3 rewrite  segments from the log's beginning up to there, in groups  ──>  one `.cleaned` segment per group
 
-Nothing that the log uses is touched: after each group the caller takes the result over (`swap`) or throws it away, and
-only then goes on. Groups go oldest first, so that a value never outlives the tombstone that deleted it.
+Nothing that the log uses is touched: after each group the caller takes the result over (`takeover`) or throws it away,
+and only then goes on. Groups go oldest first, so that a value never outlives the tombstone that deleted it.
 
 A group's last batch stays, without records if need be. So what a group becomes covers exactly the offsets of what it
 was made from: there are no gaps between segments, and a start after a crash knows from the file alone which segments it

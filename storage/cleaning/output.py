@@ -1,8 +1,7 @@
 """The file that a group of segments becomes: `<base>.log.cleaned` with both indexes, written once, front to back.
 
-Nothing of it counts before the log has taken it over (`swap`): a start removes `.cleaned` files, and so does the next
-cleaning of the same log. It is synced before anybody hears of it.
-"""
+Nothing of it counts before the log has taken it over (`takeover`): a start removes `.cleaned` files, and so does the
+next cleaning of the same log. It is synced before anybody hears of it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.output import CLEANED_SUFFIX
 from strandline.storage.cleaning.plan import Done, Plan
 from strandline.storage.cleaning.rewrite import has_horizon
-from strandline.storage.cleaning.swap import Lent
+from strandline.storage.cleaning.takeover import LentSegments
 from strandline.storage.log.log import Log
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX
@@ -22,7 +22,7 @@ from support.log_audit import check_epochs, check_indexes
 
 def plan_for(
     log: Log,
-    lent: Lent,
+    lent: LentSegments,
     *,
     first_dirty_offset: int = 0,
     now_ms: int = 0,
@@ -52,7 +52,7 @@ def plan_for(
     )
 
 
-def foreseen(log: Log, lent: Lent, disk: MemoryDisk, plan: Plan) -> list[list[bytes]]:
+def foreseen(log: Log, lent: LentSegments, disk: MemoryDisk, plan: Plan) -> list[list[bytes]]:
     """What the batches of the log's files are now, and after each group that this cleaning takes over."""
     twin = disk.copy()
     versions = [[bytes(batch) for segment in log.segments for batch in _batches_in(twin, segment.path + LOG_SUFFIX)]]
@@ -84,7 +84,7 @@ def newest_of(batches_: Iterable[bytes]) -> dict[bytes | None, Record]:
 
 def clean(log: Log, disk: Disk, *, end_offset: int | None = None, **settings: Any) -> Done:
     """Clean all sealed segments below `end_offset` (default: all) at once; `settings` as `plan_for` takes them."""
-    lent = Lent(log, log.log_end_offset if end_offset is None else end_offset)
+    lent = LentSegments(log, log.log_end_offset if end_offset is None else end_offset)
     for step in Cleaner(disk, plan_for(log, lent, **settings)).run():
         if step.result is not None:
             lent.take_over(step.result)

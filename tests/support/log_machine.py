@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from strandline.protocol.records.batch import assign_offset, read_header
 from strandline.protocol.records.validation import validate_produced
 from strandline.storage.cleaning.facts import last_offsets_of_producers
-from strandline.storage.cleaning.swap import Lent
+from strandline.storage.cleaning.takeover import LentSegments
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
@@ -195,7 +195,7 @@ class LogMachine(LogUnderCrashes):
     def compact(self, fraction: float, joins: bool, entries: int, crash_after: int | None) -> None:
         """Sealed segments below the high watermark; ended anywhere, each group is the old one or the new one."""
         self.high_watermark += int((self.model.end - self.high_watermark) * fraction)
-        lent = Lent(self.log, self.high_watermark)
+        lent = LentSegments(self.log, self.high_watermark)
         settings: dict[str, Any] = {
             "segment_bytes": 2000 if joins else 1,
             "map_entries": entries,

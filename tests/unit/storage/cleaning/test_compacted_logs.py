@@ -19,7 +19,7 @@ from strandline.storage.cleaning.cleaner import Cleaner
 from strandline.storage.cleaning.facts import last_offsets_of_producers
 from strandline.storage.cleaning.output import SUFFIXES
 from strandline.storage.cleaning.plan import Plan, Result, Unreadable
-from strandline.storage.cleaning.swap import Lent, Superseded
+from strandline.storage.cleaning.takeover import LentSegments, Superseded
 from strandline.storage.disk.checkpoints import LEADER_EPOCHS, EpochEntry
 from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.leader_epochs import LeaderEpochCache
@@ -249,7 +249,7 @@ def configure(log: Log, **changed: Any) -> None:
 def test_a_result_made_from_what_is_not_there_any_more_is_thrown_away(site: StorageSite, change: str) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
     changes(log)[change]()
     names = site.disk.listdir(log.segments.folder)
@@ -278,7 +278,7 @@ def test_a_deleted_key_does_not_come_back_where_a_log_was_cut_below_what_was_com
     log = manager.create(TP, TOPIC_ID)
     for place in range(40):
         append(log, b"%d" % place, b"v")
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     lent.cleaned(clean(log, site.disk).end_offset)
     manager.checkpoints.write_compacted(TP)
     compacted_below = log.segments.compacted_below
@@ -299,7 +299,7 @@ def test_a_deleted_key_does_not_come_back_where_a_log_was_cut_below_what_was_com
 def test_a_cleaning_that_ends_after_a_cut_does_not_say_up_to_where_the_log_is_compacted(site: StorageSite) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     done = clean(log, site.disk)
     log.truncate_to(27)
     with pytest.raises(Superseded):
@@ -310,7 +310,7 @@ def test_a_cleaning_that_ends_after_a_cut_does_not_say_up_to_where_the_log_is_co
 def test_what_was_taken_over_is_not_missed_when_a_later_group_fails(site: StorageSite) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     steps = Cleaner(site.disk, plan_for(log, lent, segment_bytes=1000)).run()
     lent.take_over(next(step.result for step in steps if step.result is not None))
     lent.check_rest()
@@ -322,7 +322,7 @@ def test_what_was_taken_over_is_not_missed_when_a_later_group_fails(site: Storag
 def test_what_is_appended_meanwhile_does_not_matter(site: StorageSite) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
     fill(log, 30)
     lent.take_over(result)
@@ -333,7 +333,7 @@ def test_what_is_appended_meanwhile_does_not_matter(site: StorageSite) -> None:
 def test_a_disk_that_fails_while_a_result_is_taken_over_ends_the_log_and_loses_nothing(site: StorageSite) -> None:
     log = site.log(segment_bytes=500, index_interval_bytes=100)
     fill(log, 30)
-    lent = Lent(log, log.log_end_offset)
+    lent = LentSegments(log, log.log_end_offset)
     (result,) = [step.result for step in Cleaner(site.disk, plan_for(log, lent)).run() if step.result is not None]
     assert isinstance(result, Result)
     fault = site.disk.fail("rename", "*", 5, after=7)
@@ -436,7 +436,7 @@ def test_where_its_name_is_taken_a_log_is_not_cleaned_and_not_offline(site: Stor
     fill(log, 30)
     site.disk.makedirs(f"{log.segments.folder}/{0:020d}{suffix}.cleaned")
     memory: dict[str, Any] = {}
-    jobs.begin(site.disk, memory, msgspec.to_builtins(plan_for(log, Lent(log, log.log_end_offset))))
+    jobs.begin(site.disk, memory, msgspec.to_builtins(plan_for(log, LentSegments(log, log.log_end_offset))))
     offset, why = jobs.advance(site.disk, memory, 2**30)["failure"]
     assert offset == -1 and "somebody keeps a folder" in why
 
@@ -504,5 +504,5 @@ def test_compressed_nonsense_ends_the_cleaning(site: StorageSite) -> None:
 def test_a_plan_travels() -> None:
     site = StorageSite()
     log = compacted(site)
-    plan = plan_for(log, Lent(log, log.log_end_offset))
+    plan = plan_for(log, LentSegments(log, log.log_end_offset))
     assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan

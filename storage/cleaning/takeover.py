@@ -34,7 +34,7 @@ class Superseded(Exception):
     """The log changed while it was cleaned: the result is worth nothing."""
 
 
-class Lent:
+class LentSegments:
     """The segments that a cleaning works on, as they were when it began."""
 
     def __init__(self, log: Log, end_offset: int) -> None:
