@@ -11,7 +11,7 @@ File `<offset, 20 digits>.snapshot` in the partition's folder; all integers big 
    int64 last offset, −1 where no batch is known
 ```
 It is true of the log below its offset. Only the last batch of each producer is in it; the others of the last five are
-read from the log's latest headers (`loading`).
+read from the log's latest headers (`rebuilding`).
 
 A file is written beside its name, synced, and renamed once it is known to be true still: what it tells may have been
 cut off meanwhile. A snapshot that is missing or damaged costs time, never truth: an older one or the log replaces it.

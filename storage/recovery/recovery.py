@@ -21,7 +21,7 @@ Steps (001, LogManager; the numbers are in the code):
    Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`checkpoint_check`);
 8. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
    (`stored_epochs`), or are built anew from all headers;
-9. producer states are loaded (`producers/loading`). A batch of a transaction that is met here, in a log that nobody
+9. producer states are loaded (`producers/rebuilding`). A batch of a transaction that is met here, in a log that nobody
    else can have written, makes it refused after all.
 
 `verdicts` decides what is dropped, what is kept beside the log as `<name>.damaged` and is a loss of this replica
