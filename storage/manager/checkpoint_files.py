@@ -15,7 +15,7 @@ or follows writes them every few seconds, and before it closes a log. So while a
 of those that are ours: of the file that stands there, and of the one that is about to replace it; it is durable before
 that is. None may be there, too, as a Kafka removes none. (Where two threads write at once, it may be one behind: then a
 start after a kill looks everything through for nothing.) Of the other checkpoints nothing is written down then, which
-would cost another fsync for each; their numbers are held against the batches (`recovery/checkpoint_check`).
+would cost another fsync for each; their numbers are held against the batches (`recovery/believed_offsets`).
 """
 
 from __future__ import annotations

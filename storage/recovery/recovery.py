@@ -18,7 +18,7 @@ Steps (001, LogManager; the numbers are in the code):
    was checked; what stands behind the end of 4 is cut: that segment there, younger segments entirely;
 6. of the last segment the end is looked at, by headers (after a clean stop little more is read, in step 8);
 7. the log start is at least the first segment's base offset; nothing readable left: an empty segment at the log start.
-   Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`checkpoint_check`);
+   Its checkpoint is held against the log's end, that of the cleaner against the sealed segments (`believed_offsets`);
 8. the epochs are those that the orderly stop wrote down, or agree with the batches on both sides of each boundary
    (`stored_epochs`), or are built anew from all headers;
 9. producer states are loaded (`producers/rebuilding`). A batch of a transaction that is met here, in a log that nobody
@@ -47,7 +47,7 @@ from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
 from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.producers.snapshots import ProducerSnapshots, list_snapshots
-from strandline.storage.recovery.checkpoint_check import believed_compacted, believed_log_start
+from strandline.storage.recovery.believed_offsets import believed_compacted, believed_log_start
 from strandline.storage.recovery.damage import Cut, cut_at, cut_file, drop_all, drop_segments
 from strandline.storage.recovery.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.recovery.interrupted_changes import (

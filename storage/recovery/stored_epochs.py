@@ -128,7 +128,7 @@ def _reaching_down(segments: SegmentList, cache: LeaderEpochCache, log_start_off
 
 
 def _reaches(cache: LeaderEpochCache, log_start_offset: int, log_end_offset: int) -> bool:
-    """Whether every offset has its epoch: the log start may be lower now than it was (`checkpoint_check`)."""
+    """Whether every offset has its epoch: the log start may be lower now than it was (`believed_offsets`)."""
     if log_start_offset == log_end_offset:
         return True
     return bool(cache.entries) and cache.entries[0].start_offset <= log_start_offset

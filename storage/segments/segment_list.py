@@ -129,7 +129,7 @@ class SegmentList:
         """What stands from `offset` on is about to be dropped. Returns whether some of it was compacted, so that what
         the disk says is wrong now: no cleaning would know the keys that come next, but their tombstones would go. The
         segment that will be the active one counts as not compacted at all: so that a start can tell
-        (`recovery/checkpoint_check`)."""
+        (`recovery/believed_offsets`)."""
         self.cuts += 1
         was_compacted = offset < self.compacted_below
         if was_compacted:

@@ -1,5 +1,5 @@
 """A wrong digit in a checkpoint, or a batch that may be what it says: nothing goes for good, and no replica that may
-have less than it had is taken for a whole one (`checkpoint_check`, `scan`, `epoch_check`)."""
+have less than it had is taken for a whole one (`believed_offsets`, `scan`, `epoch_check`)."""
 
 from __future__ import annotations
 
