@@ -169,7 +169,7 @@ _UNREADABLE = 2**32
 """In the place of a checksum; none is so large."""
 
 
-class GuardedCheckpoint(NamedTuple):
+class FoundCheckpoint(NamedTuple):
     """A text checkpoint as it stands there."""
 
     content: bytes
@@ -180,7 +180,7 @@ class GuardedCheckpoint(NamedTuple):
     """It is one of those that are ours, and of a version that is understood."""
 
 
-def read_guarded(disk: Disk, path: str, ours: Checksums | None, report: Report = no_report) -> GuardedCheckpoint:
+def read_guarded(disk: Disk, path: str, ours: Checksums | None, report: Report = no_report) -> FoundCheckpoint:
     """Why it is not to be believed is reported. ours: None where nobody wrote down what is. OSError from the disk."""
     content, crc = b"", None
     try:
@@ -195,8 +195,8 @@ def read_guarded(disk: Disk, path: str, ours: Checksums | None, report: Report =
     elif crc == _UNREADABLE or (content and content.splitlines()[0].strip() != b"0"):
         report("checkpoint-not-understood", path=path)
     else:
-        return GuardedCheckpoint(content, crc, True)
-    return GuardedCheckpoint(content, crc, False)
+        return FoundCheckpoint(content, crc, True)
+    return FoundCheckpoint(content, crc, False)
 
 
 class EpochEntry(NamedTuple):

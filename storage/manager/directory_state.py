@@ -2,7 +2,7 @@
 
 `.strandline_state`, JSON, says it at any time:
 * `checkpoints`: of each checkpoint by its name the CRC-32C of the contents that are ours, null where the file may be
-  missing. While the broker runs and after a kill that is of the high watermarks alone (`checkpoint_files`), after an
+  missing. While the broker runs and after a kill that is of the high watermarks alone (`guarded_checkpoints`), after an
   orderly stop of all;
 * `segments_crc`: after an orderly stop the CRC-32C of the list of segments, else null;
 * `is_for_all`: whether that stop speaks for everything in the directory, and was told to a Kafka, too.

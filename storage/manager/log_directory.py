@@ -9,7 +9,7 @@
           .strandline_segments               which segments there were at our orderly stop (`directory_state`)
           replication-offset-checkpoint, recovery-point-offset-checkpoint, log-start-offset-checkpoint,
           cleaner-offset-checkpoint          see `checkpoints`; put aside as `.damaged` where they were changed while no
-                                             broker ran (`checkpoint_files`)
+                                             broker ran (`guarded_checkpoints`)
           <topic>-<partition>/               segments, indexes, leader-epoch-checkpoint, partition.metadata
           <topic>-<partition>.<id>-delete/   about to be removed
           <topic>-<partition>.<id>-stray/    a log that had another topic id than its topic: kept, not read
@@ -27,7 +27,7 @@ starts of the broker than ZooKeeper is an old backup, or was away: what it got i
 however orderly it was left.
 
 Kafka may have had the folder before us, or between two lives of ours: the marker tells (`orderly_stops`), the high
-watermarks (`checkpoint_files`), and its hand shows in a log (`foreign`). Until it was looked through then, a log is
+watermarks (`guarded_checkpoints`), and its hand shows in a log (`foreign`). Until it was looked through then, a log is
 foreign: what this broker does not serve may be anywhere in it. When every log was looked through or refused, that is
 noted; those that were refused then stay foreign, by name (`adoption`). A log in the list of our orderly stop was served
 by us.
@@ -60,8 +60,8 @@ from strandline.storage.disk.properties import dash_out
 from strandline.storage.disk.removal import is_temporary
 from strandline.storage.errors import LogDirLocked, LogDirUnusable, StorageError, UnsafePath
 from strandline.storage.manager.adoption import is_adopted, was_in_order, with_adoption, without_adoption
-from strandline.storage.manager.checkpoint_files import CheckpointFiles
 from strandline.storage.manager.directory_state import SEGMENTS_LIST, DirectoryState, list_logs, write_list
+from strandline.storage.manager.guarded_checkpoints import GuardedCheckpoints
 from strandline.storage.manager.identity import META_PROPERTIES, read_identity
 from strandline.storage.manager.orderly_stops import (
     LastStop,
@@ -112,7 +112,7 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.compacted_offsets: dict[TopicPartition, int] = {}
-        self._files = CheckpointFiles(disk, path)
+        self._files = GuardedCheckpoints(disk, path)
         self._written_in: dict[str, int | None] = {}
         """In which round each checkpoint was written; None where that failed."""
         self._at_stop: DirectoryState | None = None

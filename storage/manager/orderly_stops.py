@@ -15,7 +15,7 @@ and a Kafka checks all. A Kafka takes its marker away when it starts, and leaves
     none                   of a stop, told to a Kafka   a Kafka was here, and did not stop in order
     none                   of a stop, told to nobody    our orderly stop, if checkpoints and segments are as it says
     none                   of a life                    no orderly stop; a Kafka was here where the high watermarks
-                                                        are not ours (`checkpoint_files`)
+                                                        are not ours (`guarded_checkpoints`)
 
 Order: Kafka's is written first and removed last. A crash in between leaves it, with our state in it.
 """

@@ -1,8 +1,8 @@
 """What checkpoints claim of a log, held against its segments: a wrong digit must not cost a record.
 
 After an orderly stop of ours the state file has their checksums, and one that was changed since counts as missing
-(`manager/checkpoint_files`). After any other stop they carry none (they are Kafka's files), so a damaged number looks
-like any other. It is proven wrong only by what cannot be:
+(`manager/guarded_checkpoints`). After any other stop they carry none (they are Kafka's files), so a damaged number
+looks like any other. It is proven wrong only by what cannot be:
 
 * a log start above the log end. It is checkpointed at or below the high watermark, and lowered before a log is cut
   below it (`truncation_guard`). So only a machine that lost the tail, or a fault that was just cut off, leaves that;

@@ -12,7 +12,7 @@ from strandline.storage.disk.checkpoints import write_atomically
 from strandline.storage.errors import StorageError
 from strandline.storage.log.flush import FlushPlan
 from strandline.storage.log.log import Log
-from strandline.storage.manager import checkpoint_files, log_directory
+from strandline.storage.manager import guarded_checkpoints, log_directory
 from strandline.storage.manager.checkpoint_writing import Checkpoints
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments.scan import IndexBuilder
@@ -28,7 +28,7 @@ from support.storage_site import TOPIC_ID, TP, fill, produced
 def unsynced_checkpoints(patch: pytest.MonkeyPatch) -> None:
     original = write_atomically
     patch.setattr(
-        checkpoint_files,
+        guarded_checkpoints,
         "write_atomically",
         lambda disk, path, content, sync=True: original(disk, path, content, False),
     )
@@ -41,7 +41,7 @@ def checkpoints_in_place(patch: pytest.MonkeyPatch) -> None:
         file.pwritev([content], 0)
         file.fsync()
 
-    patch.setattr(checkpoint_files, "write_atomically", write)
+    patch.setattr(guarded_checkpoints, "write_atomically", write)
 
 
 def a_flush_that_syncs_no_file(patch: pytest.MonkeyPatch) -> None:

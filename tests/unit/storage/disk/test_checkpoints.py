@@ -25,7 +25,7 @@ from strandline.storage.disk.checkpoints import (
     write_atomically,
     write_partition_metadata,
 )
-from strandline.storage.manager.checkpoint_files import NAMES, CheckpointFiles
+from strandline.storage.manager.guarded_checkpoints import NAMES, GuardedCheckpoints
 from strandline.storage.manager.orderly_stops import read_last_stop
 from strandline.testkit.disk import MemoryDisk
 
@@ -171,7 +171,7 @@ class CountedOffsets(dict[TopicPartition, int]):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
-    files = CheckpointFiles(disk, "/d")
+    files = GuardedCheckpoints(disk, "/d")
     files.open({}, no_report)
     written, settled = CountedOffsets({A: 17}), CountedOffsets({A: 18})
     files.write(name, written)
@@ -183,7 +183,7 @@ def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_costs_one_replaced_file_and_that_of_the_high_watermarks_two(disk: MemoryDisk, name: str) -> None:
-    files = CheckpointFiles(disk, "/d")
+    files = GuardedCheckpoints(disk, "/d")
     files.open({}, no_report)
     operations: list[str] = []
     disk.on_operation = lambda operation, path: operations.append(operation)

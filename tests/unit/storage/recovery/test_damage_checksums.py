@@ -1,5 +1,5 @@
 """A digit of a text checkpoint that changes between an orderly stop and the next start: it is noticed, and nothing is
-lost in silence (`checkpoint_files`, `stored_epochs`).
+lost in silence (`guarded_checkpoints`, `stored_epochs`).
 
 Each byte of each of five files, every digit in several ways: none of it is believed by that start or a later one.
 """

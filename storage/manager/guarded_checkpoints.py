@@ -43,7 +43,7 @@ from strandline.storage.manager.directory_state import STATE, DirectoryState, en
 NAMES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
 
 
-class CheckpointFiles:
+class GuardedCheckpoints:
     """Those of the directory at `path`. Its methods block. OSError from the disk."""
 
     def __init__(self, disk: Disk, path: str) -> None:
