@@ -30,13 +30,20 @@ class OffsetOutOfRange(StorageError):
 
 
 class LogStorageError(StorageError):
+    """A log cannot be used, or not as it is."""
+
+    def __init__(self, log: str, text: str) -> None:
+        super().__init__(text)
+        self.log = log
+
+
+class DiskFailed(LogStorageError):
     """The disk failed under a log. The log refuses further appends: after a failed write or fsync nobody knows what
     the page cache still holds, so it is never retried as if it were clean."""
 
     def __init__(self, log: str, what: str, cause: BaseException | None = None) -> None:
         reason = f"{what}: {cause}" if cause is not None else what
-        super().__init__(f"{log} is offline: {reason}; free or replace the disk, then restart the broker")
-        self.log = log
+        super().__init__(log, f"{log} is offline: {reason}; free or replace the disk, then restart the broker")
 
 
 class LogOffline(LogStorageError):
@@ -44,8 +51,7 @@ class LogOffline(LogStorageError):
 
     def __init__(self, log: str, failure: LogStorageError | None) -> None:
         text = str(failure)
-        Exception.__init__(self, text if text.startswith(f"{log} ") else f"{log} is offline: {text}")
-        self.log = log
+        super().__init__(log, text if text.startswith(f"{log} ") else f"{log} is offline: {text}")
 
 
 class UnusableFile(LogStorageError):
@@ -56,48 +62,43 @@ class UnusableFile(LogStorageError):
         remedy = "put the file itself there, or move away what is there"
         if isinstance(cause, PermissionError):
             remedy = "let the user that the broker runs as read and write it"
-        Exception.__init__(self, f"{log} is offline: {what}: {cause}; {remedy}, and restart the broker")
-        self.log = log
+        super().__init__(log, f"{log} is offline: {what}: {cause}; {remedy}, and restart the broker")
 
 
 class OutOfDescriptors(LogStorageError):
     """No descriptor was left to open a file of the log. Nothing is wrong with log and disk: try again later."""
 
     def __init__(self, log: str, what: str, cause: BaseException) -> None:
-        Exception.__init__(
-            self, f"{log} cannot be used just now: {what}: {cause}; raise the limit of open files (ulimit -n)"
+        super().__init__(
+            log, f"{log} cannot be used just now: {what}: {cause}; raise the limit of open files (ulimit -n)"
         )
-        self.log = log
 
 
 class DiskFull(LogStorageError):
     """The disk has no room for what the log was to take. It keeps what it has: nothing is wrong, try again later."""
 
     def __init__(self, log: str, what: str, cause: BaseException) -> None:
-        Exception.__init__(
-            self, f"{log} takes nothing more just now: {what}: {cause}; free space, and it goes on by itself"
+        super().__init__(
+            log, f"{log} takes nothing more just now: {what}: {cause}; free space, and it goes on by itself"
         )
-        self.log = log
 
 
 class LogClosed(LogStorageError):
     """The log was closed: its partition was deleted or moved, or the broker is stopping."""
 
     def __init__(self, log: str) -> None:
-        Exception.__init__(self, f"{log} is closed on this broker; refresh the metadata to find its leader")
-        self.log = log
+        super().__init__(log, f"{log} is closed on this broker; refresh the metadata to find its leader")
 
 
 class CorruptLog(LogStorageError):
     """Bytes that are no valid batch, found while something was looked up."""
 
     def __init__(self, log: str, position: int, why: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} is damaged at byte {position}: {why}; delete this replica's folder while the broker is stopped, "
             "it is copied again from the leader",
         )
-        self.log = log
         self.why = f"at byte {position}: {why}"
 
 
@@ -105,38 +106,35 @@ class TransactionalLog(LogStorageError):
     """The log holds batches of transactions, which cannot be served before read_committed can be."""
 
     def __init__(self, log: str, offset: int) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} has a batch of a transaction at offset {offset}, and transactions are not served yet; "
             "serve this folder with the Kafka it comes from, or move it out of log.dirs",
         )
-        self.log = log
 
 
 class TieredLog(LogStorageError):
     """The log is of a topic with Kafka's `remote.storage.enable`: parts of it may lie where this broker cannot look."""
 
     def __init__(self, log: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} is of a topic with remote.storage.enable, and records in Kafka's remote tier are not served; serve "
             "this folder with the Kafka it comes from, or take that key from the topic where nothing of it was ever "
             "moved there; nothing in it was changed",
         )
-        self.log = log
 
 
 class OldFormat(LogStorageError):
     """The log holds messages of format 0 or 1, which are not read."""
 
     def __init__(self, log: str, offset: int, magic: int) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} has a message of format {magic} at offset {offset}, and formats before 2 are not served; "
             "copy the topic to another one with the Kafka that this folder comes from, or move the folder out of "
             "log.dirs; nothing in it was changed",
         )
-        self.log = log
 
 
 class EpochsBeganAnew(LogStorageError):
@@ -152,12 +150,11 @@ class EpochsBeganAnew(LogStorageError):
                 f"on with this log, stop the brokers, move its folder out of log.dirs of the others, set leader_epoch "
                 f"to {latest}, and leader and isr to this broker, in the partition's state znode and start them"
             )
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} has records of leader epoch {latest}, and its partition is at {leader_epoch}: its state was "
             f"deleted, or ZooKeeper made anew or restored; nothing in it was changed; {remedy}",
         )
-        self.log = log
         self.latest = latest
 
 
@@ -178,24 +175,23 @@ class DamagedLog(LogStorageError):
     """Segments that are missing or do not belong together, found at a start: nothing of the log was touched."""
 
     def __init__(self, log: str, why: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            log,
             f"{log} was not loaded: {why}; put the missing files back, or move the folder away while the broker is "
             "stopped: it is copied again from the leader",
         )
-        self.log = log
 
 
 class ContradictoryLog(DamagedLog):
     """Batches that are whole stand where they cannot: which of them is right nobody can tell here."""
 
     def __init__(self, log: str, why: str) -> None:
-        Exception.__init__(
+        LogStorageError.__init__(
             self,
+            log,
             f"{log} was not loaded: {why}, and no batch is damaged; serve this folder with the Kafka it comes from, or "
             "move it out of log.dirs: it is copied again from the leader; nothing in it was changed",
         )
-        self.log = log
 
 
 class CorruptIndex(StorageError):
@@ -206,12 +202,11 @@ class UnreadableTopicId(LogStorageError):
     """Nobody knows of which topic a log is: nothing of it was touched."""
 
     def __init__(self, path: str, why: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            path.rpartition("/")[0],
             f"{path} cannot be read ({why}), so nobody knows of which topic this log is; stop the broker, and remove "
             "the file if the log is of the topic that has its name now, else move the folder out of log.dirs",
         )
-        self.log = path.rpartition("/")[0]
 
 
 class LogDirLocked(StorageError):
@@ -264,34 +259,31 @@ class DuplicateLog(LogStorageError):
     """The same partition in several log directories: nobody here can tell which copy is the outdated one."""
 
     def __init__(self, log: str, directories: Sequence[str]) -> None:
-        Exception.__init__(
-            self, f"{log} lies in {' and in '.join(directories)}; move the outdated copy away and restart the broker"
+        super().__init__(
+            log, f"{log} lies in {' and in '.join(directories)}; move the outdated copy away and restart the broker"
         )
-        self.log = log
 
 
 class NotALog(LogStorageError):
     """Something has the name of a log and is none that may be opened."""
 
     def __init__(self, path: str, what: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            path,
             f"{path} is {what}, so it was left alone; put the folder of the log itself there, or move away what is "
             "there, and restart the broker",
         )
-        self.log = path
 
 
 class OccupiedName(LogStorageError):
     """What stands in a log's folder by the name of one of its files is no file."""
 
     def __init__(self, path: str, what: str) -> None:
-        Exception.__init__(
-            self,
+        super().__init__(
+            path,
             f"{path}: {what}, so the log was left alone; put the file itself there, or move away what is there, and "
             "restart the broker",
         )
-        self.log = path
 
 
 class StrayLog(LogStorageError):
@@ -304,13 +296,12 @@ class StrayLog(LogStorageError):
             "; this broker counts as having its records, so it does not host the partition now: the next start without "
             "them takes them as lost, and fetches from other replicas or begins empty where there is none"
         )
-        Exception.__init__(
-            self,
+        super().__init__(
+            folder,
             f"{folder} has topic id {found}, its topic {expected}: it was put aside as {kept_in} and stays there"
             f"{hold if is_credited else ''}; if its topic was deleted while this broker was away, delete it; if not, "
             f"stop the broker, put it back as {folder} and write topic_id: {expected} into its partition.metadata",
         )
-        self.log = folder
 
 
 class LogExists(StorageError):

@@ -37,7 +37,15 @@ from strandline.protocol.reasons import Reason, reason_of
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.config.topic import TopicConfig
 from strandline.runtime.logging import RateLimited
-from strandline.storage.errors import DiskFull, EpochsBeganAnew, LogStorageError, OutOfDescriptors, StrayLog, TieredLog
+from strandline.storage.errors import (
+    DiskFailed,
+    DiskFull,
+    EpochsBeganAnew,
+    LogStorageError,
+    OutOfDescriptors,
+    StrayLog,
+    TieredLog,
+)
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
@@ -244,7 +252,7 @@ class RoleChanges:
             del self._logs.refused[topic_partition]  # nobody rests on it any more: it may fetch
         if log is None:
             if self._may_be_unread(topic_partition) and not state.is_new and topic_partition not in self._logs.refused:
-                raise LogStorageError(str(topic_partition), UNREAD)
+                raise DiskFailed(str(topic_partition), UNREAD)
             if config.is_tiered and topic_partition not in self._logs.refused:
                 raise TieredLog(str(topic_partition))
             log = self._logs.create(topic_partition, topic_id, config)

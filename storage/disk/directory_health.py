@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from strandline.runtime.disk import NO_SPACE, Disk, NoRegularFile, SyncFailed
 from strandline.storage.disk.checkpoints import TEMPORARY_SUFFIX, Report, no_report
-from strandline.storage.errors import LogStorageError
+from strandline.storage.errors import DiskFailed, LogStorageError
 
 ROOM_BYTES = 2**20
 """A disk that was full is used again once it takes so much: more than that, and it would be so again at once."""
@@ -78,7 +78,7 @@ class DirectoryHealth:
             return
         self.is_unsynced = self.is_unsynced or syncing or not is_about_space(cause.errno)
         if self.failure is None:
-            self.failure = LogStorageError(self.path, what, cause)
+            self.failure = DiskFailed(self.path, what, cause)
             self._report("log-dir-offline", path=self.path, why=f"{what}: {cause}")
 
 

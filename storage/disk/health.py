@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from strandline.storage.disk.checkpoints import Report
 from strandline.storage.disk.directory_health import DirectoryHealth, is_about_file, is_about_process, is_full
-from strandline.storage.errors import DiskFull, LogClosed, LogOffline, LogStorageError, OutOfDescriptors, UnusableFile
+from strandline.storage.errors import (
+    DiskFailed,
+    DiskFull,
+    LogClosed,
+    LogOffline,
+    LogStorageError,
+    OutOfDescriptors,
+    UnusableFile,
+)
 
 
 class LogHealth:
@@ -57,7 +65,7 @@ class LogHealth:
             self._directory.fail(f"{what} in {self._log}", cause)
             return DiskFull(self._log, what, cause)
         is_own = isinstance(cause, OSError) and is_about_file(cause)
-        failure = UnusableFile(self._log, what, cause) if is_own else LogStorageError(self._log, what, cause)
+        failure = UnusableFile(self._log, what, cause) if is_own else DiskFailed(self._log, what, cause)
         if self._own is None:  # the first reason stays
             self._own = failure
             self._report("log-offline", log=self._log, why=str(failure))

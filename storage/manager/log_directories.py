@@ -20,7 +20,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.storage.disk.checkpoints import Report
 from strandline.storage.disk.directory_health import has_room, is_about_process, is_full
-from strandline.storage.errors import LogDirUnusable, LogStorageError, NoLogDirLeft, StorageError
+from strandline.storage.errors import DiskFailed, LogDirUnusable, NoLogDirLeft, StorageError
 from strandline.storage.manager.log_directory import LogDirectory
 
 CHECKPOINT_FAILED = "writing a checkpoint failed"
@@ -176,7 +176,7 @@ class LogDirectories:
         LogStorageError: all are offline."""
         online = self.online()
         if not online:
-            raise LogStorageError("(a new log)", "no log directory is left")
+            raise DiskFailed("(a new log)", "no log directory is left")
         used = Counter(directory.path for directory in owners)
         return min(online, key=lambda directory: (directory.health.full is not None, used[directory.path]))
 

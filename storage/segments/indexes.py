@@ -35,8 +35,8 @@ class IndexLost(LogStorageError):
     sound: nothing was found, nothing of it changed, and the same may be tried again."""
 
     def __init__(self, segment: Indexed, why: Exception) -> None:
-        Exception.__init__(self, f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds")
-        self.log = segment.path
+        text = f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds"
+        super().__init__(segment.path, text)
         self.base_offset = segment.base_offset
 
 
