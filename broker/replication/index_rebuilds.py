@@ -70,7 +70,7 @@ class IndexRebuilds:
             slices = segment.indexes.build_in_slices() if is_current() else iter(())
             for position in slices:
                 slice_bytes = min(SLICE_BYTES + HEADER_CHUNK_BYTES, segment.size_bytes - position)
-                await self._warm(FileRegion(segment.log.get(), position, slice_bytes))
+                await self._warm(FileRegion(segment.file.get(), position, slice_bytes))
                 if not is_current():  # who needs it then asks again
                     return
         except (OSError, CorruptLog) as error:

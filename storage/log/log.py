@@ -233,7 +233,7 @@ class Log:
             return
         segment = self._active
         try:
-            file = segment.log.get()
+            file = segment.file.get()
             written = file.pwritev(views, start)
             if written != end - start:  # short: the disk is nearly full, or a signal came
                 write_whole(file, memoryview(b"".join(views))[written:], start + written)
@@ -294,7 +294,7 @@ class Log:
         opened first: lacking a descriptor fails no log, and nothing may have been noted then."""
         self.health.check_room()
         try:
-            self._active.log.get()
+            self._active.file.get()
         except OSError as error:
             raise self.fail("opening the active segment failed", error) from error
 
@@ -337,7 +337,7 @@ class Log:
         try:
             if found is not None:
                 start, end = found
-                return FileRegion(segment.log.get(), start, end - start) if end > start else None
+                return FileRegion(segment.file.get(), start, end - start) if end > start else None
             return read_anywhere(self.segments, self._boundaries, offset, max_bytes, end_offset)
         except (OSError, CorruptLog) as error:
             raise self.fail("reading failed", error) from error

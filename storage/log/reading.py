@@ -60,7 +60,7 @@ def read_anywhere(
         next_offset = base_offset_at(segment, end) if next_offset is None else next_offset
         if next_offset is not None:
             boundaries.visit(next_offset, segment, end)
-    return FileRegion(segment.log.get(), start, end - start)
+    return FileRegion(segment.file.get(), start, end - start)
 
 
 def _find_start(segments: SegmentList, offset: int) -> tuple[Segment, int]:

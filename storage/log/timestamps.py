@@ -35,7 +35,7 @@ def _search(log: Log, timestamp_ms: int, start_offset: int, end_offset: int) -> 
         found = by_index(segment, _search_segment, timestamp_ms, start_offset, end_offset)
         if found is not None:
             position, header = found
-            return header, read_batch(segment.log.get(), position, header)
+            return header, read_batch(segment.file.get(), position, header)
     return None
 
 

@@ -72,12 +72,12 @@ def cut_file(context: StorageContext, segment: Segment, position: int, cut: Cut)
         cut.on_loss()
     if cut.keeps:
         _copy_tail(context, segment, position)
-    segment.log.get().truncate(position)
+    segment.file.get().truncate(position)
     segment.size_bytes = position
 
 
 def _copy_tail(context: StorageContext, segment: Segment, position: int) -> None:
-    source = segment.log.get()
+    source = segment.file.get()
     path = name_for_damaged(context.disk, f"{segment.path}{LOG_SUFFIX}.{position}")
     target = context.disk.open(path, exclusive=True)
     try:

@@ -110,7 +110,7 @@ def refuse_unread(
     number `first_unsafe` on are checked, and so is the end of the last one in any case. unread: of `look_through`."""
     unchecked = min(first_unsafe, len(segments) - 1)
     for place, segment in enumerate(segments):
-        path = segment.log.path
+        path = segment.file.path
         if path in unread:
             fault = Fault.TAIL if segment is segments[-1] else Fault.INSIDE
             if place < unchecked or known.judge(fault, segment.base_offset) is Verdict.REFUSE:

@@ -178,7 +178,7 @@ def _find_segments(
             segment.size_bytes = entry.size_bytes
             segment.created_ms = entry.mtime_ms
             if entry.name in left.swaps:
-                segment.log = PooledFile(context, segment.path + LOG_SUFFIX + SWAP_SUFFIX)
+                segment.file = PooledFile(context, segment.path + LOG_SUFFIX + SWAP_SUFFIX)
             segments.append(segment)
         elif parts[1] not in logs:
             orphans.append(f"{folder}/{entry.name}")
@@ -195,9 +195,9 @@ def _resolve(
 ) -> None:
     left.resolve(context, folder)
     for segment in segments:
-        if segment.log.path.endswith(SWAP_SUFFIX):
-            segment.log.release()
-            segment.log = PooledFile(context, segment.path + LOG_SUFFIX)
+        if segment.file.path.endswith(SWAP_SUFFIX):
+            segment.file.release()
+            segment.file = PooledFile(context, segment.path + LOG_SUFFIX)
     if topic_id is None:
         remove_torn(context, folder)
     if not known.clean:
@@ -228,7 +228,7 @@ def _scan_tasks(segments: Sequence[Segment], first: int, known: KnownState) -> l
     doubts_jumps = known.judge(Fault.JUMP, segments[-1].base_offset) is not Verdict.SERVE
     return [
         ScanTask(
-            segment.log.path,
+            segment.file.path,
             segment.base_offset,
             segment.size_bytes,
             segment.index_interval_bytes,

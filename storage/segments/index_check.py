@@ -26,7 +26,7 @@ class Indexed(Protocol):
 
     path: str
     base_offset: int
-    log: PooledFile
+    file: PooledFile
     size_bytes: int
     index_interval_bytes: int
     unindexed_bytes: int
@@ -47,7 +47,7 @@ def check_end(segment: Indexed, offset: OffsetIndex, time: TimeIndex) -> None:
     unindexed = 0
     tolerated = tolerated_bytes(segment, offset.widest_gap_bytes)
     position = offset.last_position
-    for found, header in walk_headers(segment.log.get(), position, segment.size_bytes):
+    for found, header in walk_headers(segment.file.get(), position, segment.size_bytes):
         fault = offset.refutes(len(offset) - 1, header) if found == position and len(offset) else ""
         if fault:
             raise CorruptIndex(fault)
@@ -56,7 +56,7 @@ def check_end(segment: Indexed, offset: OffsetIndex, time: TimeIndex) -> None:
         if header.max_timestamp_ms > time.last_timestamp_ms:
             raise CorruptIndex(f"timestamp {header.max_timestamp_ms} at byte {found} is missing in the time index")
         unindexed += header.size_bytes
-    if len(time) and not is_newest_true(segment.log.get(), segment.size_bytes, offset, time):
+    if len(time) and not is_newest_true(segment.file.get(), segment.size_bytes, offset, time):
         raise CorruptIndex(f"no batch at offset {time.last_offset} brought timestamp {time.last_timestamp_ms}")
 
 

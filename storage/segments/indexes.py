@@ -245,7 +245,7 @@ class SegmentIndexes:
         while builder.end_position < segment.size_bytes:
             start = builder.end_position
             yield start
-            builder.add_all(segment.log.get(), segment.size_bytes, SLICE_BYTES)
+            builder.add_all(segment.file.get(), segment.size_bytes, SLICE_BYTES)
             if builder.end_position == start:
                 raise CorruptLog(segment.path, start, "no whole batch of the offsets that follow stands there")
         self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
@@ -253,8 +253,8 @@ class SegmentIndexes:
 
     def _build(self) -> tuple[OffsetIndex, TimeIndex]:
         segment = self._segment
-        log = segment.log.get()
-        builder = build_indexes(log, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
+        file = segment.file.get()
+        builder = build_indexes(file, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
         self._take(builder)
         return builder.offset_index, builder.time_index
 

@@ -108,7 +108,7 @@ def _boundary(segment: Segment, entry: int) -> tuple[int, int | None]:
     position = index.positions[entry]
     if segment.indexes.are_built:
         return position, None
-    data = segment.log.get().pread(HEADER_BYTES, position)
+    data = segment.file.get().pread(HEADER_BYTES, position)
     if len(data) < HEADER_BYTES:
         raise WrongEntry(index, entry, f"no batch begins at byte {position}")
     header = read_header(data, 0)
@@ -173,7 +173,7 @@ def _prove_last(segment: Segment, entry: int) -> None:
     if entry >= 0 and not segment.indexes.are_built:
         index = segment.indexes.offset
         position, _ = _boundary(segment, entry)
-        header = read_header(segment.log.get().pread(HEADER_BYTES, position), 0)
+        header = read_header(segment.file.get().pread(HEADER_BYTES, position), 0)
         if header.last_offset != index.base_offset + index.relative_offsets[entry]:
             raise WrongEntry(index, entry, f"the batch at byte {position} ends at offset {header.last_offset}")
 
@@ -182,14 +182,14 @@ def base_offset_at(segment: Segment, position: int) -> int | None:
     """Base offset of the batch at a boundary; None at the segment's end."""
     if segment.size_bytes - position < HEADER_BYTES:
         return None
-    base_offset: int = _BASE_OFFSET.unpack(segment.log.get().pread(_BASE_OFFSET.size, position))[0]
+    base_offset: int = _BASE_OFFSET.unpack(segment.file.get().pread(_BASE_OFFSET.size, position))[0]
     return base_offset
 
 
 def headers_from(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the batches of a segment from a boundary on. CorruptLog where no batch stands."""
     end = position
-    for found, header in walk_segment(segment.log.get(), segment.base_offset, position, segment.size_bytes):
+    for found, header in walk_segment(segment.file.get(), segment.base_offset, position, segment.size_bytes):
         yield found, header
         end = found + header.size_bytes
     if end != segment.size_bytes:

@@ -26,17 +26,17 @@ COMPANION_SUFFIXES = (TRANSACTION_INDEX_SUFFIX,)
 
 
 class Segment:
-    """One segment. The log appends to `log` and the indexes itself: that is its hot path."""
+    """One segment. The log appends to `file` and the indexes itself: that is its hot path."""
 
     __slots__ = (
         "_context",
         "base_offset",
         "created_ms",
+        "file",
         "first_timestamp_ms",
         "index_interval_bytes",
         "indexes",
         "is_reserved",
-        "log",
         "max_timestamp_ms",
         "max_timestamp_offset",
         "path",
@@ -55,7 +55,7 @@ class Segment:
         self.path = f"{folder}/{base_offset:020d}"
         """Of the three files, without suffix."""
         self.index_interval_bytes = index_interval_bytes
-        self.log = PooledFile(context, self.path + LOG_SUFFIX)
+        self.file = PooledFile(context, self.path + LOG_SUFFIX)
         self.indexes = SegmentIndexes(context, self.path, self, max_index_bytes)
         self.size_bytes = 0
         self.created_ms = 0
@@ -107,7 +107,7 @@ class Segment:
 
     def start_writeback(self) -> None:
         """Have what was appended since the last time written out in the background, and the index tails written."""
-        self.log.get().start_writeback(self.written_back_bytes, self.size_bytes - self.written_back_bytes)
+        self.file.get().start_writeback(self.written_back_bytes, self.size_bytes - self.written_back_bytes)
         self.written_back_bytes = self.size_bytes
         self.indexes.flush()
 
@@ -115,16 +115,16 @@ class Segment:
         """Undo an append that failed before it counted: file and indexes end at `size_bytes`, before `next_offset`."""
         self.indexes.offset.truncate_to_position(self.size_bytes)
         self.indexes.time.truncate_to_offset(next_offset)
-        self.log.get().truncate(self.size_bytes)
+        self.file.get().truncate(self.size_bytes)
 
     def finish(self) -> None:
         """No more appends: write the indexes, give back what is reserved. Idempotent. OSError from the disk."""
-        if not self.log.is_made:  # there was no room for it
-            self.log.create()
+        if not self.file.is_made:  # there was no room for it
+            self.file.create()
         self.note_final_timestamp()
         self.indexes.flush()
         if self.is_reserved:
-            give_back(self._context.disk, self.log.get())
+            give_back(self._context.disk, self.file.get())
             self.is_reserved = False
 
     def seal(self) -> None:
@@ -144,7 +144,7 @@ class Segment:
     def delete(self, *, stale: bool) -> None:
         """Remove the files. `stale`: what was read from them must not be served any more (truncation), so readers that
         still hold the file find it empty. OSError from the disk."""
-        file = self.log.live()
+        file = self.file.live()
         if stale and file is not None:
             file.truncate(0)
         self.release()
@@ -159,5 +159,5 @@ class Segment:
 
     def release(self) -> None:
         """Drop descriptors and memory; the files stay."""
-        self.log.release()
+        self.file.release()
         self.indexes.release()

@@ -146,7 +146,7 @@ class SegmentList:
         """Drop what `locate_cut` said. Returns the new log end offset."""
         while self._segments[-1] is not segment:
             self._segments.pop().delete(stale=True)
-        segment.log.get().truncate(position)
+        segment.file.get().truncate(position)
         segment.size_bytes = position
         segment.indexes.truncate(position, end_offset)
         self._sealed_bytes = sum(sealed.size_bytes for sealed in self._segments[:-1])
@@ -192,10 +192,10 @@ def _begin_segment(
 
 def _make(context: StorageContext, segment: Segment, config: LogConfig) -> None:
     """With its space where `preallocate` says so."""
-    segment.log.create()
+    segment.file.create()
     if config.preallocate:
         try:
-            segment.is_reserved = reserve(context, segment.log.get(), config.segment_bytes)
+            segment.is_reserved = reserve(context, segment.file.get(), config.segment_bytes)
         except OSError:  # it is not to be used
             segment.release()
             raise

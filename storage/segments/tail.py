@@ -25,7 +25,7 @@ def activate(context: StorageContext, segment: Segment) -> int:
             segment.indexes.replace_lost(error)
         next_offset = _resume(segment)
     segment.first_timestamp_ms = NO_TIMESTAMP
-    for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+    for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes):
         segment.first_timestamp_ms = header.max_timestamp_ms
         break
     segment.written_back_bytes = segment.size_bytes
@@ -40,7 +40,7 @@ def _resume(segment: Segment) -> int:
     builder.resume(time_index.last_timestamp_ms, time_index.last_offset)
     next_offset = segment.base_offset
     start = end = offset_index.last_position
-    for position, header in walk_segment(segment.log.get(), segment.base_offset, start, segment.size_bytes):
+    for position, header in walk_segment(segment.file.get(), segment.base_offset, start, segment.size_bytes):
         if position == start and len(offset_index) and header.last_offset != offset_index.last_offset:
             raise CorruptIndex(f"the batch at byte {position} ends at {header.last_offset}, not as the index says")
         builder.add(position, header)

@@ -195,7 +195,7 @@ def checked(
 
 def whole(log: Log) -> bytes:
     """Every batch of the log."""
-    return b"".join(segment.log.get().pread(segment.size_bytes, 0) for segment in log.segments)
+    return b"".join(segment.file.get().pread(segment.size_bytes, 0) for segment in log.segments)
 
 
 def topic_config() -> dict[str, str]:

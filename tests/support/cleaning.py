@@ -125,9 +125,9 @@ def check_compacted(log: Log) -> None:
     next_offset = log.segments.holding(0).base_offset
     for segment in log.segments:
         assert segment.base_offset >= next_offset, f"{segment.path} overlaps the one before"
-        assert segment.log.get().size() == segment.size_bytes
+        assert segment.file.get().size() == segment.size_bytes
         check_indexes(segment, log.config.index_interval_bytes, segment is log.segments.active)
-        for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+        for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes):
             assert header.base_offset >= next_offset
             next_offset = header.next_offset
     check_epochs(log)

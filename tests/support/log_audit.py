@@ -90,9 +90,9 @@ def check_log(log: Log, interval: int, short_indexes: bool = False, compacted: b
     next_offset = log.segments.holding(0).base_offset
     for segment in log.segments:
         assert segment.base_offset >= next_offset, f"{segment.path} overlaps the one before"
-        assert segment.log.get().size() == segment.size_bytes
+        assert segment.file.get().size() == segment.size_bytes
         check_indexes(segment, interval, segment is log.segments.active, short_indexes)
-        for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+        for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes):
             assert header.base_offset >= next_offset, f"{segment.path}: offset {header.base_offset} after {next_offset}"
             next_offset = header.next_offset
     check_epochs(log)
@@ -105,7 +105,7 @@ def check_epochs(log: Log) -> None:
     from_headers = [(each.epoch, each.start_offset) for each in rebuilt if each.start_offset < log.log_end_offset]
     known = list(state_of(log).epochs)
     headers = [
-        header for segment in log.segments for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes)
+        header for segment in log.segments for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes)
     ]
     ends = [log.segments.holding(0).base_offset, *(header.next_offset for header in headers)]
     if all(header.base_offset == end for header, end in zip(headers, ends, strict=False)):
@@ -121,7 +121,7 @@ def check_producers(log: Log, complete: bool, compacted: bool = False) -> None:
     complete: five batches, where there are; after a cut it may be those that are left of five."""
     told = ProducerStates()
     headers = [
-        header for segment in log.segments for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes)
+        header for segment in log.segments for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes)
     ]
     for header in headers:
         if header.producer_id >= 0 and header.base_sequence >= 0:
@@ -143,7 +143,7 @@ def check_producers(log: Log, complete: bool, compacted: bool = False) -> None:
 def check_indexes(segment: Segment, interval: int, is_active: bool, may_be_short: bool = False) -> None:
     """The offset index is that of a rebuild; each entry of the time index is true, and the last one is there.
     may_be_short: what was appended before a kill may lack its last entries."""
-    built = build_indexes(segment.log.get(), segment.base_offset, segment.size_bytes, interval)
+    built = build_indexes(segment.file.get(), segment.base_offset, segment.size_bytes, interval)
     built.finish()
     found, wanted = segment.indexes.offset.encode(), built.offset_index.encode()
     assert found == wanted or (may_be_short and wanted.startswith(found)), f"{segment.path}.index"
@@ -151,7 +151,7 @@ def check_indexes(segment: Segment, interval: int, is_active: bool, may_be_short
     assert segment.largest_timestamp_ms(is_active) == built.time_index.last_timestamp_ms, f"{segment.path}.timeindex"
     entries = dict(zip(time.relative_offsets, time.timestamps_ms, strict=True))
     latest_ms = -1
-    for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+    for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes):
         latest_ms = max(latest_ms, header.max_timestamp_ms)
         said_ms = entries.pop(header.last_offset - segment.base_offset, latest_ms)
         assert said_ms == latest_ms, f"{segment.path}.timeindex says {said_ms} at {header.last_offset}"

@@ -226,7 +226,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def _headers(self) -> Iterator[BatchHeader]:
         for segment in self.log.segments:
-            yield from (header for _, header in walk_headers(segment.log.get(), 0, segment.size_bytes))
+            yield from (header for _, header in walk_headers(segment.file.get(), 0, segment.size_bytes))
 
     # --- what always holds --------------------------------------------------------------------------------------------
 

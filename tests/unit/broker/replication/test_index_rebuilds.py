@@ -250,7 +250,7 @@ async def test_lacking_descriptors_fail_nothing(autojump_clock: MockClock) -> No
     offset = segment.base_offset
     async with rebuilding(site):
         site.fetch((T0, offset))
-        segment.log.evict()
+        segment.file.evict()
         site.disk.fail("open", f"{segment.path}.index", errno.EMFILE, times=1)
         await trio.sleep(SLICE_S + 0.1)
         assert not site.partition().failed

@@ -123,7 +123,7 @@ async def test_without_any_descriptor_left_requests_fail_and_no_replica_does(
 ) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     site.produce((T0, batch()))
-    site.partition(T0).log.segments.active.log.evict()
+    site.partition(T0).log.segments.active.file.evict()
     fault = site.disk.fail("open", "*", errno.EMFILE)
     assert site.produce((T0, batch())).outcomes[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert site.fetch((T0, 0)).fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -372,7 +372,7 @@ def test_a_lack_of_descriptors_closes_what_is_not_in_use_and_fails_nothing(site:
     fill(log, 200)
     expected = raw(log)  # every segment is open now
     held = len(site.disk.open_files())
-    log.segments.active.log.evict()
+    log.segments.active.file.evict()
     site.disk.fail("open", "*", errno.EMFILE, times=2)
     fill(log, 1)
     assert raw(log, 0, 200) == expected and manager.directories.offline_paths == []
@@ -396,7 +396,7 @@ def test_without_any_descriptor_a_log_answers_an_error_and_serves_again_once_the
     ]
     for act in acts:
         for segment in log.segments:
-            segment.log.evict()
+            segment.file.evict()
         fault = site.disk.fail("open", "*", number)
         with pytest.raises(OutOfDescriptors):
             act()

@@ -167,7 +167,7 @@ def test_sparse_entries_of_an_older_followers_index_are_believed() -> None:
     indexes = {}
     for segment in log.segments:
         index = OffsetIndex(segment.base_offset)
-        found = list(walk_headers(segment.log.get(), 0, segment.size_bytes))
+        found = list(walk_headers(segment.file.get(), 0, segment.size_bytes))
         for first in range(1, len(found) - 4, 4):
             index.append(found[first + 3][1].last_offset, found[first][0])
         indexes[f"{segment.path}.index"] = index.encode()

@@ -369,7 +369,7 @@ def test_indexes_of_the_last_segment_equal_a_rebuild_after_recovery(site: Storag
     fill(log, 77, count=2)
     log = site.reload()
     segment = log.segments.active
-    built = build_indexes(segment.log.get(), 0, segment.size_bytes, 100)
+    built = build_indexes(segment.file.get(), 0, segment.size_bytes, 100)
     assert segment.indexes.offset.encode() == built.offset_index.encode()
     assert len(segment.indexes.time) >= len(built.time_index)
 

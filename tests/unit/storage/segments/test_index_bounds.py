@@ -39,7 +39,7 @@ def kafka_recovers(log: Log, max_bytes: int) -> None:
     for segment in log.segments:
         entries = times = indexed = 0
         largest_ms = noted_ms = -1
-        for position, header in walk_headers(segment.log.get(), 0, segment.size_bytes):
+        for position, header in walk_headers(segment.file.get(), 0, segment.size_bytes):
             largest_ms = max(largest_ms, header.max_timestamp_ms)
             if position - indexed > INTERVAL:
                 is_full = (

@@ -308,6 +308,6 @@ def test_on_a_real_file_system_the_blocks_are_there_and_given_back(tmp_path: Pat
     assert [count < 2**18 for count in taken_bytes()] == [True, True, False]
     content = raw(log)
     fill(log, 3)
-    assert raw(log).startswith(content) and log.segments.active.log.get().size() == log.segments.active.size_bytes
+    assert raw(log).startswith(content) and log.segments.active.file.get().size() == log.segments.active.size_bytes
     log.close()
     assert max(taken_bytes()) < 2**18
