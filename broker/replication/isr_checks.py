@@ -1,4 +1,4 @@
-"""The periodic look for followers that lag."""
+"""The periodic look for followers that lag, at the partitions in which time alone may change something."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import trio
 
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 
 
@@ -14,9 +15,16 @@ async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:
     while True:
         await trio.sleep(replicas.config.replica_lag_time_max_ms / 1000 / 2)
         now = trio.current_time()
-        for count, partition in enumerate(list(replicas.partitions.values())):
-            if partition.check_in_sync(now):
-                burst.changes.committed(partition)
+        for count, partition in enumerate(list(replicas.unsettled)):
+            check_in_sync(replicas, burst, partition, now)
             if count % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                 await trio.lowlevel.checkpoint()
         burst.end()
+
+
+def check_in_sync(replicas: Replicas, burst: Burst, partition: Partition, now: float) -> None:
+    """Look at one partition, and no more at it until something happens to it once it is settled."""
+    if partition.check_in_sync(now):
+        burst.changes.committed(partition)
+    if partition.is_settled:
+        replicas.unsettled.pop(partition, None)

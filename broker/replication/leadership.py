@@ -313,6 +313,10 @@ class Leadership:
             return ()
         return tuple(r for r in self.replicas if r not in isr and (r in self.isr or r in self.eligible))
 
+    def is_settled(self, log_end_offset: int) -> bool:
+        """Time alone changes nothing: everybody whom HW waits for has everything."""
+        return all(progress.log_end_offset == log_end_offset for progress in self.quorum)
+
     # --- how a proposal ends -----------------------------------------------------------------------------------
 
     def commit(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int) -> None:

@@ -27,6 +27,7 @@ class Partition:
 
     __slots__ = (
         "_follower_high_watermark",
+        "_unsettled",
         "broker_id",
         "config",
         "controller_epoch",
@@ -55,9 +56,10 @@ class Partition:
         *,
         propose: Callable[[Partition, IsrProposal], None],
         is_in_sync_candidate: Callable[[int], bool],
+        unsettled: dict[Partition, None],
     ) -> None:
         """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker lives
-        and is not shutting down."""
+        and is not shutting down. `unsettled`: see `Replicas`."""
         self.broker_id = broker_id
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -65,6 +67,7 @@ class Partition:
         self.config = config
         self.propose = propose
         self.is_in_sync_candidate = is_in_sync_candidate
+        self._unsettled = unsettled
         self.leadership: Leadership | None = None
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH
@@ -97,6 +100,7 @@ class Partition:
         """
         leadership = self.leadership
         assert leadership is not None, "only a leader appends what clients produce"
+        self._unsettled[self] = None  # before: where a wave fails a part of it may stand in the log
         first_offset = self.log.append_as_leader(batches, leadership.leader_epoch)
         leadership.advance_high_watermark(self.log.log_end_offset)  # at once when nobody else is in sync
         return first_offset
@@ -106,6 +110,7 @@ class Partition:
         records are in the log already, or that its producer is refused."""
         leadership = self.leadership
         assert leadership is not None, "only a leader appends what clients produce"
+        self._unsettled[self] = None
         outcomes = append_checked(self.log, entries, leadership.leader_epoch)
         leadership.advance_high_watermark(self.log.log_end_offset)
         return outcomes
@@ -121,6 +126,8 @@ class Partition:
         Returns whether HW advanced; its waiters are then answered."""
         leadership = self.leadership
         assert leadership is not None
+        if offset != self.log.log_end_offset:
+            self._unsettled[self] = None
         advanced = leadership.record_fetch(progress, offset, self.log.log_end_offset, incarnation, now)
         if advanced:
             self.complete_waiters()
@@ -162,6 +169,11 @@ class Partition:
         leadership.rebuild_quorum(log_end_offset, now)
         return self._advance_and_complete()
 
+    @property
+    def is_settled(self) -> bool:
+        """A periodic look would change nothing, unless something happens here before."""
+        return self.leadership is None or self.leadership.is_settled(self.log.log_end_offset)
+
     def isr_committed(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int, now: float) -> bool:
         """ZooKeeper holds this ISR for our leader epoch. Returns whether HW advanced."""
         assert self.leadership is not None
@@ -187,6 +199,7 @@ class Partition:
     def _advance_and_complete(self) -> bool:
         """Something changed in the ISR or in what it needs."""
         assert self.leadership is not None
+        self._unsettled[self] = None
         release = self.leadership.propose_release()
         if release is not None:
             self.propose(self, release)

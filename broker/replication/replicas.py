@@ -37,6 +37,9 @@ class Replicas:
         self._config = config
         self.metadata = metadata
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.unsettled: dict[Partition, None] = {}
+        """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
+        enters by itself, whatever happens to it."""
         self.controller_epoch = -1
         self.is_leaving = False
         """This broker stops, and hands its leaderships over."""

@@ -18,6 +18,7 @@ from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Fetcher
+from strandline.broker.replication.isr_checks import check_in_sync
 from strandline.broker.replication.partition import Partition
 from strandline.broker.server import Broker
 from strandline.controller.orders.channel import BrokerUnreachable
@@ -219,9 +220,18 @@ class BareBroker(Broker):
 
     def check_isrs(self) -> None:
         """The periodic look for who lags."""
-        for partition in self.data.replicas.partitions.values():
-            if partition.check_in_sync(trio.current_time()):
-                self.data.burst.changes.committed(partition)
+        now, replicas = trio.current_time(), self.data.replicas
+        for partition in replicas.partitions.values():
+            leadership = partition.leadership
+            if partition in replicas.unsettled:
+                check_in_sync(replicas, self.data.burst, partition, now)
+            elif leadership is not None:
+                waiting = len(partition.deletions.waiting)
+                before = leadership.proposal, leadership.quorum, waiting
+                assert not partition.check_in_sync(now), "a settled partition needs no look"
+                waiting = len(partition.deletions.waiting)
+                assert before == (leadership.proposal, leadership.quorum, waiting), "a settled partition needs no look"
+                del replicas.unsettled[partition]
         self.data.burst.end()
 
 
