@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from strandline.runtime.disk import Disk, read_file
 from strandline.runtime.environment import WallClock
 from strandline.storage.disk.checkpoints import no_report
-from strandline.storage.disk.context import LogConfig
 from strandline.storage.disk.properties import parse_properties
 from strandline.storage.disk.removal import partition_of_folder
+from strandline.storage.disk.storage_context import LogConfig
 from strandline.storage.errors import LogDirLocked, StorageError
 from strandline.storage.inspection.dump import DumpOptions, dump_file
 from strandline.storage.inspection.overlay_disk import OverlayDisk

@@ -21,9 +21,9 @@ from strandline.storage.disk.checkpoints import (
     remove_temporary,
     write_atomically,
 )
-from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
-from strandline.storage.disk.health import LogHealth
+from strandline.storage.disk.log_health import LogHealth
+from strandline.storage.disk.storage_context import LogConfig, StorageContext
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.producers.snapshots import write_snapshot

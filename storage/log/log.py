@@ -23,9 +23,9 @@ from strandline.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, 
 from strandline.protocol.records.validation import ProducedBatch, validate_fetched
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import FileRegion, write_whole
-from strandline.storage.disk.context import LogConfig, StorageContext
 from strandline.storage.disk.directory_health import is_about_process, is_full
-from strandline.storage.disk.health import LogHealth
+from strandline.storage.disk.log_health import LogHealth
+from strandline.storage.disk.storage_context import LogConfig, StorageContext
 from strandline.storage.errors import CorruptLog, LogStorageError, OffsetOutOfRange
 from strandline.storage.log.boundaries import Boundaries
 from strandline.storage.log.flush import Flushes, FlushPlan

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.disk.context import LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.disk.directory_health import is_about_file
+from strandline.storage.disk.storage_context import LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import LogStorageError, UnusableFile
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.recovery.recovery import load_steps

@@ -16,8 +16,8 @@ from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
 from strandline.storage.disk.checkpoints import WarningLog, encode_topic_id, no_report
-from strandline.storage.disk.context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.disk.removal import Doomed, Removals, remove
+from strandline.storage.disk.storage_context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import (
     DuplicateLog,
     InconsistentTopicId,

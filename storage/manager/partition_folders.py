@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.runtime.disk import Disk, FolderEntry
 from strandline.storage.disk.checkpoints import PARTITION_METADATA, Report, encode_topic_id, write_partition_metadata
-from strandline.storage.disk.health import LogHealth
+from strandline.storage.disk.log_health import LogHealth
 from strandline.storage.disk.removal import Removals, delete_folder_name, partition_of_folder, stray_folder_name
 from strandline.storage.errors import LogStorageError, NotALog, StrayLog
 from strandline.storage.log.log import Log

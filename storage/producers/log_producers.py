@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.producers.rebuilding import load_states
 from strandline.storage.producers.snapshots import ProducerSnapshots
 from strandline.storage.producers.states import ProducerRow, ProducerStates

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strandline.protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import CorruptLog, TransactionalLog
 from strandline.storage.producers.snapshots import ProducerSnapshots
 from strandline.storage.producers.states import ProducerStates

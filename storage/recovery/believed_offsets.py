@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:

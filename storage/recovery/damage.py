@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import write_whole
 from strandline.storage.disk.checkpoints import remove_temporary
-from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.damaged_files import name_for_damaged
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import DamagedLog
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Fault, Verdict

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import FolderEntry, remove_files
 from strandline.storage.disk.checkpoints import MAX_OFFSET
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import DamagedLog, NotALog, OccupiedName
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segments.scan import CheckedPrefix, check_batches, walk_headers

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk, FolderEntry
-from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
+from strandline.storage.disk.storage_context import LogConfig, PooledFile, StorageContext
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.log.log import Log
 from strandline.storage.producers.log_producers import LogProducers

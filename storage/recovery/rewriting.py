@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strandline.runtime.disk import write_whole
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 
 if TYPE_CHECKING:
     from strandline.storage.log.log import Log

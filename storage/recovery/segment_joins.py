@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from strandline.protocol.records.batch import BatchHeader
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import CorruptIndex, CorruptLog, DamagedLog
 from strandline.storage.recovery.known_state import KnownState
 from strandline.storage.recovery.verdicts import Fault, Verdict

@@ -29,8 +29,8 @@ from strandline.storage.disk.checkpoints import (
     read_guarded,
     write_atomically,
 )
-from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.damaged_files import put_aside
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import CorruptLog
 from strandline.storage.log.leader_epochs import LeaderEpochCache
 from strandline.storage.recovery.epoch_check import epochs_agree, epochs_from_headers

@@ -12,7 +12,7 @@ import re
 from strandline.protocol.types import NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import read_file, remove_files
 from strandline.storage.disk.checkpoints import PARTITION_METADATA, decode_topic_id
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import UnreadableTopicId
 
 _WHOLE = re.compile(rb"version\s*:\s*0\s+topic_id\s*:\s*([A-Za-z0-9_-]{22})\s*")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from strandline.runtime.disk import File
-from strandline.storage.disk.context import PooledFile
+from strandline.storage.disk.storage_context import PooledFile
 from strandline.storage.errors import CorruptIndex
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from strandline.runtime.disk import File, remove_files, write_whole
-from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_full
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import CorruptIndex, CorruptLog, LogStorageError
 from strandline.storage.segments.index_bounds import room, thin_out
 from strandline.storage.segments.index_check import Indexed, check_end, tolerated_bytes

@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from strandline.runtime.disk import Disk, File, FolderEntry
-from strandline.storage.disk.context import StorageContext
 from strandline.storage.disk.directory_health import is_about_space
+from strandline.storage.disk.storage_context import StorageContext
 
 _LEFTOVER_BYTES = 64 * 2**10
 """Less behind the end of a file may be how its file system counts."""

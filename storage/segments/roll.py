@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.protocol.records.batch import HEADER_BYTES
-from strandline.storage.disk.context import LogConfig
+from strandline.storage.disk.storage_context import LogConfig
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segments.segment import Segment
 

@@ -11,7 +11,7 @@ or knows an epoch: that is the log's business.
 from __future__ import annotations
 
 from strandline.runtime.disk import remove_files
-from strandline.storage.disk.context import LogConfig, PooledFile, StorageContext
+from strandline.storage.disk.storage_context import LogConfig, PooledFile, StorageContext
 from strandline.storage.segments.index_bounds import room
 from strandline.storage.segments.indexes import SegmentIndexes
 from strandline.storage.segments.offset_index import OffsetIndex

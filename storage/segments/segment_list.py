@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from strandline.protocol.records.batch import BatchHeader
 from strandline.runtime.disk import Disk
-from strandline.storage.disk.context import LogConfig, StorageContext
+from strandline.storage.disk.storage_context import LogConfig, StorageContext
 from strandline.storage.segments import search
 from strandline.storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from strandline.storage.segments.reserving import reserve

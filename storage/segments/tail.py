@@ -6,7 +6,7 @@ the last whole batch are left out of `size_bytes`: whoever loads the log cuts th
 
 from __future__ import annotations
 
-from strandline.storage.disk.context import StorageContext
+from strandline.storage.disk.storage_context import StorageContext
 from strandline.storage.errors import CorruptIndex
 from strandline.storage.segments.scan import IndexBuilder, walk_headers, walk_segment
 from strandline.storage.segments.segment import Segment

@@ -17,7 +17,7 @@ import trio
 
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.topic import TopicConfig
-from strandline.storage.disk.context import DEFAULT_OPEN_FILES, SecondChanceCache
+from strandline.storage.disk.storage_context import DEFAULT_OPEN_FILES, SecondChanceCache
 from support.trial import Trial
 
 _SHARED: dict[tuple[str, int, str], Any] = {}

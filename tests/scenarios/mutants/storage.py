@@ -271,7 +271,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is in the way of a file takes the directory offline",
-        "storage/disk/health.py",
+        "storage/disk/log_health.py",
         " and not is_own:",
         ":",
         (FOUND_FOLDERS, "test_what_is_in_the_way"),

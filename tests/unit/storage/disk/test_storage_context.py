@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.storage.disk.context import PooledFile, SecondChanceCache, StorageContext
+from strandline.storage.disk.storage_context import PooledFile, SecondChanceCache, StorageContext
 from strandline.testkit.disk import MemoryDisk
 from support.storage_site import FixedClock
 
