@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.time_limit import limited
+
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -42,6 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from support.scheduling import RealProcessesApart
 
     return RealProcessesApart(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    with limited(item):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,60 @@
+"""A test that does not end fails, with its name and with where everybody is, and the run goes on.
+
+`faulthandler_timeout` alone cannot do that: it reads the stack of a thread while that runs, of which the process may
+die, though the test was only slow. So it is the last resort and ends the process; a minute before, the test is told.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import trio
+
+BEFORE_THE_PROCESS_ENDS_S = 60
+
+
+class TakesTooLong(BaseException):
+    """No Exception, as hypothesis would look for a smaller example of it, and code under test might catch it."""
+
+
+@contextmanager
+def limited(item: pytest.Item) -> Iterator[None]:
+    """Of `faulthandler_timeout`, for set-up, call and tear-down of a test together; none where that is 0."""
+
+    def tell(*_: Any) -> None:
+        sys.stderr.writelines(stacks())
+
+        def fail() -> None:
+            raise TakesTooLong(f"{item.nodeid} has not ended after {limit_s:g} s")
+
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.currently_ki_protected():  # in the midst of trio's own code
+            trio.lowlevel.current_trio_token().run_sync_soon(fail)
+        else:
+            fail()
+
+    limit_s = max(0.0, float(item.config.getini("faulthandler_timeout")) - BEFORE_THE_PROCESS_ENDS_S)
+    handler = signal.signal(signal.SIGALRM, tell)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def stacks() -> Iterator[str]:
+    """Where the other threads are, and the tasks of this one. Where this one is says the traceback."""
+    for thread, frame in sys._current_frames().items():
+        if thread != threading.get_ident():
+            yield f"thread {thread:#x}:\n" + "".join(traceback.format_stack(frame))
+    tasks = [trio.lowlevel.current_root_task()] if trio.lowlevel.in_trio_run() else []
+    for task in tasks:
+        yield f"task {task.name}:\n" + "".join(traceback.StackSummary.extract(task.iter_await_frames()).format())
+        tasks += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
