@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
+import msgspec
 import trio
 
 from strandline.broker.network.regions import Warm, is_cold
@@ -38,7 +38,7 @@ from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
 
-class _Read(NamedTuple):
+class _Read(msgspec.Struct):
     """One partition of a fetch."""
 
     topic: str
@@ -46,7 +46,7 @@ class _Read(NamedTuple):
     wanted: FetchPartition
 
 
-class _Answer(NamedTuple):
+class _Answer(msgspec.Struct):
     """What a fetch would be answered with now. `regions`: of each partition, in order; None where there is nothing to
     read. `must_send`: an error or a divergence stands in it."""
 
