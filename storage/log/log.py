@@ -163,7 +163,7 @@ class Log:
                 segment.max_timestamp_offset = last
             if unindexed > interval:
                 if not segment.index(last, position):
-                    limit_bytes, limit_ms, limit_offset = FULL
+                    limit_bytes, limit_ms, limit_offset = self._limits = FULL
                 unindexed = 0
             unindexed += size
             position += size
@@ -218,7 +218,7 @@ class Log:
                 segment.max_timestamp_offset = last
             if unindexed > interval:
                 if not segment.index(last, position):
-                    limit_bytes, limit_ms, limit_offset = FULL
+                    limit_bytes, limit_ms, limit_offset = self._limits = FULL
                 unindexed = 0
             unindexed += size
             position += size
@@ -244,7 +244,7 @@ class Log:
         self.log_end_offset = next_offset
         self._changed_logs[self] = None
         self._boundaries.trim()
-        if start == 0 or segment.indexes.room <= 0:
+        if start == 0:
             self._limits = roll_limits(segment, self._config)
         if end - segment.written_back_bytes >= WRITEBACK_BYTES:
             try:
