@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.options import (
+    admin_of,
     bootstrap_option,
-    client_settings,
     legal_topic,
     output_option,
+    partitions_of,
     settings_option,
+    show_json,
     topic_and_partition,
 )
-from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
-    from strandline import Admin
     from strandline.protocol.types import TopicPartition
 
 ALL = -1
-JSON_VERSION = 1
+FILE_VERSION = 1
 TIMEOUT_MS = 30_000
 MAX_FILE_BYTES = 16 * 2**20
 _PARTITION_MAX = 2**31 - 1
@@ -75,22 +75,12 @@ def delete_records(
         raise click.UsageError("give either --before OFFSET or --all", ctx)
     named = [topic_and_partition(text) for text in targets]
     asked = _from_file(offset_json_file) if offset_json_file is not None else {}
-    session = session_of(ctx)
-    limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
-    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
+    with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
         for topic, partition in named:
-            for tp in _partitions(admin, topic, partition):
+            for tp in partitions_of(admin, topic, partition):
                 asked[tp] = ALL if before is None else before
         _confirm(asked, yes)
         return _report(admin.delete_records(asked), as_json=output == "json")
-
-
-def _partitions(admin: Admin, topic: str, partition: int | None) -> list[TopicPartition]:
-    from strandline.protocol.types import TopicPartition
-
-    if partition is not None:
-        return [TopicPartition(topic, partition)]
-    return [TopicPartition(topic, index) for index in sorted(admin.describe_topics([topic])[topic].partitions)]
 
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
@@ -104,7 +94,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path} is no JSON: {error}") from None
     entries = content.get("partitions") if isinstance(content, dict) else None
-    if not isinstance(entries, list) or content.get("version", JSON_VERSION) != JSON_VERSION:
+    if not isinstance(entries, list) or content.get("version", FILE_VERSION) != FILE_VERSION:
         raise click.UsageError(f'{path} is not {{"partitions": [{{"topic", "partition", "offset"}}], "version": 1}}')
     asked: dict[TopicPartition, int] = {}
     for entry in entries:
@@ -153,5 +143,5 @@ def _report(results: dict[TopicPartition, Any], *, as_json: bool) -> int:
         else:
             click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
     if as_json:
-        click.echo(json.dumps({"_command": "delete-records", "_version": JSON_VERSION, "partitions": rows}, indent=2))
+        show_json("delete-records", partitions=rows)
     return 1 if any(row["error"] for row in rows) else 0

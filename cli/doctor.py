@@ -7,7 +7,6 @@ is one more line in the table. Exit code 1 if any check failed.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 import shutil
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from strandline.cli.options import bootstrap_option, output_option
+from strandline.cli.options import bootstrap_option, output_option, show_json
 from strandline.cli.session import Session, bootstrap_of, session_of
 
 CLUSTER_TIMEOUT_MS = 5_000
@@ -209,8 +208,7 @@ def doctor(ctx: click.Context, bootstrap: str | None, zookeeper_connect: str | N
     target = Target(bootstrap_of(session, bootstrap), zookeeper_connect or session.running_zookeeper())
     findings = examine(session, target)
     if output == "json":
-        checks = [{"check": each.check, "ok": each.ok, "text": each.text} for each in findings]
-        click.echo(json.dumps({"_command": "doctor", "_version": 1, "checks": checks}, indent=2))
+        show_json("doctor", checks=[{"check": each.check, "ok": each.ok, "text": each.text} for each in findings])
     else:
         for each in findings:
             click.echo(f"{click.style('ok  ', fg='green') if each.ok else click.style('FAIL', fg='red')}", nl=False)

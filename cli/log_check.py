@@ -5,14 +5,13 @@ Changes nothing. Exit code 0: nothing to do; 1: a start would repair or refuse s
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import TYPE_CHECKING
 
 import click
 
-from strandline.cli.options import output_option
+from strandline.cli.options import output_option, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from strandline.storage.inspection.log_check import Finding
     from strandline.storage.manager.loading import LoadProgress
 
-JSON_VERSION = 1
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 _IDENTITY = "meta.properties"
@@ -79,8 +77,7 @@ def log_check(folders: tuple[str, ...], quick: bool, index_interval_bytes: int, 
         except LogDirLocked as error:
             raise click.ClickException(f"{error}: only the folders of a stopped broker can be checked") from None
     if output == "json":
-        shown = [_shown(finding) for finding in findings]
-        click.echo(json.dumps({"_command": "log-check", "_version": JSON_VERSION, "findings": shown}, indent=2))
+        show_json("log-check", findings=[_shown(finding) for finding in findings])
     else:
         _print(findings, paths)
     return 1 if any(finding.severity != "note" for finding in findings) else 0

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.session import BOOTSTRAP_VARIABLE
+from strandline.cli.session import BOOTSTRAP_VARIABLE, bootstrap_of, session_of
+
+if TYPE_CHECKING:
+    from strandline import Admin
+    from strandline.client.metadata import PartitionView
+    from strandline.protocol.types import TopicPartition
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +78,14 @@ def output_option(function: F) -> F:
     )(function)
 
 
+JSON_VERSION = 1
+
+
+def show_json(command: str, **fields: object) -> None:
+    """What a command answers to programs: one object."""
+    click.echo(json.dumps({"_command": command, "_version": JSON_VERSION, **fields}, indent=2))
+
+
 def defaults_option(help_text: str) -> Callable[[F], F]:
     """--defaults FILE: keys that an image brings."""
     return click.option(
@@ -97,6 +111,28 @@ def key_value(text: str, option: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise click.UsageError(f"{option} '{text}' is not KEY=VALUE")
     return key.strip(), value
+
+
+def admin_of(ctx: click.Context, bootstrap: str | None, settings: Iterable[str], timeout_ms: int) -> Admin:
+    """The admin client that these options ask for."""
+    session = session_of(ctx)
+    limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
+    return session.admin(bootstrap_of(session, bootstrap), **limits)
+
+
+def partitions_of(
+    admin: Admin,
+    topic: str,
+    partition: int | None,
+    is_meant: Callable[[PartitionView], bool] = lambda partition: True,
+) -> list[TopicPartition]:
+    """The partition; without a number all of the topic's that are meant."""
+    from strandline.protocol.types import TopicPartition
+
+    if partition is not None:
+        return [TopicPartition(topic, partition)]
+    found = admin.describe_topics([topic])[topic].partitions
+    return [TopicPartition(topic, number) for number in sorted(found) if is_meant(found[number])]
 
 
 _OF_PROGRAMS = ("environment", "on_batch", "partitioner")

@@ -13,10 +13,9 @@ from typing import IO
 
 import click
 
-from strandline.cli.options import defaults_option, output_option, properties_of
+from strandline.cli.options import defaults_option, output_option, properties_of, show_json
 
 TIMEOUT_S = 5.0
-JSON_VERSION = 1
 
 
 @click.command(epilog="Example: strandline ready --admin 127.0.0.1:9644 && echo serving")
@@ -66,9 +65,7 @@ def ready(told: str | None, defaults: IO[bytes] | None, output: str) -> int:
     except (ValueError, KeyError, TypeError):
         raise click.ClickException(f"{address} is no broker's admin port: it answered {status}") from None
     if output == "json":
-        click.echo(
-            json.dumps({"_command": "ready", "_version": JSON_VERSION, "ready": not waits, "waits": waits}, indent=2)
-        )
+        show_json("ready", ready=not waits, waits=waits)
     else:
         click.echo("ready" if not waits else "\n".join(f"not ready: {reason}" for reason in waits))
     return 1 if waits else 0

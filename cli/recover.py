@@ -7,28 +7,27 @@ strandline recover clicks views               every partition of these topics th
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from strandline.cli.options import (
+    admin_of,
     bootstrap_option,
-    client_settings,
     output_option,
+    partitions_of,
     settings_option,
+    show_json,
     topic_and_partition,
 )
-from strandline.cli.session import bootstrap_of, session_of
 
 if TYPE_CHECKING:
-    from strandline import Admin
     from strandline.client.admin import RecoveredPartition
     from strandline.client.errors import AnsweredError
+    from strandline.client.metadata import PartitionView
     from strandline.protocol.messages import ReplicaStanding
     from strandline.protocol.types import TopicPartition
 
-JSON_VERSION = 1
 TIMEOUT_MS = 30_000
 
 
@@ -53,12 +52,10 @@ def recover(
     from strandline.protocol.errors import ErrorCode
 
     named = [topic_and_partition(text) for text in targets]
-    session = session_of(ctx)
-    limits = {"default_api_timeout_ms": TIMEOUT_MS, **client_settings(settings)}
     rows: list[dict[str, object]] = []
     failures = 0
-    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
-        for tp in dict.fromkeys(tp for topic, index in named for tp in _partitions(admin, topic, index)):
+    with admin_of(ctx, bootstrap, settings, TIMEOUT_MS) as admin:
+        for tp in dict.fromkeys(tp for topic, index in named for tp in partitions_of(admin, topic, index, _is_not_led)):
             name = f"{tp.topic}:{tp.partition}"
             try:
                 found = admin.recover(tp, accept_loss=accept_loss)
@@ -73,19 +70,14 @@ def recover(
                 if output != "json":
                     _show(found, name, accept_loss)
     if output == "json":
-        click.echo(json.dumps({"_command": "recover", "_version": JSON_VERSION, "partitions": rows}, indent=2))
+        show_json("recover", partitions=rows)
     elif not rows:
         click.echo(f"Every partition of {', '.join(targets)} is led: there is nothing to recover.")
     return 1 if failures else 0
 
 
-def _partitions(admin: Admin, topic: str, index: int | None) -> list[TopicPartition]:
-    from strandline.protocol.types import TopicPartition
-
-    if index is not None:
-        return [TopicPartition(topic, index)]
-    partitions = admin.describe_topics([topic])[topic].partitions
-    return [TopicPartition(topic, number) for number in sorted(partitions) if partitions[number].leader < 0]
+def _is_not_led(partition: PartitionView) -> bool:
+    return partition.leader < 0
 
 
 def _as_json(found: RecoveredPartition, accept_loss: bool) -> dict[str, object]:

@@ -7,30 +7,29 @@ a terminal gets a table; `--output json` gives one object whose shape is kept, e
 from __future__ import annotations
 
 import base64
-import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
 from strandline.cli.options import (
+    admin_of,
     bootstrap_option,
-    client_settings,
     key_value,
     legal_topic,
     output_option,
     settings_option,
+    show_json,
 )
-from strandline.cli.session import bootstrap_of, session_of
 from strandline.cli.wording import counted
 
 if TYPE_CHECKING:
     from strandline import Admin
     from strandline.client.metadata import PartitionView, TopicView
+    from strandline.protocol.errors import ErrorCode
 
 ACTIONS = ("create", "list", "describe", "delete")
-JSON_VERSION = 1
 LOOK_TIMEOUT_MS = 10_000
 CHANGE_TIMEOUT_MS = 30_000
 """How long a person should wait for an answer, or for the reason why there is none."""
@@ -116,10 +115,8 @@ def topics(
         output == "json",
         yes,
     )
-    session = session_of(ctx)
     timeout_ms = CHANGE_TIMEOUT_MS if action in ("create", "delete") else LOOK_TIMEOUT_MS
-    limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
-    with session.admin(bootstrap_of(session, bootstrap), **limits) as admin:
+    with admin_of(ctx, bootstrap, settings, timeout_ms) as admin:
         return {"create": create, "list": list_all, "describe": describe, "delete": delete}[action](admin, wanted)
 
 
@@ -151,50 +148,54 @@ class Outcome(NamedTuple):
 
 
 def create(admin: Admin, wanted: Wanted) -> int:
-    from strandline.protocol.errors import ErrorCode, error_code
+    from strandline.protocol.errors import ErrorCode
     from strandline.runtime.config.topic import not_honoured_yet
 
-    outcomes = []
-    for name in wanted.names:
-        try:
-            admin.create_topic(name, wanted.partitions, wanted.replication_factor, wanted.configs)
-        except Exception as error:
-            code = code_of(error)
-            if code is None:
-                raise
-            if wanted.if_not_exists and code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                outcomes.append(Outcome(name, f"Topic {name} already exists."))
-            else:
-                outcomes.append(Outcome(name, str(error), error_code(code).name))
-        else:
-            outcomes.append(Outcome(name, f"Created topic {name}."))
+    fine = ErrorCode.TOPIC_ALREADY_EXISTS if wanted.if_not_exists else None
+
+    def create_one(name: str) -> None:
+        admin.create_topic(name, wanted.partitions, wanted.replication_factor, wanted.configs)
+
+    outcomes = change_each(wanted.names, create_one, "Created topic {}.", fine, "Topic {} already exists.")
     for key in not_honoured_yet(wanted.configs):
         click.echo(f"warning: {key} is kept, but this version does not act on it yet", err=True)
     return report(wanted, outcomes)
 
 
 def delete(admin: Admin, wanted: Wanted) -> int:
-    from strandline.protocol.errors import ErrorCode, error_code
+    from strandline.protocol.errors import ErrorCode
 
     if not wanted.yes:
         if not sys.stdin.isatty():
             raise click.UsageError(f"--delete removes the records of {', '.join(wanted.names)} for good; add --yes")
         click.confirm(f"Delete {', '.join(wanted.names)} and all its records?", abort=True, err=True)
+    fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if wanted.if_exists else None
+    return report(
+        wanted, change_each(wanted.names, admin.delete_topic, "Deleted topic {}.", fine, "Topic {} does not exist.")
+    )
+
+
+def change_each(
+    names: Iterable[str], change: Callable[[str], None], done: str, fine: ErrorCode | None, why_fine: str
+) -> list[Outcome]:
+    """Change one topic after the other. fine: an error that counts as none, of which `why_fine` is said."""
+    from strandline.protocol.errors import error_code
+
     outcomes = []
-    for name in wanted.names:
+    for name in names:
         try:
-            admin.delete_topic(name)
+            change(name)
         except Exception as error:
             code = code_of(error)
             if code is None:
                 raise
-            if wanted.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                outcomes.append(Outcome(name, f"Topic {name} does not exist."))
+            if code == fine:
+                outcomes.append(Outcome(name, why_fine.format(name)))
             else:
                 outcomes.append(Outcome(name, str(error), error_code(code).name))
         else:
-            outcomes.append(Outcome(name, f"Deleted topic {name}."))
-    return report(wanted, outcomes)
+            outcomes.append(Outcome(name, done.format(name)))
+    return outcomes
 
 
 def code_of(error: Exception) -> int | None:
@@ -208,7 +209,7 @@ def report(wanted: Wanted, outcomes: list[Outcome]) -> int:
     failed = any(outcome.failed for outcome in outcomes)
     if wanted.as_json:
         rows = [{"topic": each.topic, "error": each.error or None, "message": each.message} for each in outcomes]
-        show_json(wanted.action, topics=rows)
+        show_json(f"topics.{wanted.action}", topics=rows)
     else:
         for outcome in outcomes:
             click.echo(f"strandline: {outcome.message}" if outcome.failed else outcome.message, err=outcome.failed)
@@ -218,7 +219,7 @@ def report(wanted: Wanted, outcomes: list[Outcome]) -> int:
 def list_all(admin: Admin, wanted: Wanted) -> int:
     names = sorted(admin.list_topics())
     if wanted.as_json:
-        show_json("list", topics=[{"topic": name} for name in names])
+        show_json("topics.list", topics=[{"topic": name} for name in names])
     else:
         for name in names:
             click.echo(name)
@@ -248,7 +249,7 @@ def describe(admin: Admin, wanted: Wanted) -> int:
     if wanted.as_json:
         entries: list[dict[str, Any]] = [topic_fields(topic, partitions) for topic, partitions in rows]
         entries += [{"topic": each.topic, "error": each.error, "message": each.message} for each in errors]
-        show_json("describe", topics=entries)
+        show_json("topics.describe", topics=entries)
     else:
         for topic, partitions in rows:
             show_topic(topic, partitions, headline=not filtered)
@@ -340,7 +341,3 @@ def topic_fields(topic: TopicView, partitions: Partitions) -> dict[str, Any]:
         ],
         "error": None,
     }
-
-
-def show_json(action: str, **fields: object) -> None:
-    click.echo(json.dumps({"_command": f"topics.{action}", "_version": JSON_VERSION, **fields}, indent=2))
