@@ -11,8 +11,9 @@ without the program's help; what it must decide about (no valid position, a trun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import trio
 
@@ -38,6 +39,8 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+
+T = TypeVar("T")
 
 
 class TrioConsumer(Service):
@@ -165,34 +168,12 @@ class TrioConsumer(Service):
         CorruptRecords, AnsweredError.
         """
         limit = self.settings.max_poll_records if max_records is None else max_records
-        deadline = trio.current_time() + timeout_ms / 1000
-        await trio.lowlevel.checkpoint()
-        while True:
-            taken = self._take(limit)
-            if taken:
-                self._pump.wake()
-                return taken
-            self._raise_errors()
-            if not await self._wait_for_news(deadline):
-                return {}
+        return await self._when_any(partial(self._take, limit), timeout_ms)
 
     async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
         """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
         partition. Positions move behind them; CRCs are left to whoever decodes."""
-        deadline = trio.current_time() + timeout_ms / 1000
-        await trio.lowlevel.checkpoint()
-        while True:
-            taken: list[FetchedBatches] = []
-            for state in self._assigned.values():
-                while not state.paused and (batches := state.take_batches()) is not None:
-                    taken.append(batches)
-                self._fetcher.reset_when_drained(state)
-            if taken:
-                self._pump.wake()
-                return taken
-            self._raise_errors()
-            if not await self._wait_for_news(deadline):
-                return []
+        return await self._when_any(self._take_batches, timeout_ms)
 
     # --- Offsets and layout ---
 
@@ -303,6 +284,25 @@ class TrioConsumer(Service):
                 else:
                     self._pump.wake()  # compaction left batches without records: there is room for the next fetch
             self._fetcher.reset_when_drained(state)
+        return taken
+
+    def _take_batches(self) -> list[FetchedBatches]:
+        taken: list[FetchedBatches] = []
+        for state in self._assigned.values():
+            while not state.paused and (batches := state.take_batches()) is not None:
+                taken.append(batches)
+            self._fetcher.reset_when_drained(state)
+        return taken
+
+    async def _when_any(self, take: Callable[[], T], timeout_ms: float) -> T:
+        """What `take` has as soon as it has anything, or nothing after that time. Raises what `poll` says."""
+        deadline = trio.current_time() + timeout_ms / 1000
+        await trio.lowlevel.checkpoint()
+        while not (taken := take()):
+            self._raise_errors()
+            if not await self._wait_for_news(deadline):
+                return taken
+        self._pump.wake()
         return taken
 
     def _raise_errors(self) -> None:

@@ -5,6 +5,7 @@ A batch is acknowledged as a whole, so results are made per batch; a record's of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -108,8 +109,8 @@ def record_metadata(batch: DeliveredBatch, index: int, timestamp_ms: int) -> Rec
     return RecordMetadata(batch.topic, batch.partition, offset, stamped, batch.retried)
 
 
-class ManyDelivery:
-    """The outcome of one `send_many`: settled when each of its `expected` records is."""
+class RecordsSink(ABC):
+    """Counts what becomes of `expected` records that were sent together."""
 
     def __init__(self, expected: int) -> None:
         self.batches: list[DeliveredBatch] = []
@@ -119,12 +120,42 @@ class ManyDelivery:
         self.error: Exception | None = None
         """The first failure."""
         self._expected = expected
+        self._settle_if_whole()
+
+    @property
+    def open_records(self) -> int:
+        """How many are not settled yet."""
+        return self._expected - self.delivered_records - self.failed_records
+
+    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
+        self.batches.append(batch)
+        self.delivered_records += count
+        self._settle_if_whole()
+
+    def failed(self, error: Exception, count: int) -> None:
+        self.error = self.error or error
+        self.failed_records += count
+        self._settle_if_whole()
+
+    def _settle_if_whole(self) -> None:
+        if self.open_records <= 0:
+            self._settle()
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Every record is settled: tell who waits."""
+
+
+class ManyDelivery(RecordsSink):
+    """The outcome of one `send_many`: settled when each of its records is."""
+
+    def __init__(self, expected: int) -> None:
         self._done = trio.Event()
-        self._settle()
+        super().__init__(expected)
 
     @property
     def done(self) -> bool:
-        return self.delivered_records + self.failed_records >= self._expected
+        return self.open_records <= 0
 
     async def wait(self) -> list[DeliveredBatch]:
         """The batches; the first failure is raised once everything is settled."""
@@ -133,16 +164,5 @@ class ManyDelivery:
             raise self.error
         return self.batches
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        self.batches.append(batch)
-        self.delivered_records += count
-        self._settle()
-
-    def failed(self, error: Exception, count: int) -> None:
-        self.error = self.error or error
-        self.failed_records += count
-        self._settle()
-
     def _settle(self) -> None:
-        if self.done:
-            self._done.set()
+        self._done.set()

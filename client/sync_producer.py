@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.client.accumulator import Header, KeyAndValue
-from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch, RecordMetadata, record_metadata
+from strandline.client.delivery import (
+    DeliveredBatch,
+    DeliverySink,
+    FailedBatch,
+    RecordMetadata,
+    RecordsSink,
+    record_metadata,
+)
 from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
 from strandline.client.producer import TrioProducer
 from strandline.client.signals import News
@@ -72,19 +79,13 @@ class SendFuture:
                 warnings.warn(f"the callback of send raised {mistake!r}", RuntimeWarning, stacklevel=1)
 
 
-class SendManyFuture:
+class SendManyFuture(RecordsSink):
     """What becomes of the records of one `send_many`."""
 
     def __init__(self, expected: int, deadline_s: float) -> None:
-        self.batches: list[DeliveredBatch] = []
-        """Acknowledged so far."""
-        self.delivered_records = 0
-        self.failed_records = 0
-        self._expected = expected
         self._deadline_s = deadline_s
-        self._error: Exception | None = None
         self._outcome: Outcome[list[DeliveredBatch]] = Outcome()
-        self._settle()
+        super().__init__(expected)
 
     def done(self) -> bool:
         return self._outcome.done
@@ -94,24 +95,12 @@ class SendManyFuture:
         limit_s = self._deadline_s if timeout is None else timeout
         if not self._outcome.wait(limit_s):
             raise RequestTimedOut(
-                f"{self._expected - self.delivered_records - self.failed_records} records are not settled after "
-                f"{limit_s:g} s; they are still on their way"
+                f"{self.open_records} records are not settled after {limit_s:g} s; they are still on their way"
             )
         return self._outcome.get()
 
-    def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        self.batches.append(batch)
-        self.delivered_records += count
-        self._settle()
-
-    def failed(self, error: Exception, count: int) -> None:
-        self._error = self._error or error
-        self.failed_records += count
-        self._settle()
-
     def _settle(self) -> None:
-        if self.delivered_records + self.failed_records >= self._expected:
-            self._outcome.set(self.batches, self._error)
+        self._outcome.set(self.batches, self.error)
 
 
 class _Letter(NamedTuple):
