@@ -18,7 +18,6 @@ from strandline.storage.disk.checkpoints import (
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    Report,
     decode_topic_id,
     read_epochs,
     read_offsets,
@@ -38,10 +37,15 @@ _MAX_SEQUENCE = 2**31 - 1
 def dump_state(disk: Disk, path: str) -> Iterator[DumpEntry] | None:
     """The lines of one small file; None where its name is that of none. OSError from the disk."""
     name = posixpath.basename(path)
-    if name.endswith(SNAPSHOT_SUFFIX):
-        return _dump_snapshot(disk, path)
-    dump = _DUMPS.get(name)
-    return dump(disk, path) if dump is not None else None
+    dump = _dump_snapshot if name.endswith(SNAPSHOT_SUFFIX) else _DUMPS.get(name)
+    return _dumped(disk, path, dump) if dump is not None else None
+
+
+def _dumped(disk: Disk, path: str, dump: Callable[[Disk, str], Iterator[DumpEntry]]) -> Iterator[DumpEntry]:
+    try:
+        yield from dump(disk, path)
+    except (CorruptSnapshot, ValueError) as error:
+        yield damage(f"{path} cannot be read: {error}", path=path)
 
 
 def is_state_file(name: str) -> bool:
@@ -49,12 +53,7 @@ def is_state_file(name: str) -> bool:
 
 
 def _dump_snapshot(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    try:
-        rows = decode_snapshot(read_file(disk, path, MAX_BYTES_READ))
-    except (CorruptSnapshot, ValueError) as error:
-        yield damage(f"{path} cannot be read: {error}", path=path)
-        return
-    for row in rows:
+    for row in decode_snapshot(read_file(disk, path, MAX_BYTES_READ)):
         yield _producer(row)
 
 
@@ -100,37 +99,25 @@ class _Complaints:
         self.entries.append(DumpEntry("damage", line, said, is_damage=True))
 
 
-def _with_complaints(path: str, read: Callable[[Report], Iterator[DumpEntry]]) -> Iterator[DumpEntry]:
+def _dump_epochs(disk: Disk, path: str) -> Iterator[DumpEntry]:
     complaints = _Complaints(path)
-    yield from read(complaints.report)
+    for entry in read_epochs(disk, path, complaints.report):
+        line = f"epoch: {entry.epoch} startOffset: {entry.start_offset}"
+        yield DumpEntry("epoch", line, {"epoch": entry.epoch, "start_offset": entry.start_offset})
     yield from complaints.entries
 
 
-def _dump_epochs(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    def read(report: Report) -> Iterator[DumpEntry]:
-        for entry in read_epochs(disk, path, report):
-            line = f"epoch: {entry.epoch} startOffset: {entry.start_offset}"
-            yield DumpEntry("epoch", line, {"epoch": entry.epoch, "start_offset": entry.start_offset})
-
-    return _with_complaints(path, read)
-
-
 def _dump_offsets(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    def read(report: Report) -> Iterator[DumpEntry]:
-        for tp, offset in read_offsets(disk, path, report).items():
-            line = f"topic: {tp.topic} partition: {tp.partition} offset: {offset}"
-            yield DumpEntry("checkpoint", line, {"topic": tp.topic, "partition": tp.partition, "offset": offset})
-
-    return _with_complaints(path, read)
+    complaints = _Complaints(path)
+    for tp, offset in read_offsets(disk, path, complaints.report).items():
+        line = f"topic: {tp.topic} partition: {tp.partition} offset: {offset}"
+        yield DumpEntry("checkpoint", line, {"topic": tp.topic, "partition": tp.partition, "offset": offset})
+    yield from complaints.entries
 
 
 def _dump_list(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    try:  # whether the state vouches for it does not matter
-        logs = decode_list(read_file(disk, path, MAX_BYTES_READ))
-    except ValueError as error:
-        yield damage(f"{path} cannot be read: {error}", path=path)
-        return
-    for tp, listed in logs.items():
+    # Whether the state vouches for it does not matter.
+    for tp, listed in decode_list(read_file(disk, path, MAX_BYTES_READ)).items():
         sizes = ", ".join(f"{base} ({size} bytes)" for base, size in listed.segments)
         fields = {
             "topic": tp.topic,
@@ -142,22 +129,12 @@ def _dump_list(disk: Disk, path: str) -> Iterator[DumpEntry]:
 
 
 def _dump_properties(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    try:
-        properties = parse_properties(read_file(disk, path, 2**20).decode())
-    except ValueError as error:
-        yield damage(f"{path} cannot be read: {error}", path=path)
-        return
-    for key, value in properties.items():
+    for key, value in parse_properties(read_file(disk, path, 2**20).decode()).items():
         yield DumpEntry("property", f"{key}={value}", {"key": key, "value": value})
 
 
 def _dump_metadata(disk: Disk, path: str) -> Iterator[DumpEntry]:
-    try:
-        lines = read_file(disk, path, 2**20).decode("ascii").splitlines()
-    except ValueError as error:
-        yield damage(f"{path} cannot be read: {error}", path=path)
-        return
-    for line in lines:
+    for line in read_file(disk, path, 2**20).decode("ascii").splitlines():
         key, _, value = (part.strip() for part in line.partition(":"))
         yield DumpEntry("property", f"{key}: {value}", {"key": key, "value": value})
         if key == "topic_id":
