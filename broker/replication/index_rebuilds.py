@@ -2,8 +2,13 @@
 
 Whoever needs one is told KAFKA_STORAGE_ERROR and asks again, as where descriptors are lacking; nothing else of the log
 and no other log is held up. Slice after slice of the .log is brought into the page cache by a thread of its disk, and
-then walked over on the event loop: that takes less than a turn of it does. Where no index can be built the log is
-damaged, and offline.
+then walked over on the event loop: that takes less than a turn of it does.
+
+Where the batches do not follow one another the log itself is damaged, and goes offline, although nobody may have asked
+for what stands there. It is known now, and another replica in sync can lead with the whole log at once, instead of when
+a reader gets there. An index up to the damage would not help: it says that the segment is older than it is, and
+retention, which is one of those who need the index, would delete the records behind. If no other replica is in sync the
+partition waits, with an error that names file and byte.
 """
 
 from __future__ import annotations
