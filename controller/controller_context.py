@@ -81,7 +81,8 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """One state znode to write. `expected_version` None: create it. `after.zk_version` is what the write will yield.
+    """One state znode to write: created where there is none `before`, else on the condition that it has that version
+    still. `after.zk_version` is what the write will yield.
 
     why: for the state-change log. unclean: data may be lost; counted and logged loudly. life: how often the new leader
     was started when it said what made it leader; it is written only while that is so. None: it said nothing.
@@ -90,10 +91,13 @@ class PartitionChange:
     topic_partition: TopicPartition
     before: LeaderAndIsr | None
     after: LeaderAndIsr
-    expected_version: int | None
     why: str
     unclean: bool = False
     life: int | None = None
+
+    @property
+    def expected_version(self) -> int | None:
+        return None if self.before is None else self.before.zk_version
 
 
 @dataclass(slots=True)
@@ -142,9 +146,11 @@ class ControllerContext:
         """Its broker lives (or is shutting down) and its log works."""
         return broker_id in self.brokers and (broker_id, topic_partition) not in self.offline_replicas
 
-    def may_lead(self, broker_id: int, topic_partition: TopicPartition) -> bool:
-        """Online and staying. (Whether it has the data is another question: `LeaderAndIsr.whole`.)"""
-        return self.is_online(broker_id, topic_partition) and broker_id not in self.shutting_down
+    def able_replicas(self, topic_partition: TopicPartition) -> tuple[int, ...]:
+        """Those that are online and stay, preferred first. (Who has the data is another question:
+        `LeaderAndIsr.whole`.)"""
+        replicas = self.replicas(topic_partition)
+        return tuple(r for r in replicas if self.is_online(r, topic_partition) and r not in self.shutting_down)
 
     def is_new(self, broker_id: int, topic: Topic) -> bool:
         """The topic was made since this live broker registered, thus since it read its log directories: none of those

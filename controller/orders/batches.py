@@ -132,11 +132,10 @@ class BatchBuilder:
             if only in (None, broker.broker_id) and words:
                 self._batch(broker.broker_id).metadata.update(words)
 
-    def live_brokers(self, *, only: int | None = None) -> None:
-        """What is said whole to every live broker (to broker `only`, if given), whether there is more to say or not."""
+    def live_brokers(self) -> None:
+        """What is said whole to every live broker, whether there is more to say or not."""
         for broker in self.cluster_wide.live:
-            if only in (None, broker.broker_id):
-                self._batch(broker.broker_id).is_cluster_wide = True
+            self._batch(broker.broker_id).is_cluster_wide = True
 
     def stop(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool = False) -> None:
         """StopReplica, if the broker lives: it follows no more. delete: and removes its log, under the partition's

@@ -53,7 +53,7 @@ class ElectLeaders:
         results: dict[TopicPartition, ElectLeadersPartitionResult] = {}
         live: dict[TopicPartition, tuple[int, ...]] = {}
         for tp in asked:
-            live[tp] = _live(context, tp)
+            live[tp] = context.able_replicas(tp)
             if refusal := _refusal(context, tp, live[tp], validate_only=request.validate_only):
                 results[tp] = refusal
         # 1
@@ -83,7 +83,7 @@ class ElectLeaders:
         context = self._context
         context.accepted_losses.update((tp, None) for tp in wanted if _needs_election(context, tp))
         await self._settlement.settle_and_announce(wanted)
-        anew = {tp: None for tp in wanted if _needs_election(context, tp) and not _live(context, tp)}
+        anew = {tp: None for tp in wanted if _needs_election(context, tp) and not context.able_replicas(tp)}
         await self._let_begin_anew(list(anew))
         return anew
 
@@ -98,10 +98,6 @@ class ElectLeaders:
     def _plan_refused(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
         context = self._context
         return plan_losses(context, partitions, lambda broker, tp: not context.is_online(broker.broker_id, tp))
-
-
-def _live(context: ControllerContext, tp: TopicPartition) -> tuple[int, ...]:
-    return tuple(replica for replica in context.replicas(tp) if context.may_lead(replica, tp))
 
 
 def _refusal(

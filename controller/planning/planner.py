@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from strandline.controller import state_znodes
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange
@@ -87,11 +86,10 @@ def _members_online(
 
 def _first_leader(context: ControllerContext, topic_partition: TopicPartition) -> PartitionChange | None:
     """A new topic's partition: all live assigned replicas are in sync, since there is nothing yet."""
-    live = tuple(r for r in context.replicas(topic_partition) if context.may_lead(r, topic_partition))
+    live = context.able_replicas(topic_partition)
     if not live:
         return None
-    after = LeaderAndIsr(live[0], 0, live, context.epoch, zk_version=0)
-    return PartitionChange(topic_partition, None, after, None, "new partition")
+    return PartitionChange(topic_partition, None, LeaderAndIsr(live[0], 0, live, context.epoch, 0), "new partition")
 
 
 def _shrink(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> PartitionChange | None:
@@ -104,23 +102,21 @@ def _shrink(context: ControllerContext, topic_partition: TopicPartition, state: 
 def _elect(
     context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr, may_lose: bool, plan: Plan
 ) -> PartitionChange | None:
-    replicas = context.replicas(topic_partition)
-    able = partial(_may_lead, context, topic_partition)
+    able = context.able_replicas(topic_partition)
     in_sync = [member for member in state.isr if member not in state.lossy]
-    leader = offline_election(replicas, in_sync, state.elr, able)
+    leader = offline_election(able, in_sync, state.elr)
     if leader is not None and leader in in_sync:
         isr = _members_online(context, topic_partition, state)
         return change_state(context, topic_partition, state, leader, isr, "leader failed")
     if leader is not None:
         why = "no in-sync replica lives, an eligible one does"
         return change_state(context, topic_partition, state, leader, (leader,), why)
-    missed = tuple(member for member in state.whole or replicas if member not in replicas or not able(member))
-    live = tuple(filter(able, replicas))
-    if live and (may_lose or not missed):
-        plan.recover[topic_partition] = live
+    missed = tuple(member for member in state.whole or context.replicas(topic_partition) if member not in able)
+    if able and (may_lose or not missed):
+        plan.recover[topic_partition] = able
     else:
         plan.waits[topic_partition] = missed
-        if live:
+        if able:
             plan.unclean_candidates[topic_partition.topic] = None
     if not state.has_leader:
         return None
@@ -150,25 +146,19 @@ def change_state(
         lossy=() if is_led else state.lossy,
         last_known_leader=NO_BROKER if is_led else state.leader if state.has_leader else state.last_known_leader,
     )
-    return PartitionChange(topic_partition, state, after, state.zk_version, why, unclean)
+    return PartitionChange(topic_partition, state, after, why, unclean)
 
 
 def plan_doubtful_eligibles(context: ControllerContext, partitions: Iterable[TopicPartition]) -> list[PartitionChange]:
     """Nobody is eligible any more: a controller of another kind was in charge, whose leaders commit without caring
     about that list, and leave it in the znodes that they do not write."""
     changes = []
-    for topic_partition in partitions:
-        state = context.states.get(topic_partition)
+    for tp in partitions:
+        state = context.states.get(tp)
         if state is not None and state.elr:
-            after = replace(
-                state,
-                leader_epoch=state.leader_epoch + 1,
-                controller_epoch=context.epoch,
-                zk_version=state.zk_version + 1,
-                elr=(),
-            )
-            why = "another kind of controller was in charge"
-            changes.append(PartitionChange(topic_partition, state, after, state.zk_version, why))
+            epoch, version = state.leader_epoch + 1, state.zk_version + 1
+            after = replace(state, leader_epoch=epoch, controller_epoch=context.epoch, zk_version=version, elr=())
+            changes.append(PartitionChange(tp, state, after, "another kind of controller was in charge"))
     return changes
 
 
@@ -191,8 +181,7 @@ def plan_losses(
         if said is not known:
             after = state_znodes.from_znode(said, state.zk_version + 1)
             after = replace(after, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
-            why = "a broker may have lost data"
-            changes.append(PartitionChange(topic_partition, state, after, state.zk_version, why))
+            changes.append(PartitionChange(topic_partition, state, after, "a broker may have lost data"))
     return changes
 
 
@@ -213,16 +202,11 @@ def plan_controlled_shutdown(
         staying = [member for member in isr if member not in silent]
         leader: int | None = state.leader if state.leader in staying else None
         if state.leader == leaving:
-            able = partial(_may_lead, context, topic_partition)
-            leader = controlled_shutdown_election(context.replicas(topic_partition), staying, able, leaving)
+            leader = controlled_shutdown_election(context.able_replicas(topic_partition), staying)
         if leader is not None:
             why = f"controlled shutdown of broker {leaving}"
             changes.append(change_state(context, topic_partition, state, leader, isr, why))
     return changes
-
-
-def _may_lead(context: ControllerContext, topic_partition: TopicPartition, replica: int) -> bool:
-    return context.may_lead(replica, topic_partition)
 
 
 def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
@@ -231,9 +215,7 @@ def still_led(context: ControllerContext, leaving: int) -> list[TopicPartition]:
     return [
         tp
         for tp in context.leads(leaving)
-        if tp.topic not in context.deleting
-        and not context.replicas_with_later_epochs(tp)
-        and any(context.may_lead(r, tp) for r in context.replicas(tp))
+        if tp.topic not in context.deleting and not context.replicas_with_later_epochs(tp) and context.able_replicas(tp)
     ]
 
 
@@ -244,8 +226,7 @@ def plan_recovery(
     state = context.states.get(topic_partition)
     if state is None or topic_partition.topic in context.deleting:
         return None
-    replicas = [r for r in context.replicas(topic_partition) if context.may_lead(r, topic_partition)]
-    leader = recovery_election(replicas, log_ends, state.last_known_leader)
+    leader = recovery_election(context.able_replicas(topic_partition), log_ends, state.last_known_leader)
     if leader is None:
         return None
     ends = ", ".join(f"broker {b} ends at {end.end_offset} of epoch {end.epoch}" for b, end in log_ends.items())
