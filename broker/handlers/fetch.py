@@ -70,7 +70,7 @@ class PendingFetch:
         *,
         waits_long: bool,
     ) -> None:
-        """waits_long: a follower's that knows of nothing to come."""
+        """waits_long: a follower's that knows of nothing to come, and is answered as soon as anything comes."""
         self._handler = handler
         self._request = request
         self._reads = reads
@@ -104,7 +104,10 @@ class PendingFetch:
         self._handler.send(self._request, answer)
 
     def expire(self, now: float) -> float:
-        self.answer()
+        if not self._waits_long:
+            self.answer()
+        elif not self._is_abandoned():  # nobody looked at it: nothing changed in any of its partitions
+            self._send(_Answer(FetchResponse([]), [], 0, False))
         return NEVER
 
     def _end(self) -> None:
@@ -157,9 +160,9 @@ class FetchHandler:
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
-        waits_long = is_follower and limit_ms > replicas.config.replica_fetch_wait_max_ms
-        if waits_long and not _is_settled(message.replica_id, reads, partitions):
-            waits_long, limit_ms = False, replicas.config.replica_fetch_wait_max_ms
+        waits_long = message.is_settled and _is_settled(message, reads, partitions)
+        if is_follower and not waits_long:
+            limit_ms = min(limit_ms, replicas.config.replica_fetch_wait_max_ms)
         fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
         self.deadlines.enter(fetch, now + limit_ms / 1000)
 
@@ -331,9 +334,12 @@ def _data(
     )
 
 
-def _is_settled(replica_id: int, reads: list[_Read], partitions: list[Partition]) -> bool:
-    """It is in sync, and stays so, in all of them (whether it may join is asked at each fetch), and its disk has where
-    they begin (until then each answer tells it)."""
+def _is_settled(message: FetchRequest, reads: list[_Read], partitions: list[Partition]) -> bool:
+    """It takes whatever comes. It is in sync, and stays so, in all of them (whether it may join is asked at each
+    fetch), and its disk has where they begin (until then each answer tells it)."""
+    replica_id = message.replica_id
+    if message.min_bytes > 1:
+        return False
     for read, partition in zip(reads, partitions, strict=True):
         leadership = partition.leadership
         if leadership is None or replica_id not in leadership.isr:

@@ -13,7 +13,12 @@ Asked = dict[tuple[str, int], tuple[Partition, int, int]]
 
 
 def build_fetch(
-    partitions: Iterable[Partition], config: BrokerConfig, broker_id: int, incarnation: int, max_wait_ms: int
+    partitions: Iterable[Partition],
+    config: BrokerConfig,
+    broker_id: int,
+    incarnation: int,
+    max_wait_ms: int,
+    is_settled: bool = False,
 ) -> tuple[FetchRequest, Asked]:
     """Ask for what follows each log's end, and tell where each begins as far as that is on the disk: a leader answers
     DeleteRecords by it. incarnation: of this broker (KIP-903)."""
@@ -44,5 +49,6 @@ def build_fetch(
         list(topics.values()),
         broker_id,
         incarnation,
+        is_settled=is_settled,
     )
     return request, asked

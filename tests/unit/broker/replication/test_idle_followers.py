@@ -25,7 +25,8 @@ async def settled(site: ReplicaSite) -> Partition:
 
 
 def parked(site: ReplicaSite, follower: int = 2, offset: int = 1) -> Hand:
-    hand = site.follow(follower, offset, wait_ms=LONG_MS, connection=FakeConnection(is_inter_broker=True))
+    connection = FakeConnection(is_inter_broker=True)
+    hand = site.follow(follower, offset, wait_ms=LONG_MS, is_settled=True, connection=connection)
     assert not hand.is_answered
     return hand
 
@@ -96,7 +97,8 @@ async def test_who_does_not_know_where_the_log_begins_is_answered_soon(
     await settled(site)
     site.delete_records((T0, 1))
     hand = parked(site)
-    knows = site.follow(3, 1, wait_ms=LONG_MS, log_start=1, connection=FakeConnection(is_inter_broker=True))
+    connection = FakeConnection(is_inter_broker=True)
+    knows = site.follow(3, 1, wait_ms=LONG_MS, is_settled=True, log_start=1, connection=connection)
     site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
     assert hand.is_answered and not knows.is_answered
 
@@ -129,6 +131,37 @@ async def test_who_is_not_in_sync_is_answered_soon_since_each_fetch_may_let_it_j
         nursery.cancel_scope.cancel()
 
 
+async def test_a_settled_follower_for_which_nothing_changed_is_answered_without_partitions(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await settled(site)
+    hand = parked(site)
+    await trio.sleep(LONG_MS / 1000 + 0.1)
+    site.data.deadlines.expire(trio.current_time())
+    assert hand.fetched == []
+
+
+async def test_a_follower_that_does_not_know_of_a_commit_yet_is_told_when_its_wait_is_over(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """However long it is ready to wait: brokers may be configured differently."""
+    partition = await settled(site)
+    hand = site.follow(2, 1, wait_ms=LONG_MS)
+    site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
+    assert [data.high_watermark for data in hand.fetched] == [partition.high_watermark]
+
+
+async def test_a_follower_that_waits_for_more_bytes_gets_what_there_is_in_the_end(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await settled(site)
+    hand = site.follow(2, 1, wait_ms=LONG_MS, is_settled=True, min_bytes=10**6)
+    site.produce((T0, batch()), acks=1)
+    assert not hand.is_answered
+    site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
+    assert hand.sent
+
+
 async def test_a_deletion_that_moves_nothing_wakes_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await settled(site)
     hand = parked(site)
@@ -147,11 +180,13 @@ async def test_a_follower_waits_long_once_it_knows_that_all_it_has_is_committed(
     cluster = await ScriptedReplicas.start("AB")
     await cluster.lead("A", epoch=0)
 
+    partition = cluster.partition("B")
+    [fetcher] = cluster._brokers["B"].data.followers._fetchers.values()
+
     def wait_ms() -> int:
-        partition = cluster.partition("B")
-        [fetcher] = cluster._brokers["B"].data.followers._fetchers.values()
         request, _ = fetcher._request([partition], trio.current_time())
         assert isinstance(request, FetchRequest)
+        assert request.is_settled == (request.max_wait_ms == LONG_MS)
         return request.max_wait_ms
 
     assert wait_ms() == LONG_MS
@@ -160,3 +195,5 @@ async def test_a_follower_waits_long_once_it_knows_that_all_it_has_is_committed(
     assert wait_ms() == USUAL_MS, "it does not know of the commit yet"
     cluster.fetch("B")
     assert wait_ms() == LONG_MS
+    fetcher._back_off(partition)
+    assert wait_ms() == USUAL_MS, "the next answer is to say whether the error is over"
