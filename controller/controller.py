@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
@@ -47,13 +48,20 @@ class Controller:
         self.broker_id = broker_id
         self._config = config
         self._coordination = coordination
-        self._connect = connect_to_broker
         self._random = rng
         self._log = log
-        self._state_change_log = state_change_log or log
         self._now_ms = now_ms
         self._term: Term | None = None
         self._wake = trio.Event()
+        self._begin_term = partial(
+            self.TERM,
+            broker_id=broker_id,
+            coordination=coordination,
+            connect=connect_to_broker,
+            rng=rng,
+            log=log,
+            state_change_log=state_change_log or log,
+        )
         coordination.add_session_listener(self._on_session)
 
     def configurations_changed(self, config: BrokerConfig) -> None:
@@ -113,7 +121,7 @@ class Controller:
     async def _serve(self, won: Won, failures: int) -> int:
         """One term. Returns how many terms and attempts in a row came to nothing."""
         self._log.info("elected controller", controller_epoch=won.epoch)
-        term = self._term = self._new_term(won)
+        term = self._term = self._begin_term(won=won, config=self._config)
         served = False
         try:
             await term.run()
@@ -124,18 +132,6 @@ class Controller:
             served = term.was_active
             self._term = None
         return 0 if served else failures + 1
-
-    def _new_term(self, won: Won) -> Term:
-        return self.TERM(
-            broker_id=self.broker_id,
-            won=won,
-            config=self._config,
-            coordination=self._coordination,
-            connect=self._connect,
-            rng=self._random,
-            log=self._log,
-            state_change_log=self._state_change_log,
-        )
 
     def _backoff_seconds(self, failures: int) -> float:
         """Jittered, so that brokers do not take turns in lock step."""

@@ -155,7 +155,7 @@ class BareController(Controller):
         won = await try_to_be_elected(self._coordination, self.broker_id, 0, self._on_change, self._log)
         if won is None:
             return False
-        self._term = term = self._new_term(won)
+        self._term = term = self._begin_term(won=won, config=self._config)
         assert isinstance(term, BareTerm)
         await term.begin()
         return True
