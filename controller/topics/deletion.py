@@ -86,18 +86,18 @@ class Deletion:
         """What became of StopReplica: a replica is gone, or its broker cannot delete it yet."""
         if self._context.brokers.get(broker.broker_id) != broker:
             return  # the answer of an earlier life
-        errors = {(e.topic_name, e.partition_index): error_code(e.error_code) for e in response.partition_errors}
-        words = {(e.topic_name, e.partition_index): e.error_message for e in response.partition_errors}
+        errors = {(each.topic_name, each.partition_index): each for each in response.partition_errors}
         refused = False
         for state in request.partition_states:
             tp = TopicPartition(state.topic_name, state.partition_index)
-            error = errors.get(tp, ErrorCode.NONE)
+            answer = errors.get(tp)
+            error = ErrorCode.NONE if answer is None else error_code(answer.error_code)
             topic = self._context.topics.get(tp.topic)
             if not state.delete_partition or topic is None or topic.topic_id != state.topic_id:
                 continue
             if not self._tracker.answered(broker.broker_id, tp, error):
                 refused = True
-                why = words.get(tp) or error.name
+                why = (answer and answer.error_message) or error.name
                 if self._tracker.note_refusal(broker.broker_id, tp, why):
                     self._log.warning(
                         "broker cannot delete a replica yet", broker=broker.broker_id, partition=str(tp), error=why
