@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from strandline.protocol.messages import RefusedReplica
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, TopicId, TopicPartition
-from strandline.protocol.znodes import BrokerEndpoint
+from strandline.protocol.znodes import BrokerEndpoint, PartitionStateZnode
 from strandline.runtime.network import Address
 
 MAX_REASONS = 300
@@ -68,6 +68,31 @@ class LeaderAndIsr:
     elr: tuple[int, ...] = ()
     lossy: tuple[int, ...] = ()
     last_known_leader: int = NO_BROKER
+
+    @classmethod
+    def of(cls, state: PartitionStateZnode, zk_version: int, mzxid: int = 0) -> LeaderAndIsr:
+        return cls(
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            state.controller_epoch,
+            zk_version,
+            mzxid,
+            tuple(state.elr),
+            tuple(state.lossy),
+            state.last_known_leader,
+        )
+
+    def to_znode(self) -> PartitionStateZnode:
+        return PartitionStateZnode(
+            controller_epoch=self.controller_epoch,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=list(self.isr),
+            elr=list(self.elr),
+            lossy=list(self.lossy),
+            last_known_leader=self.last_known_leader,
+        )
 
     @property
     def has_leader(self) -> bool:

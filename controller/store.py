@@ -21,7 +21,6 @@ from typing import TypeVar
 
 import structlog
 
-from strandline.controller import state_znodes
 from strandline.controller.agenda import ControllerFenced
 from strandline.controller.controller_context import LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.protocol import znodes
@@ -171,7 +170,8 @@ class ClusterStore:
 
     def _state(self, tp: TopicPartition, znode: Znode) -> LeaderAndIsr | None:
         try:
-            return state_znodes.decode(tp, znode)
+            state = znodes.PartitionStateZnode.decode(znodes.PartitionStateZnode.path(*tp), znode.data)
+            return LeaderAndIsr.of(state, znode.stat.version, znode.stat.mzxid)
         except znodes.InvalidZnode as error:
             self._log.error("partition left out: its state cannot be read", partition=str(tp), error=str(error))
             return None
@@ -351,7 +351,7 @@ class ClusterStore:
 
 def _operations(change: PartitionChange, directories: set[str]) -> list[Operation]:
     tp = change.topic_partition
-    path, data = znodes.PartitionStateZnode.path(tp.topic, tp.partition), state_znodes.encode(change.after)
+    path, data = znodes.PartitionStateZnode.path(tp.topic, tp.partition), change.after.to_znode().encode()
     if change.expected_version is not None:
         return [SetData(path, data, change.expected_version)]
     directory = path.removesuffix("/state")

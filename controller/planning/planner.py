@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from strandline.controller import state_znodes
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange
 from strandline.controller.planning.leader_elections import (
     LogEnd,
@@ -174,12 +173,12 @@ def plan_losses(
         state = context.states.get(topic_partition)
         if state is None:
             continue
-        known = said = state_znodes.to_znode(state)
+        known = said = state.to_znode()
         for broker in context.brokers.values():
             if is_lossy(broker, topic_partition):
                 said = said.without_claim(broker.broker_id) or said
         if said is not known:
-            after = state_znodes.from_znode(said, state.zk_version + 1)
+            after = LeaderAndIsr.of(said, state.zk_version + 1)
             after = replace(after, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
             changes.append(PartitionChange(topic_partition, state, after, "a broker may have lost data"))
     return changes

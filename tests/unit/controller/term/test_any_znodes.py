@@ -16,8 +16,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from strandline.controller import state_znodes
-from strandline.controller.controller_context import ControllerContext, LiveBroker, PartitionChange, Topic
+from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange, Topic
 from strandline.controller.orders.batches import BatchBuilder, requests_of
 from strandline.controller.planning.leader_elections import LogEnd
 from strandline.controller.planning.planner import (
@@ -32,7 +31,7 @@ from strandline.protocol.messages import ControlledShutdownRequest, LeaderAndIsr
 from strandline.protocol.native.frame import HEADER_BYTES, PREFIX_BYTES, decode_body
 from strandline.protocol.reasons import reason_of
 from strandline.protocol.types import NO_BROKER, TopicPartition
-from strandline.runtime.coordination import NodeExists, Znode, ZnodeStat
+from strandline.runtime.coordination import NodeExists
 from strandline.runtime.network import Address
 from support.raw_client import request_frame
 
@@ -99,9 +98,10 @@ def contexts(draw: st.DrawFn) -> ControllerContext:
             continue
         context.topics[name] = Topic(name, b"i" * 16, {p: tuple(r) for p, r in topic.partitions.items()})
     for tp in context.partitions():
-        stat = ZnodeStat(draw(st.integers(0, 9)), 0, 1, draw(st.integers(0, 9)), 0, 0)
+        version, mzxid = draw(st.integers(0, 9)), draw(st.integers(0, 9))
         try:
-            context.states[tp] = state_znodes.decode(tp, Znode(draw(state_data()), stat))
+            state = znodes.PartitionStateZnode.decode("", draw(state_data()))
+            context.states[tp] = LeaderAndIsr.of(state, version, mzxid)
         except znodes.InvalidZnode:
             continue
     replicas = [(replica, tp) for tp in context.partitions() for replica in context.replicas(tp)]
@@ -121,8 +121,8 @@ def apply(context: ControllerContext, changes: Sequence[PartitionChange]) -> Non
         if change.after.leader_epoch > znodes.PartitionStateZnode.LAST_EPOCH:
             continue  # not written: nobody could read it
         tp, after = change.topic_partition, change.after
-        stat = ZnodeStat(after.zk_version, 0, 1, after.mzxid, 0, 0)
-        assert state_znodes.decode(tp, Znode(state_znodes.encode(after), stat)) == after
+        state = znodes.PartitionStateZnode.decode("", after.to_znode().encode())
+        assert LeaderAndIsr.of(state, after.zk_version, after.mzxid) == after
         assert after.leader == NO_BROKER or after.leader in context.replicas(tp)
         context.states[tp] = after
 
