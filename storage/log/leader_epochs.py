@@ -108,10 +108,7 @@ class LeaderEpochCache:
 
     def truncate_to(self, offset: int) -> None:
         """The log ends at `offset` now: forget the epochs that start there or later."""
-        keep = bisect_left(self._entries, offset, key=_start_of)
-        if keep < len(self._entries):
-            del self._entries[keep:]
-            self._changed()
+        self._keep(bisect_left(self._entries, offset, key=_start_of))
 
     def start_at(self, offset: int) -> None:
         """The log begins at `offset` now: the epoch that wrote it starts there, older ones are gone."""
@@ -128,14 +125,15 @@ class LeaderEpochCache:
 
     def forget_above(self, epoch: int) -> None:
         """Drop the epochs after this one: no batch of the log carries them."""
-        keep = bisect_right(self._entries, epoch, key=_epoch_of)
-        if keep < len(self._entries):
-            del self._entries[keep:]
-            self._changed()
+        self._keep(bisect_right(self._entries, epoch, key=_epoch_of))
 
     def clear(self) -> None:
-        if self._entries:
-            self._entries.clear()
+        self._keep(0)
+
+    def _keep(self, count: int) -> None:
+        """Only the first so many entries stay."""
+        if count < len(self._entries):
+            del self._entries[count:]
             self._changed()
 
     def _changed(self) -> None:
