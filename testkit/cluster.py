@@ -42,7 +42,7 @@ from strandline.testkit.disk.model import Choose, lose_everything
 from strandline.testkit.environment import InlineBlocking, InlineComputing, SeededRandom, VirtualWallClock
 from strandline.testkit.inspection import assert_same_below
 from strandline.testkit.network import MemoryNetwork
-from strandline.testkit.node import Life, NodeBlocking, NodeComputing, NodeCoordination, NodeDied, NodeDisk
+from strandline.testkit.node import Life, LifeBound, NodeBlocking, NodeComputing, NodeCoordination, NodeDied
 from strandline.testkit.zookeeper.client import MemoryCoordination
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 
@@ -157,7 +157,7 @@ class MemoryCluster(ClusterView):
         node.life = Life(f"{node.name}, life {node.lives}")
         node.coordination = NodeCoordination(node.life, self.zookeeper.client(session_timeout_ms=SESSION_TIMEOUT_MS))
         node.scope, node.finished = trio.CancelScope(), trio.Event()
-        disk = NodeDisk(node.life, node.disk)
+        disk = LifeBound(node.life, node.disk)
         environment = Environment(
             disk=disk,
             network=self.network.node(node.name),

@@ -12,23 +12,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from strandline.runtime.coordination import (
-    MATCH_ANY_VERSION,
     CoordinationError,
     Operation,
     OperationResult,
     SessionState,
-    Watch,
-    Znode,
-    ZnodeStat,
 )
-from strandline.runtime.disk import DiskSpace, File, FileLock, FolderEntry
 from strandline.runtime.environment import Blocking, Computing, ComputingFailed, ComputingSession
-from strandline.testkit.disk import MemoryDisk
 from strandline.testkit.zookeeper.client import MemoryCoordination
 
 T = TypeVar("T")
@@ -51,6 +45,26 @@ class Life:
             raise NodeDied(f"{self.name} is dead")
 
 
+class LifeBound:
+    """Has all methods of `inner`; each raises NodeDied once the life is over. (Files that were open die by themselves:
+    `MemoryDisk.kill`.)"""
+
+    def __init__(self, life: Life, inner: object) -> None:
+        self._life = life
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # one that is just being copied has no `_inner` yet
+            raise AttributeError(name)
+        method = getattr(self._inner, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._life.check()
+            return method(*args, **options)
+
+        return call
+
+
 class NodeBlocking:
     """`Blocking` of one life: what had not begun when it ended never does."""
 
@@ -60,21 +74,15 @@ class NodeBlocking:
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         self._life.check()
-
-        def call() -> T:
-            self._life.check()
-            return function(*args)
-
-        return await self._inner.run(call)
+        return await self._inner.run(self._call, function, *args)
 
     async def run_in(self, lane: str, function: Callable[..., T], *args: object, abandon: bool = False) -> T:
         self._life.check()
+        return await self._inner.run_in(lane, self._call, function, *args, abandon=abandon)
 
-        def call() -> T:
-            self._life.check()
-            return function(*args)
-
-        return await self._inner.run_in(lane, call, abandon=abandon)
+    def _call(self, function: Callable[..., T], *args: object) -> T:
+        self._life.check()
+        return function(*args)
 
 
 class NodeSession:
@@ -107,64 +115,6 @@ class NodeComputing(NodeSession):
             yield NodeSession(self._life, session)
 
 
-class NodeDisk:
-    """`Disk` of one life. Files that it had open die by themselves (`MemoryDisk.kill`)."""
-
-    def __init__(self, life: Life, disk: MemoryDisk) -> None:
-        self._life = life
-        self._inner = disk
-
-    @property
-    def _disk(self) -> MemoryDisk:
-        self._life.check()
-        return self._inner
-
-    def open(self, path: str, *, create: bool = False, exclusive: bool = False, read_only: bool = False) -> File:
-        return self._disk.open(path, create=create, exclusive=exclusive, read_only=read_only)
-
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
-
-    def is_dir(self, path: str) -> bool:
-        return self._disk.is_dir(path)
-
-    def listdir(self, path: str) -> list[str]:
-        return self._disk.listdir(path)
-
-    def scandir(self, path: str) -> list[FolderEntry]:
-        return self._disk.scandir(path)
-
-    def makedirs(self, path: str) -> None:
-        self._disk.makedirs(path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._disk.rename(source, target)
-
-    def unlink(self, path: str) -> None:
-        self._disk.unlink(path)
-
-    def rmdir(self, path: str) -> None:
-        self._disk.rmdir(path)
-
-    def fsync_dir(self, path: str) -> None:
-        self._disk.fsync_dir(path)
-
-    def stat_mtime_ms(self, path: str) -> int:
-        return self._disk.stat_mtime_ms(path)
-
-    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        self._disk.set_mtime_ms(path, mtime_ms)
-
-    def space(self, path: str) -> DiskSpace:
-        return self._disk.space(path)
-
-    def lock(self, path: str) -> FileLock:
-        return self._disk.lock(path)
-
-    def boot_id(self) -> str:
-        return self._disk.boot_id()
-
-
 @dataclass(eq=False)
 class HeldWrite:
     """A write that waits at the door of ZooKeeper's client. `reached`: somebody wants to write it now."""
@@ -183,12 +133,12 @@ class HeldWrite:
             await self._released.wait()
 
 
-class NodeCoordination:
+class NodeCoordination(LifeBound):
     """`Coordination` of one life. `client` is what `MemoryZooKeeper` takes for its faults."""
 
     def __init__(self, life: Life, client: MemoryCoordination) -> None:
+        super().__init__(life, client)
         self.client = client
-        self._life = life
         self._held: list[HeldWrite] = []
 
     def hold_writes(self, matches: Callable[[Sequence[Operation]], bool]) -> HeldWrite:
@@ -196,11 +146,6 @@ class NodeCoordination:
         held = HeldWrite(matches)
         self._held.append(held)
         return held
-
-    @property
-    def _alive(self) -> MemoryCoordination:
-        self._life.check()
-        return self.client
 
     @property
     def session_id(self) -> int:
@@ -217,60 +162,21 @@ class NodeCoordination:
     def seconds_since_contact(self) -> float:
         return self.client.seconds_since_contact()
 
-    def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
-        self._alive.add_session_listener(listener)
-
-    async def start(self) -> None:
-        await self._alive.start()
-
     async def close(self) -> None:
         if not self._life.is_over:
             await self.client.close()
 
-    async def get(self, path: str, watch: Watch | None = None) -> Znode:
-        return await self._alive.get(path, watch)
-
-    async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
-        return await self._alive.exists(path, watch)
-
-    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return await self._alive.children(path, watch)
-
-    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        return await self._alive.get_many(paths)
-
-    async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return await self._alive.children_many(paths)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes | None = None,
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        parents: bool = False,
-    ) -> str:
-        return await self._alive.create(path, data, ephemeral=ephemeral, sequence=sequence, parents=parents)
-
-    async def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
-        return await self._alive.set(path, data, version)
-
-    async def delete(self, path: str, version: int = MATCH_ANY_VERSION) -> None:
-        await self._alive.delete(path, version)
-
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         await self._pass_holds([operations])
-        return await self._alive.multi(operations)
+        self._life.check()
+        return await self.client.multi(operations)
 
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
     ) -> list[list[OperationResult] | CoordinationError]:
         await self._pass_holds(transactions)
-        return await self._alive.multi_many(transactions)
-
-    async def sync(self, path: str = "/") -> None:
-        await self._alive.sync(path)
+        self._life.check()
+        return await self.client.multi_many(transactions)
 
     async def _pass_holds(self, transactions: Sequence[Sequence[Operation]]) -> None:
         for held in self._held:
