@@ -48,7 +48,7 @@ class Cut:
         return self.verdict is not Verdict.DROP
 
 
-def cut_at(folder: str, known: KnownState, fault: Fault, offset: int, why: str) -> Cut:
+def judged_cut(folder: str, known: KnownState, fault: Fault, offset: int, why: str) -> Cut:
     """For a fault found behind `offset`. DamagedLog where nothing may be cut for it."""
     judged = known.judge(fault, offset)
     if judged is Verdict.REFUSE:

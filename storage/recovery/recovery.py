@@ -48,7 +48,7 @@ from strandline.storage.log.log import Log
 from strandline.storage.producers.log_producers import LogProducers
 from strandline.storage.producers.snapshots import ProducerSnapshots, list_snapshots
 from strandline.storage.recovery.believed_offsets import believed_compacted, believed_log_start
-from strandline.storage.recovery.damage import Cut, cut_at, cut_file, drop_all, drop_segments
+from strandline.storage.recovery.damage import Cut, cut_file, drop_all, drop_segments, judged_cut
 from strandline.storage.recovery.foreign import look_through, refuse_unread, refuse_unserved
 from strandline.storage.recovery.interrupted_changes import (
     SEGMENT_FILE,
@@ -270,7 +270,7 @@ def _find_end(
             before = segments[place - 1]
             if not (gap and gap_is_compaction(before, previous, found, segment.base_offset, known.compacted_below)):
                 why = f"the segment begins at {segment.base_offset}, the one before ends at {previous.next_offset}"
-                return _End(place, cut_at(folder, known, Fault.HOLE, previous.next_offset, why))
+                return _End(place, judged_cut(folder, known, Fault.HOLE, previous.next_offset, why))
         if found.epochs and found.epochs[0][0] < epochs.latest_epoch:
             why = f"leader epoch {found.epochs[0][0]} stands after {epochs.latest_epoch}"
             found = ScannedSegment(0, segment.base_offset, why, b"", b"", [], -1, False, is_followed=True)
@@ -279,7 +279,7 @@ def _find_end(
         if found.fault:
             is_tail = segment is segments[-1] and not found.is_followed
             fault = Fault.JUMP if found.is_doubt else Fault.TAIL if is_tail else Fault.INSIDE
-            return _End(place, cut_at(folder, known, fault, found.next_offset, found.fault), found)
+            return _End(place, judged_cut(folder, known, fault, found.next_offset, found.fault), found)
         previous = found
     return _End(len(segments))
 
@@ -322,6 +322,6 @@ def _open_end(context: StorageContext, folder: str, active: Segment, known: Know
         position, active.size_bytes = active.size_bytes, size_bytes
         is_more = (active.base_offset, position) in (known.listed or ())
         fault = Fault.BEHIND_LISTED if is_more else Fault.TAIL
-        cut = cut_at(folder, known, fault, end_offset, "no whole batch stands there")
+        cut = judged_cut(folder, known, fault, end_offset, "no whole batch stands there")
         cut_file(context, active, position, cut)
     return end_offset
