@@ -1,1 +1,1 @@
-"""How a broker comes to belong to its cluster, and what it owns up to."""
+"""How a broker comes to belong to its cluster, what it owns up to, and how it leaves."""

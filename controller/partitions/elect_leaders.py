@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from strandline.controller.controller_context import ControllerContext, PartitionChange
+from strandline.controller.controller_context import ControllerContext, LiveBroker
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.leader_elections import LogEnds, recovery_election
@@ -90,14 +90,15 @@ class ElectLeaders:
     async def _let_begin_anew(self, partitions: Sequence[TopicPartition]) -> None:
         """All who live refuse these logs. Nobody rests on them any more, which is written down before they may begin
         with empty ones."""
-        await self._settlement.settle_and_announce(partitions, self._plan_refused)
-        builder = BatchBuilder(self._context)
+        context = self._context
+
+        def is_refusing(broker: LiveBroker, tp: TopicPartition) -> bool:
+            return not context.is_online(broker.broker_id, tp)
+
+        await self._settlement.settle_and_announce(partitions, partial(plan_losses, context, is_refusing))
+        builder = BatchBuilder(context)
         builder.leadership(partitions, anew=True)
         self._outbox.send(builder)
-
-    def _plan_refused(self, partitions: Sequence[TopicPartition]) -> Sequence[PartitionChange]:
-        context = self._context
-        return plan_losses(context, partitions, lambda broker, tp: not context.is_online(broker.broker_id, tp))
 
 
 def _refusal(

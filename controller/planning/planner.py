@@ -163,8 +163,8 @@ def plan_doubtful_eligibles(context: ControllerContext, partitions: Iterable[Top
 
 def plan_losses(
     context: ControllerContext,
-    partitions: Iterable[TopicPartition],
     is_lossy: Callable[[LiveBroker, TopicPartition], bool],
+    partitions: Iterable[TopicPartition],
 ) -> list[PartitionChange]:
     """Live brokers that may have lost data, or are to begin anew, are without their claims
     (`broker/membership/loss_reports`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from strandline.controller.controller_context import PartitionChange
+from strandline.controller.controller_context import LiveBroker, PartitionChange
 from strandline.controller.orders.batches import BatchBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import change_state, plan_losses
@@ -57,23 +57,22 @@ class TopicChanges:
 
     async def look_for_mended(self) -> None:
         """An operator may have mended what could not be read."""
+        context = self._context
         if since := dict(self._store.unreadable_states):
             mended = await self._settlement.read_new(list(since))
-            await self._settlement.settle(mended, partial(self._plan_losses, since))
-            epochs = {tp: self._context.states[tp].leader_epoch for tp in mended}
+
+            def is_lossy(broker: LiveBroker, tp: TopicPartition) -> bool:
+                """It had something to say and could not say it of a state that nobody understands
+                (`broker/membership/loss_reports`). Who was registered before the state became so (since: by which
+                transaction) has said it, and caught up since."""
+                return broker.lossy_start and broker.epoch > since[tp]
+
+            await self._settlement.settle(mended, partial(plan_losses, context, is_lossy))
+            epochs = {tp: context.states[tp].leader_epoch for tp in mended}
             await self._settlement.settle(mended)
             await self._settlement.settle_and_announce(mended, partial(self._plan_new_epochs, epochs))
         if self._topic_store.unreadable:
             await self.look()
-
-    def _plan_losses(
-        self, since: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
-    ) -> Sequence[PartitionChange]:
-        """Brokers that had something to say could not say it of a state that nobody understands
-        (`broker/membership/loss_reports`). Who was registered before it became so (since: by which transaction) has
-        said it, and caught up since."""
-        context = self._context
-        return plan_losses(context, partitions, lambda broker, tp: broker.lossy_start and broker.epoch > since[tp])
 
     def _plan_new_epochs(
         self, epochs: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]

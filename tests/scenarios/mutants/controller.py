@@ -22,15 +22,15 @@ MUTANTS = [
     Mutant(
         "a state that was mended is believed of brokers that came back with a loss",
         "controller/topics/topic_changes.py",
-        "            await self._settlement.settle(mended, partial(self._plan_losses, since))\n",
+        "            await self._settlement.settle(mended, partial(plan_losses, context, is_lossy))\n",
         "",
         (MENDED_STATES, "test_a_loss_is_said"),
     ),
     Mutant(
         "a loss that was made up is said of a state that is mended later",
         "controller/topics/topic_changes.py",
-        " and broker.epoch > since[tp])\n",
-        ")\n",
+        " and broker.epoch > since[tp]\n",
+        "\n",
         (MENDED_STATES, "test_a_loss_that_was_made_up"),
     ),
     Mutant(
@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant(
         "a replica that begins anew counts as one that has everything",
         "controller/partitions/elect_leaders.py",
-        "        await self._settlement.settle_and_announce(partitions, self._plan_refused)\n",
+        "        await self._settlement.settle_and_announce(partitions, partial(plan_losses, context, is_refusing))\n",
         "",
         (STRAY_LOGS, "test_it_begins_anew_where_an_operator"),
     ),
