@@ -2,7 +2,7 @@
 
 | what | when |
 |---|---|
-| high watermarks | `replica.high.watermark.checkpoint.interval.ms`, and soon after logs were made or deleted |
+| high watermarks | `replica.high.watermark.checkpoint.interval.ms` where one moved, and soon after logs came or went |
 | recovery points, log starts (`upkeep/housekeeping`) | an interval each, and at once when logs were deleted |
 | what a cut or a deletion of records waits for | at once (`cuts`, `log_starts`) |
 
@@ -18,6 +18,7 @@ import trio
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.environment import Blocking
+from strandline.storage.log.log import Log
 from strandline.storage.manager.log_manager import LogManager
 
 NEW_LOGS_INTERVAL_S = 0.5
@@ -32,6 +33,8 @@ class CheckpointSchedule:
         self._replicas = replicas
         self._blocking = blocking
         self._locks = {directory.path: trio.Lock() for directory in logs.directories}
+        self._written: dict[str, tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, Log]]] = {}
+        """Log directory → high watermarks, and the logs that they are of, as they stand on its disk."""
         self._deleted = trio.Event()
         """Set when logs were deleted, and another takes its place. Checkpoints are written at once then: where a log of
         that name is created while they still tell of it, `LogManager.create` writes them, and the event loop waits."""
@@ -88,7 +91,11 @@ class CheckpointSchedule:
         # With the logs that they are of: where one is deleted and created anew before its turn comes in the thread,
         # the new one must not have the old one's mark, which would expose what is not committed (invariant 9).
         marks, logs = self.high_watermarks(), dict(self._logs.logs)
-        await self._blocking.run_in(path, self._logs.checkpoints.write_high_watermarks, marks, path, logs)
+        if self._written.get(path) == (marks, logs):
+            return
+        self._written.pop(path, None)
+        if await self._blocking.run_in(path, self._logs.checkpoints.write_high_watermarks, marks, path, logs):
+            self._written[path] = marks, logs
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """HW of every replica on this disk, hosted now or not yet."""

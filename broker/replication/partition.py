@@ -257,6 +257,7 @@ class Partition:
         if self.leadership is not None:
             self._follower_high_watermark = self.leadership.high_watermark
             self.leadership = None
+            self._unsettled.pop(self, None)
         code = ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, leader_epoch)
         self.deletions.fail_all(code, leader_id, leader_epoch)

@@ -39,13 +39,20 @@ class Checkpoints:
         marks: Mapping[TopicPartition, int],
         only: str | None = None,
         of: Mapping[TopicPartition, Log] | None = None,
-    ) -> None:
-        """For the logs that exist (of: that are still these), in all directories (only: in the one at this path)."""
-        write = partial(self._write_high_watermarks, marks, self._logs if of is None else of)
+    ) -> bool:
+        """For the logs that exist (of: that are still these), in all directories (only: in the one at this path).
+        Returns whether they stand on the disk of any."""
+        written: list[LogDirectory] = []
+        write = partial(self._write_high_watermarks, marks, self._logs if of is None else of, written)
         self._directories.each_online(CHECKPOINT_FAILED, write, only)
+        return bool(written)
 
     def _write_high_watermarks(
-        self, marks: Mapping[TopicPartition, int], of: Mapping[TopicPartition, Log], directory: LogDirectory
+        self,
+        marks: Mapping[TopicPartition, int],
+        of: Mapping[TopicPartition, Log],
+        written: list[LogDirectory],
+        directory: LogDirectory,
     ) -> None:
         outdated = -1
         while outdated != self._outdated:  # a log of that name may be created anew while this is written
@@ -53,6 +60,7 @@ class Checkpoints:
             logs = [log for log in self.logs_in(directory) if of.get(log.topic_partition) is log]
             known = {tp: marks[tp] for log in logs if (tp := log.topic_partition) in marks}
             directory.write_high_watermarks(known, outdated)
+        written.append(directory)
 
     def write_recovery_points(self, only: str | None = None) -> None:
         """Of all logs (only: of this directory)."""
