@@ -48,8 +48,8 @@ class MetadataCache:
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 
-    def inter_broker_address(self, broker_id: int, listener: str) -> Address:
-        """Where brokers reach that broker. CannotReachBroker when it is not known to live."""
+    def address_of(self, broker_id: int, listener: str) -> Address:
+        """Where that listener of the broker is reached. CannotReachBroker when it is not known to live."""
         broker = self.brokers.get(broker_id)
         for endpoint in broker.endpoints if broker is not None else ():
             if endpoint.listener == listener:

@@ -42,7 +42,7 @@ class ControllerLink:
         if self._controller.is_active:
             return await self._controller.ask(message)
         metadata, config = self._replicas.metadata, self._replicas.config
-        address = metadata.inter_broker_address(metadata.controller_id, config.inter_broker_listener_name)
+        address = metadata.address_of(metadata.controller_id, config.inter_broker_listener_name)
         client_id = f"broker-{self._replicas.broker_id}"
         connection = await Connection.open(
             self._network, address, client_id=client_id, timeout_ms=CONTROLLER_TIMEOUT_MS

@@ -10,7 +10,10 @@ from strandline.runtime.network import Address
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """For authorisation, quotas, logs, and the address to advertise. Requests of one connection share it until one
-    comes that differs, by its client id for instance."""
+    comes that differs, by its client id for instance.
+
+    is_inter_broker: it came in by the listener that brokers use among themselves. Where a broker has one listener only,
+        that is true of everybody."""
 
     listener_name: str
     is_inter_broker: bool

@@ -1,5 +1,8 @@
 """Partition states, settled: planned, written to ZooKeeper until nobody else's write upsets them, taken into the
-context, announced to the brokers. Whoever changes a state, and be it by a new API, does it through here."""
+context, announced to the brokers. Whoever changes a state, and be it by a new API, does it through here.
+
+Each change takes a new leader epoch: a broker that knows a state's epoch already has applied it, so a change of the
+replicas alone would not reach it."""
 
 from __future__ import annotations
 

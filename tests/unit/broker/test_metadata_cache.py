@@ -86,7 +86,7 @@ def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew() -> Non
 def test_a_broker_is_reached_at_the_listener_that_is_asked_for_while_it_lives() -> None:
     cache = MetadataCache()
     update(cache, alive=(1,))
-    assert cache.inter_broker_address(1, "INTERNAL") == Address("host-1", 9001)
+    assert cache.address_of(1, "INTERNAL") == Address("host-1", 9001)
     for broker_id, listener in ((1, "PLAINTEXT"), (2, "INTERNAL")):
         with pytest.raises(CannotReachBroker, match=f"broker {broker_id} .* {listener}"):
-            cache.inter_broker_address(broker_id, listener)
+            cache.address_of(broker_id, listener)
