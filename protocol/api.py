@@ -53,12 +53,15 @@ class Api:
     response: type[Message]
     failure: Failure
     scheduling: Scheduling = Scheduling.INLINE
+    is_controllers: bool = False
+    """Answered by the controller, whichever broker is asked (`Term.answers`)."""
     inter_broker_only: bool = False
     """Served on the inter-broker listener only (a controller's orders come from no client)."""
     native: tuple[int, int] = (0, 0)
 
 
-_ORDER = (Scheduling.CONTROL, True)
+_ORDER = (Scheduling.CONTROL, False, True)
+_CONTROLLERS = (Scheduling.QUEUED, True)
 
 _ROWS = (
     Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce),
@@ -102,7 +105,7 @@ _ROWS = (
         m.ControlledShutdownRequest,
         m.ControlledShutdownResponse,
         failed.of_the_whole(m.ControlledShutdownResponse, []),
-        Scheduling.QUEUED,  # not an order: it waits for orders, and its own broker must be able to obey
+        *_CONTROLLERS,  # not an order: it waits for orders, and its own broker must be able to obey
         inter_broker_only=True,
     ),
     Api(
@@ -111,8 +114,8 @@ _ROWS = (
         m.ApiVersionsResponse,
         failed.of_the_whole(m.ApiVersionsResponse, []),
     ),
-    Api(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest, m.CreateTopicsResponse, failed.create_topics, Scheduling.QUEUED),
-    Api(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest, m.DeleteTopicsResponse, failed.delete_topics, Scheduling.QUEUED),
+    Api(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest, m.CreateTopicsResponse, failed.create_topics, *_CONTROLLERS),
+    Api(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest, m.DeleteTopicsResponse, failed.delete_topics, *_CONTROLLERS),
     Api(
         ApiKey.DELETE_RECORDS,
         m.DeleteRecordsRequest,
@@ -137,7 +140,7 @@ _ROWS = (
             "partition",
         ),
     ),
-    Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, Scheduling.QUEUED),
+    Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
