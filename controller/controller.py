@@ -87,11 +87,6 @@ class Controller:
         """Controller epoch of the present term, −1 without one."""
         return -1 if self.term is None else self.term.context.epoch
 
-    @property
-    def offline_partitions_count(self) -> int:
-        """Partitions without a live leader; 0 unless active."""
-        return len(self.term.context.offline_partitions()) if self.term is not None and self.is_active else 0
-
     # --- Life --------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

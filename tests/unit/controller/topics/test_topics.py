@@ -269,7 +269,7 @@ async def test_many_partitions_are_written_in_transactions(autojump_clock: MockC
     cluster.kill(1)
     after = await cluster.controller_on(2)
     assert len(after.term.context.states) == 2500
-    assert after.offline_partitions_count == 0
+    assert after.term.context.offline_partitions() == []
 
 
 # --- deletion ------------------------------------------------------------------------------------------------------
