@@ -14,9 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from strandline.storage.log.log import Log
 from strandline.storage.manager.log_directories import CHECKPOINT_FAILED, LogDirectories
 from strandline.storage.manager.log_directory import LogDirectory
+
+_WRITTEN_TOGETHER = (RECOVERY_POINTS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
+"""All but the high watermarks, which the broker knows."""
 
 
 class Checkpoints:
@@ -96,7 +100,7 @@ class Checkpoints:
         """A log is to be made: those that name a deleted one of that name would vouch for records that it lacks."""
         with self._at_once():
             for directory in self._directories.online():
-                if tp in {*directory.recovery_points, *directory.log_start_offsets, *directory.compacted_offsets}:
+                if any(tp in directory.stored[name] for name in _WRITTEN_TOGETHER):
                     self.write(directory)
                 directory.forget(tp)
 

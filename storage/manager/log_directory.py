@@ -52,7 +52,6 @@ from strandline.storage.disk.checkpoints import (
     RECOVERY_POINTS,
     Report,
     read_bounds,
-    read_offsets,
     write_atomically,
 )
 from strandline.storage.disk.directory_health import DirectoryHealth
@@ -61,7 +60,7 @@ from strandline.storage.disk.removal import is_temporary
 from strandline.storage.errors import LogDirLocked, LogDirUnusable, StorageError, UnsafePath
 from strandline.storage.manager.adoption import is_adopted, was_in_order, with_adoption, without_adoption
 from strandline.storage.manager.directory_state import SEGMENTS_LIST, DirectoryState, list_logs, write_list
-from strandline.storage.manager.guarded_checkpoints import GuardedCheckpoints
+from strandline.storage.manager.guarded_checkpoints import NAMES, GuardedCheckpoints
 from strandline.storage.manager.identity import META_PROPERTIES, read_identity
 from strandline.storage.manager.orderly_stops import (
     LastStop,
@@ -105,13 +104,10 @@ class LogDirectory:
         self._report = report
         self._lock: FileLock | None = None
         self._meta: dict[str, str] = {}
-        self.recovery_points: dict[TopicPartition, int] = {}
-        """As they stand on the disk."""
+        self.stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in NAMES}
+        """Of each checkpoint what it says on the disk."""
         self.bounds_known = True
         """Recovery points and high watermarks were whole when it was opened."""
-        self.log_start_offsets: dict[TopicPartition, int] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        self.compacted_offsets: dict[TopicPartition, int] = {}
         self._files = GuardedCheckpoints(disk, path)
         self._written_in: dict[str, int | None] = {}
         """In which round each checkpoint was written; None where that failed."""
@@ -158,11 +154,9 @@ class LogDirectory:
             self._look_back(new_directory_id)
             self._files.open(self.last_stop.checkpoints, self._report)
             take_marker(self._disk, self.path)
-            self.recovery_points, points_whole = read_bounds(self._disk, f"{self.path}/{RECOVERY_POINTS}", self._report)
-            self.log_start_offsets = read_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", self._report)
-            self.high_watermarks, marks_whole = read_bounds(self._disk, f"{self.path}/{HIGH_WATERMARKS}", self._report)
-            self.bounds_known = points_whole and marks_whole
-            self.compacted_offsets = read_offsets(self._disk, f"{self.path}/{COMPACTED_OFFSETS}", self._report)
+            found = {name: read_bounds(self._disk, f"{self.path}/{name}", self._report) for name in NAMES}
+            self.stored = {name: offsets for name, (offsets, _) in found.items()}
+            self.bounds_known = found[RECOVERY_POINTS][1] and found[HIGH_WATERMARKS][1]
         except OSError as error:
             self.unlock()
             raise LogDirUnusable(self.path, error) from error
@@ -269,15 +263,15 @@ class LogDirectory:
     def known_state(self, tp: TopicPartition) -> KnownState:
         """What the checkpoints and the last stop say of a log here."""
         listed = self.last_stop.listed.get(tp)
-        has_bounds = listed is not None or tp in self.recovery_points or tp in self.high_watermarks
+        has_bounds = listed is not None or tp in self.stored[RECOVERY_POINTS] or tp in self.stored[HIGH_WATERMARKS]
         unlisted = Origin.ANOTHERS if not is_adopted(self._meta, tp) else Origin.OURS if has_bounds else Origin.UNKNOWN
         return KnownState(
             clean=self.last_stop.vouches_for(tp) or was_in_order(self._meta, tp),
             may_have_lost_data=self.may_have_lost_data,
-            recovery_point=self.recovery_points.get(tp, 0),
-            high_watermark=self.high_watermarks.get(tp, 0),
-            log_start_offset=self.log_start_offsets.get(tp, 0),
-            compacted_below=self.compacted_offsets.get(tp, 0),
+            recovery_point=self.stored[RECOVERY_POINTS].get(tp, 0),
+            high_watermark=self.stored[HIGH_WATERMARKS].get(tp, 0),
+            log_start_offset=self.stored[LOG_START_OFFSETS].get(tp, 0),
+            compacted_below=self.stored[COMPACTED_OFFSETS].get(tp, 0),
             listed=listed.segments if listed is not None else None,
             epochs_crc=listed.epochs_crc if listed is not None else None,
             bounds_known=self.bounds_known and has_bounds,
@@ -320,75 +314,56 @@ class LogDirectory:
 
         in_round: nothing is written, and no fsync waited for, where the file was written in the same round and says the
         same. Who writes beside others begins another round before and after (`Checkpoints`)."""
-        points = self._with_refused(self.recovery_points, {log.topic_partition: log.recovery_point for log in logs})
-        self._write_offsets(RECOVERY_POINTS, points, self.recovery_points, in_round)
-        self.recovery_points = points
+        self._write_offsets(RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs}, in_round)
 
     def write_log_start_offsets(self, logs: Iterable[Log], in_round: int | None = None) -> None:
         """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
         starts = {log: min(log.log_start_offset, log.truncation_guard.log_start_floor) for log in logs}
         offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
-        if offsets or self.log_start_offsets:
-            offsets = self._with_refused(self.log_start_offsets, offsets)
-            self._write_offsets(LOG_START_OFFSETS, offsets, self.log_start_offsets, in_round)
-            self.log_start_offsets = offsets
+        if offsets or self.stored[LOG_START_OFFSETS]:
+            self._write_offsets(LOG_START_OFFSETS, offsets, in_round)
         for log, start in starts.items():
             log.durable_log_start_offset = start
 
     def write_compacted_offsets(self, logs: Iterable[Log]) -> None:
         """Where that changed."""
         offsets = {log.topic_partition: below for log in logs if (below := log.segments.compacted_below)}
-        offsets = self._with_refused(self.compacted_offsets, offsets)
-        if offsets != self.compacted_offsets:
-            self._write_offsets(COMPACTED_OFFSETS, offsets, self.compacted_offsets)
-            self.compacted_offsets = offsets  # afterwards: another thread may just be writing what is outdated
+        if self._with_refused(COMPACTED_OFFSETS, offsets) != self.stored[COMPACTED_OFFSETS]:
+            self._write_offsets(COMPACTED_OFFSETS, offsets)
 
     def forget(self, tp: TopicPartition) -> None:
         """Take a log that is gone out of the high watermarks. Blocking."""
-        if tp in self.high_watermarks:
-            self.write_high_watermarks({other: at for other, at in self.high_watermarks.items() if other != tp})
+        marks = self.stored[HIGH_WATERMARKS]
+        if tp in marks:
+            self.write_high_watermarks({other: at for other, at in marks.items() if other != tp})
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int], in_round: int | None = None) -> None:
-        marks = self._with_refused(self.high_watermarks, offsets)
-        self._write_offsets(HIGH_WATERMARKS, marks, self.high_watermarks, in_round)
-        self.high_watermarks = marks
+        self._write_offsets(HIGH_WATERMARKS, offsets, in_round)
 
-    def _with_refused(
-        self, stored: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    def _with_refused(self, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        stored = self.stored[name]
         return {**{tp: stored[tp] for tp in sorted(self.refused) if tp in stored}, **offsets}
 
     def write_segments(self, logs: Sequence[Log]) -> None:
         """What the next start shall find, written just before the state. logs: all that were recovered. Blocking."""
-        contents = {
-            RECOVERY_POINTS: self.recovery_points,
-            HIGH_WATERMARKS: self.high_watermarks,
-            LOG_START_OFFSETS: self.log_start_offsets,
-            COMPACTED_OFFSETS: self.compacted_offsets,
-        }
         segments_crc = write_list(self._disk, f"{self.path}/{SEGMENTS_LIST}", list_logs(logs))
         unvouched = unvouched_folders(self._disk, self.path, [log.topic_partition for log in logs])
-        self._at_stop = DirectoryState(self._files.settle(contents), segments_crc, is_for_all=not unvouched)
+        self._at_stop = DirectoryState(self._files.settle(self.stored), segments_crc, is_for_all=not unvouched)
         if unvouched:
             self._report("log-dir-not-vouched-for", path=self.path, folders=unvouched[:3], count=len(unvouched))
 
-    def _write_offsets(
-        self,
-        name: str,
-        offsets: Mapping[TopicPartition, int],
-        known: Mapping[TopicPartition, int],
-        in_round: int | None = None,
-    ) -> None:
-        """known: what was written last."""
-        if in_round is not None and in_round == self._written_in.get(name) and offsets == known:
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int], in_round: int | None = None) -> None:
+        contents = self._with_refused(name, offsets)
+        if in_round is not None and in_round == self._written_in.get(name) and contents == self.stored[name]:
             return
         self._written_in[name] = None  # where it fails, nobody knows what stands there
         try:
-            self._files.write(name, offsets)
+            self._files.write(name, contents)
         except OSError as error:
             self.health.fail(f"writing {name} failed", error)
             raise
         self._written_in[name] = in_round
+        self.stored[name] = contents  # afterwards: another thread may just be writing what is outdated
 
     def close(self, clean: bool) -> None:
         """Leave the markers where the stop is an orderly one, and let the lock go. Blocking. OSError from the disk."""

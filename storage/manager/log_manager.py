@@ -15,7 +15,7 @@ from strandline.protocol.topic_name import check_topic_name
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.disk import Disk
 from strandline.runtime.environment import WallClock
-from strandline.storage.disk.checkpoints import WarningLog, encode_topic_id, no_report
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, WarningLog, encode_topic_id, no_report
 from strandline.storage.disk.removal import Doomed, Removals, remove
 from strandline.storage.disk.storage_context import DEFAULT_OPEN_FILES, LogConfig, SecondChanceCache, StorageContext
 from strandline.storage.errors import (
@@ -190,7 +190,7 @@ class LogManager:
                 continue
             loading.join_others()
             self.logs[tp] = log
-            mark = max(directory.high_watermarks.get(tp, 0), log.log_start_offset)
+            mark = max(directory.stored[HIGH_WATERMARKS].get(tp, 0), log.log_start_offset)
             self.high_watermarks[tp] = min(mark, log.log_end_offset)
 
     def end_load(self) -> None:
@@ -210,7 +210,9 @@ class LogManager:
     def _end_load(self, directory: LogDirectory) -> None:
         logs = self.checkpoints.logs_in(directory)
         note_losses(directory, logs, self._report)
-        shorter = any(log.recovery_point < directory.recovery_points.get(log.topic_partition, 0) for log in logs)
+        shorter = any(
+            log.recovery_point < directory.stored[RECOVERY_POINTS].get(log.topic_partition, 0) for log in logs
+        )
         outdated = not directory.bounds_known or bool(named_without_folder(directory, self._directory_of))
         if outdated or shorter:  # what is appended next must not be vouched for by the old ones
             self.checkpoints.write(directory)

@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.disk.checkpoints import Report
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, Report
 from strandline.storage.disk.removal import Removals
 from strandline.storage.manager.log_directory import LogDirectory
 
@@ -36,7 +36,7 @@ def note_missing(found: Container[TopicPartition], removals: Removals, report: R
 
 def named_in(directory: LogDirectory) -> dict[TopicPartition, object]:
     """Logs that an earlier life had there, or has deleted since."""
-    return {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}
+    return {**directory.last_stop.listed, **directory.stored[RECOVERY_POINTS], **directory.stored[HIGH_WATERMARKS]}
 
 
 def named_without_folder(directory: LogDirectory, found: Container[TopicPartition]) -> list[TopicPartition]:
@@ -57,7 +57,7 @@ def note_losses(directory: LogDirectory, logs: Sequence[Log], report: Report) ->
             )
             directory.note_loss()
     # A log start that was not believed would be, once enough is appended; then it would hide records.
-    if any(log.log_start_offset < directory.log_start_offsets.get(log.topic_partition, 0) for log in logs):
+    if any(log.log_start_offset < directory.stored[LOG_START_OFFSETS].get(log.topic_partition, 0) for log in logs):
         directory.write_log_start_offsets(logs)
     listed = directory.last_stop.listed
     unproven = len(directory.refused) + sum(log.topic_partition not in listed for log in logs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 
 from strandline.protocol.types import TopicPartition
+from strandline.storage.disk.checkpoints import LOG_START_OFFSETS
 from strandline.storage.log.log import Log
 from strandline.storage.log.log_start import raise_log_start
 from strandline.storage.manager.log_directory import LogDirectory
@@ -30,7 +31,7 @@ def take_over_log_starts(
     own = {directory: named_in(directory) for directory in directories}
     reached: set[LogDirectory] = set()
     for former in directories:
-        for tp, start in former.log_start_offsets.items():
+        for tp, start in former.stored[LOG_START_OFFSETS].items():
             log = logs.get(tp)
             if log is None or tp in own.get(owners[tp], ()) or start > log.log_end_offset:
                 continue

@@ -251,8 +251,8 @@ MUTANTS = [
     Mutant(
         "checkpoints that name a log which is gone tell of no loss",
         "storage/manager/losses.py",
-        "    return {**directory.last_stop.listed, **directory.recovery_points, **directory.high_watermarks}\n",
-        "    return {**directory.last_stop.listed}\n",
+        ", **directory.stored[RECOVERY_POINTS], **directory.stored[HIGH_WATERMARKS]}\n",
+        "}\n",
         (ELIGIBLE_LEADERS, "test_a_log_whose_folder"),
     ),
     Mutant(
