@@ -86,6 +86,8 @@ class ClusterStore:
         self._log = log
         self.unreadable_states: dict[TopicPartition, int] = {}
         """Since which transaction, as far as this term has seen it."""
+        self.mended_states: dict[TopicPartition, int] = {}
+        """Those that were unreadable (since when) and are not any more, until what follows from that is done."""
 
     # --- Reading -----------------------------------------------------------------------------------------------
 
@@ -162,8 +164,10 @@ class ClusterStore:
             since = self.unreadable_states.pop(tp, None)
             if state is not None:
                 states[tp] = state
+                if since is not None:
+                    self.mended_states[tp] = since
             elif znode is not None:
-                self.unreadable_states[tp] = since or znode.stat.mzxid
+                self.unreadable_states[tp] = since or self.mended_states.pop(tp, None) or znode.stat.mzxid
         if any(state.controller_epoch > self._epoch for state in states.values()):
             await self.check_fence()
         return states

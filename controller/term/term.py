@@ -243,7 +243,7 @@ class Term:
     def look_around(self) -> None:
         """At what no watch tells of: znodes that can be understood again (it is set on the folder that names them), and
         topics that allow an unclean election by now."""
-        if self.store.unreadable_states or self.topic_store.unreadable:
+        if self.store.unreadable_states or self.store.mended_states or self.topic_store.unreadable:
             self.agenda.put(self.topic_changes.look_for_mended)
         if self.active and self.context.offline_partitions():
             self.agenda.put(self.settlement.settle_offline)

@@ -56,10 +56,13 @@ class TopicChanges:
             self._tools.outbox.send(builder)
 
     async def look_for_mended(self) -> None:
-        """An operator may have mended what could not be read."""
+        """An operator may have mended what could not be read, and somebody may have read it since. What follows from
+        that is repeated as a whole until it went through."""
         context = self._context
-        if since := dict(self._store.unreadable_states):
-            mended = await self._settlement.read_new(list(since))
+        if self._store.unreadable_states:
+            await self._settlement.read_new(list(self._store.unreadable_states))
+        if since := dict(self._store.mended_states):
+            mended = [tp for tp in since if tp in context.states]
 
             def is_lossy(broker: LiveBroker, tp: TopicPartition) -> bool:
                 """It had something to say and could not say it of a state that nobody understands
@@ -68,21 +71,23 @@ class TopicChanges:
                 return broker.lossy_start and broker.epoch > since[tp]
 
             await self._settlement.settle(mended, partial(plan_losses, context, is_lossy))
-            epochs = {tp: context.states[tp].leader_epoch for tp in mended}
+            epochs = {tp: context.states[tp].leader_epoch for tp in mended if tp in context.states}
             await self._settlement.settle(mended)
             await self._settlement.settle_and_announce(mended, partial(self._plan_new_epochs, epochs))
+            for tp in since:
+                del self._store.mended_states[tp]
         if self._topic_store.unreadable:
             await self.look()
 
     def _plan_new_epochs(
         self, epochs: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
     ) -> Sequence[PartitionChange]:
-        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (12); of those
-        that had these it heard."""
+        """A leader that found its state unreadable proposes nothing more until it hears of a new epoch (invariant 12).
+        `epochs` are the present ones before the last plan: where there is another one by now it will hear of that."""
         context = self._context
         states = {tp: context.states[tp] for tp in partitions if context.has_live_leader(tp)}
         return [
             change_state(context, tp, state, state.leader, state.isr, "its znode was mended")
             for tp, state in states.items()
-            if state.leader_epoch == epochs[tp]
+            if state.leader_epoch == epochs.get(tp)
         ]
