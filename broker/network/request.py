@@ -19,8 +19,9 @@ from strandline.protocol.records import READER_SLACK_BYTES
 M = TypeVar("M", bound=Request, covariant=True)
 
 AnswerHook = Callable[[Message | None, Regions], tuple[Message, Regions] | None]
-"""Is given an answer on its way out, before it is encoded (None: the request has none), and may return another one to
-send instead. It must not raise: who answers may be in the midst of a burst of others."""
+"""Is given an answer on its way out, before it is encoded (None: the request has none, or nobody is there for it any
+more), and may return another one to send instead. It must not raise: who answers may be in the midst of a burst of
+others. A request that waits when its connection closes may end without a word."""
 
 
 class RequestInHand(msgspec.Struct, Generic[M], eq=False):
@@ -48,10 +49,13 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         """Encode the answer and put it into its place; `RequestChannel.flush_responses` sends it. `regions`: the record
         batches of each partition that `message` names, in its order, or nothing where none has any.
 
-        Only the first answer counts; after a close nothing happens. Never raises: an answer that cannot be encoded
+        Only the first answer counts; after a close there is none. Never raises: an answer that cannot be encoded
         becomes UNKNOWN_SERVER_ERROR."""
         connection, slot = self.connection, self.slot
-        if connection.closed or slot.head is not None:
+        if slot.head is not None:
+            return
+        if connection.closed:
+            self.no_response()
             return
         if self.hooks:
             for hook in self._take_hooks():
@@ -64,12 +68,10 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         connection.fill(slot, head, rest, rest_bytes)
 
     def no_response(self) -> None:
-        """This request has no answer (acks=0): later responses do not wait for one."""
-        if self.connection.closed:
-            return
+        """This request has no answer (acks=0, or a close): later responses do not wait for one."""
         for hook in self._take_hooks():
             hook(None, ())
-        if self.slot.head is None:
+        if self.slot.head is None and not self.connection.closed:
             self.connection.fill(self.slot, b"", (), 0)
 
     def refuse(self, code: ErrorCode, text: str) -> None:

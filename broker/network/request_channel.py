@@ -249,6 +249,7 @@ class RequestChannel:
             self._log_bug(request, error)
         if isinstance(message, ProduceRequest) and message.acks == 0:
             request.hang_up(f"a produce request with acks=0 failed: {code.name}")
+            request.no_response()
             return
         request.refuse(code, text)
 

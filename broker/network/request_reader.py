@@ -150,7 +150,7 @@ class RequestReader:
                 elif connection.finish_reason is not None:
                     next_ = Next.DRAIN
                     break
-                others += (api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
+                others += (request is None or api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD
                     break

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
+from strandline.broker.network.connection import Connection, ResponseSlot
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import ApiKey
@@ -13,6 +15,7 @@ from strandline.protocol.messages import (
     MetadataResponse,
     MetadataTopic,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
@@ -123,3 +126,27 @@ async def test_a_connection_that_floods_lets_others_in() -> None:
         await other.send(produce_frames(1))
         await other.responses(1)
         assert order.index("other") < 200
+
+
+async def test_refused_requests_count_among_those_in_flight(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_flight: list[int] = []
+    new_slot = Connection.new_slot
+
+    def counted(connection: Connection) -> ResponseSlot:
+        slot = new_slot(connection)
+        in_flight.append(connection.in_flight)
+        return slot
+
+    monkeypatch.setattr(Connection, "new_slot", counted)
+    limits = ConnectionLimits(max_in_flight=64, burst_max_requests=32)
+    refused = request_frame(ProduceRequest(-1, 1000, []), version=99)
+    async with open_pipeline(
+        {ApiKey.METADATA: lambda _: None, ApiKey.PRODUCE: lambda _: None}, limits=limits
+    ) as pipeline:
+        client = await pipeline.connect()
+        with trio.move_on_after(5):
+            await client.send(request_frame(MetadataRequest([])) + 10_000 * refused)
+        await trio.sleep(1)
+    assert max(in_flight) <= 64 + 32

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 import structlog
+import trio
+from trio.testing import MockClock
 
+from strandline.broker.handlers.produce import UNDECIDED, ProduceOperation
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.outbox import Outbox
@@ -32,6 +36,7 @@ from strandline.protocol.messages import (
     TopicProduceResponse,
 )
 from support.pipeline import open_pipeline
+from support.raw_client import produce_request, request_frame
 
 CREATED = CreateTopicsResponse([])
 
@@ -189,3 +194,35 @@ async def test_a_gate_may_refuse_some_of_the_topics_and_let_the_others_through()
         ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
     assert seen == [b"aaa", b"bbb"]
+
+
+def raises(request: RequestInHand[ProduceRequest]) -> None:
+    raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def fails(request: RequestInHand[ProduceRequest]) -> None:
+    operation = ProduceOperation(request, 0.0, False, 1, [UNDECIDED])
+    operation.complete(0, PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+
+def comes_too_late(request: RequestInHand[ProduceRequest]) -> None:
+    request.connection.close("gone")
+    request.respond(ProduceResponse([]))
+
+
+@pytest.mark.parametrize(("handler", "acks"), [(raises, 0), (fails, 0), (comes_too_late, -1)])
+async def test_a_gate_hears_that_there_is_no_answer(handler: Handler, acks: int, autojump_clock: MockClock) -> None:
+    heard: list[object] = []
+
+    def gate(api: Api, handler: Handler) -> Handler:
+        def passed(request: RequestInHand[ProduceRequest]) -> object:
+            request.on_answer(lambda message, _: heard.append(message))
+            return handler(request)
+
+        return passed
+
+    async with open_pipeline({ApiKey.PRODUCE: handler}, gates=[gate]) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(produce_request(acks=acks)))
+        await trio.sleep(1)
+    assert heard == [None]
