@@ -19,7 +19,7 @@ DELAY_TOLD_INTERVAL_S = 10.0
 
 async def until_answered(step: Callable[[], Awaitable[T]], log: RateLimited | None = None) -> T:
     """Repeat a step until it is done: it may be done twice, and a broker that starts just then must not die of it.
-    log: tells what a start waits for; once a broker serves, others tell that ZooKeeper is away."""
+    log: tells that a registration is delayed; elsewhere others tell that ZooKeeper is away."""
     while True:
         try:
             return await step()

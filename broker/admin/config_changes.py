@@ -231,8 +231,15 @@ class ConfigChanges:
     # --- small things ------------------------------------------------------------------------------------------------
 
     async def _name_what_is_not_served(self) -> None:
+        """A courtesy: where these folders may not be read the broker goes on."""
         others = [kind for kind in KINDS if kind not in self.kinds]
-        found = await self._coordination.children_many([f"{CONFIG_PATH}/{kind}" for kind in others])
+        try:
+            found = await self._coordination.children_many([f"{CONFIG_PATH}/{kind}" for kind in others])
+        except (ConnectionLost, SessionExpired):
+            raise
+        except CoordinationError as error:
+            self._log.warning("configurations of these kinds are not served", kinds=others, error=str(error))
+            return
         for kind, names in zip(others, found, strict=True):
             self._tell_not_served(kind, names or ())
 

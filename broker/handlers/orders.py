@@ -1,7 +1,7 @@
 """What the controller orders: LeaderAndIsr, StopReplica and UpdateMetadata, run by the task that only orders have.
 
 They are fenced by the broker epoch (czxid of this broker's registration: a request for a past life is
-STALE_BROKER_EPOCH, 27) and by the controller epoch.
+STALE_BROKER_EPOCH, invariant 27) and by the controller epoch.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class QueryHandler:
         if wanted.timestamp == EARLIEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(index, 0, -1, log.log_start_offset, partition.leader_epoch)
         if leadership.high_watermark < leadership.leading_since_offset:
-            # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (8, KIP-207).
+            # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (invariant 8).
             return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
         if wanted.timestamp == LATEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)

@@ -1,4 +1,4 @@
-"""The orderly end of this broker's life in the cluster: others lead before it stops (B12)."""
+"""The orderly end of this broker's life in the cluster: others lead before it stops."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@
   Anything else there, or nothing: freeze, keep the union, wait for LeaderAndIsr.
 * The topic's id has no znode: the topic is gone, or another one has its name. Freeze; versions alone cannot tell, they
   begin at 0 again.
-* The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped (10, KIP-903).
+* The incarnation check failed: whoever joins has been restarted since its fetch; the proposal is dropped
+  (invariant 10).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from strandline.protocol.messages.base import Message, Named, Request
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int16, Int32, Int64
 
-PREFERRED = 0
 UNCLEAN = 1
 
 

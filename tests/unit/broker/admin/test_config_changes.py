@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
+import pytest
 import structlog
 import trio
 from structlog.testing import LogCapture
@@ -13,6 +15,7 @@ from strandline.broker.admin.config_changes import MENDED_CHECK_S, ConfigChanges
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.coordination import CoordinationError
 from strandline.testkit.zookeeper.server import MemoryZooKeeper
 from support.replica_site import ReplicaSite
 
@@ -66,3 +69,27 @@ async def test_a_kind_with_a_row_hears_of_its_entities_and_one_without_is_named(
     await client.create(ConfigChangeZnode.SEQUENCE_PATH, b"junk", sequence=True)
     await trio.sleep(1)
     assert quotas.asked[2:] == [None], "anybody may be meant"
+
+
+async def test_folders_that_may_not_be_read_are_named_and_the_broker_goes_on(
+    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zookeeper, logs, site = MemoryZooKeeper(), LogCapture(), ReplicaSite()
+    log = structlog.wrap_logger(structlog.PrintLogger(), processors=[logs])
+    await nursery.start(zookeeper.run)
+    client = zookeeper.client()
+    await client.start()
+    await client.create(CONFIG_CHANGES_PATH, parents=True)
+    children_many = client.children_many
+
+    async def refused(paths: Sequence[str]) -> Any:
+        if ConfigZnode.path("one", "users").removesuffix("/one") in paths:
+            raise CoordinationError("children_many: NoAuthError")
+        return await children_many(paths)
+
+    monkeypatch.setattr(client, "children_many", refused)
+    changes = ConfigChanges(load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"}), client, log)
+    await changes.begin()
+    nursery.start_soon(changes.run, TopicConfigs(changes.config, client, log), site.replicas, site.data.burst)
+    await trio.sleep(5)
+    assert [entry["kinds"] for entry in logs.entries if "not served" in entry["event"]] == [["clients", "ips", "users"]]
