@@ -21,7 +21,7 @@ from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.disk_posix import PosixDisk
-from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS, read_offsets
 from strandline.storage.inspection.overlay_disk import OverlayDisk
 from strandline.storage.manager.log_manager import LogManager
 from strandline.testkit.inspection import Ledger, read_all
@@ -146,10 +146,11 @@ def head_is_gone(cluster: EmbeddedCluster, broker_id: int) -> bool:
     return all(int(path.stem) > LOG_STARTS[partition] for partition, paths in seconds.items() for path in paths)
 
 
-def checkpoints(cluster: EmbeddedCluster) -> list[int]:
-    """When each was written."""
-    names = (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS)
-    return [(cluster.log_dir(broker_id) / name).stat().st_mtime_ns for broker_id in BROKERS for name in names]
+def are_checkpointed(cluster: EmbeddedCluster) -> bool:
+    """All that was committed, on every broker."""
+    everywhere = {TopicPartition(TOPIC, partition): RECORDS for partition in ASSIGNMENTS}
+    paths = [cluster.log_dir(broker_id) / HIGH_WATERMARKS for broker_id in BROKERS]
+    return all(read_offsets(PosixDisk(), str(path)) == everywhere for path in paths)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,7 @@ async def test_what_was_answered_as_deleted_stays_deleted_when_all_are_killed(
         if properties is not NOTHING_PERIODIC:
             await until(lambda: all(head_is_gone(cluster, broker_id) for broker_id in BROKERS), "retention")
         if CHECKPOINTS.items() <= properties.items():
-            before = checkpoints(cluster)
-            await until(lambda: not set(before) & set(checkpoints(cluster)), "checkpoints")
+            await until(lambda: are_checkpointed(cluster), "checkpoints")
         for _ in range(2):
             await kill(cluster, *BROKERS)
             assert_on_disk(cluster, *BROKERS)
