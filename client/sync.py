@@ -1,8 +1,8 @@
 """The synchronous front: `Producer`, `Consumer`, `Admin` for scripts, over the trio-native clients.
 
-One background thread per process runs the event loop (`runtime.portal`); calls cross into it once per batch of records,
-not once per record. Every blocking call has a deadline; Ctrl-C interrupts it. The objects may be used by several
-threads, but not by a forked child and not through pickle: each process makes its own.
+One background thread per process runs the event loop (`runtime.processes.portal`); calls cross into it once per batch
+of records, not once per record. Every blocking call has a deadline; Ctrl-C interrupts it. The objects may be used by
+several threads, but not by a forked child and not through pickle: each process makes its own.
 """
 
 from __future__ import annotations

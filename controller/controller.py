@@ -1,7 +1,7 @@
 """The controller of the cluster, as far as this broker takes part in it: elects for ever, acts while elected.
 
 `Controller.run` is the whole life; a `Term` is one stretch of being controller. Between two terms nothing is kept and
-nothing is sent. The session's end pre-empts everything (architecture §5).
+nothing is sent. The session's end pre-empts everything.
 """
 
 from __future__ import annotations

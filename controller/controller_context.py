@@ -1,6 +1,6 @@
 """What the acting controller knows of the cluster: a picture of ZooKeeper, rebuilt from it at every fail-over.
 
-Rules: values are immutable and replaced whole; the context changes only after ZooKeeper did (architecture §5), from
+Rules: values are immutable and replaced whole; the context changes only after ZooKeeper did, from
 plain functions of the event loop; whatever can be derived (which replicas are online, which partitions are offline) is
 derived. Planners read it and change nothing.
 """
@@ -131,8 +131,8 @@ class ControllerContext:
 
     shutting_down: brokers that asked for a controlled shutdown; they still get requests but lead nothing new.
     unfinished_deletions: topics of `deleting` that something holds up → what.
-    offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; ""
-        where that is not kept any more.
+    offline_replicas: whose log failed, was refused or cannot be made, on a live broker → why; "" where that is not
+        kept any more.
     later_epochs: whose log was refused for a leader epoch later than its partition's → that epoch; also while its
         broker is away, until a role is taken with it.
     accepted_losses: partitions of which an operator accepted that data is lost, until somebody leads.

@@ -6,7 +6,8 @@ A start in order, each step before the next because the next relies on it:
 2. the incarnation is bumped, first on the disk: fetches of an earlier start can no longer carry this broker into an ISR
    (KIP-903), and a folder that missed a life of this broker (an old backup) counts as one that lost data
 3. a broker that may have lost data says so in the state of every partition that credits it with data (`loss_reports`,
-22) 4. the registration is created; its czxid is the broker epoch that fences the controller's requests (KIP-380)
+   invariant 22)
+4. the registration is created; its czxid is the broker epoch that fences the controller's requests (KIP-380)
 
 After the session expired, step 4 is done again with the new session; every other znode is persistent.
 """

@@ -1,7 +1,7 @@
 """When those who wait must be answered at the latest: one heap, which costs nothing for who does not wait.
 
-There is no task and no timer per operation. What is entered here is either one operation, or a queue
-of many with the earliest of their deadlines: an entry per produce request would cost more than the request's answer.
+There is no task and no timer per operation. What is entered here is either one operation, or a queue of many
+with the earliest of their deadlines: an entry per produce request would cost more than the request's answer.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Partition:
         is_in_sync_candidate: Callable[[int], bool],
         unsettled: dict[Partition, None],
     ) -> None:
-        """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker lives
-        and is not shutting down. `unsettled`: see `Replicas`."""
+        """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker is
+        registered. `unsettled`: see `Replicas`."""
         self.broker_id = broker_id
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -214,8 +214,8 @@ class Partition:
     def become_leader(self, state: LeaderAndIsrPartitionState, lag_time_max_s: float, now: float) -> None:
         """Lead at `state.leader_epoch`. The epoch's start is in the cache before anything is served (invariant 5).
 
-        Leading already, at a lower epoch: waiting produce requests stay, their records are where they were (invariant
-        15).
+        Leading already, at a lower epoch: waiting produce requests stay, their records are where they were
+        (invariant 15).
         """
         assert state.leader_epoch >= self.leader_epoch
         log = self.log
@@ -325,8 +325,8 @@ class Partition:
         self._check_invariants()
 
     def restart_at(self, offset: int) -> None:
-        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there (invariant
-        19). CheckpointFirst: nothing was dropped yet."""
+        """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there
+        (invariant 19). CheckpointFirst: nothing was dropped yet."""
         if not self.log.may_start_at(offset):
             raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)

@@ -7,9 +7,8 @@ deadline.
 | DeleteRecords | the logs of all replicas that count begin there on their disks | leadership lost, deadline |
 | a fetch | the log grew or its start moved (followers), or more was committed (consumers) | an error, deadline |
 
-No task and no timer per operation: a partition keeps its waiters in order of their offset, so a rising
-HW pops a prefix; `deadlines` expires what is overdue. Completion is decided by the condition, never by which event woke
-first.
+No task and no timer per operation: a partition keeps its waiters in order of their offset, so a rising HW pops a
+prefix; `deadlines` expires what is overdue. Completion is decided by the condition, never by which event woke first.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ class Replicas:
         self.role_changed(partition)
 
     def partition_failed(self, partition: Partition, error: Exception) -> None:
-        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it (invariant
-        24). Where only descriptors, room or an index are lacking nothing has failed: the request gets an error, a later
-        one may succeed."""
+        """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it
+        (invariant 24). Where only descriptors, room or an index are lacking nothing has failed: the request gets an
+        error, a later one may succeed."""
         if partition.failed or isinstance(error, DiskFull):
             return
         if isinstance(error, IndexLost):

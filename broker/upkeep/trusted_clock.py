@@ -1,6 +1,6 @@
 """The wall clock as far as data may be removed by it: retention by time, tombstones, compaction lags.
 
-One per kind of work: each says once what it leaves undone (`storage.retention.ClockGuard` has the rule).
+One per kind of work: each says once what it leaves undone (`storage.log.retention.ClockGuard` has the rule).
 """
 
 from __future__ import annotations

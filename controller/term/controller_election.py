@@ -6,8 +6,8 @@ lost): it is replaced in the same transaction, so it need not time out first. No
 while this broker is registered under it.
 
 Where `/controller_epoch/strandline` equals `/controller_epoch`, every term since the states were judged last
-(`fail_over`) was one of ours. Then the same transaction raises both, so that neither a term that
-ends at once nor a lost answer breaks the chain.
+(`fail_over`) was one of ours. Then the same transaction raises both, so that neither a term that ends at once
+nor a lost answer breaks the chain.
 """
 
 from __future__ import annotations

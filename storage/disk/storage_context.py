@@ -25,7 +25,7 @@ DEFAULT_INDEX_BYTES = 16 * 2**20
 
 
 class LogConfig(Protocol):
-    """The part of a topic's configuration that its logs obey (`runtime.config.TopicConfig` has all of it)."""
+    """The part of a topic's configuration that its logs obey (`runtime.config.topic.TopicConfig` has all of it)."""
 
     @property
     def segment_bytes(self) -> int: ...

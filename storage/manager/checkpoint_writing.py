@@ -82,8 +82,7 @@ class Checkpoints:
 
     def write_cuts(self, path: str, *, recovery_points: bool = True) -> None:
         """What prepared cuts in this directory wait for (`truncation_guard`); without recovery points, those at the
-        head.
-        OSError: it was not written; unless only descriptors are lacking, the directory is offline.
+        head. OSError: it was not written; unless only descriptors are lacking, the directory is offline.
 
         Nobody else may be writing these checkpoints of this directory: of two writers the later one may have looked at
         the logs before they were prepared."""
