@@ -26,6 +26,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.admin import CreateTopicsRequest_v3
 from aiokafka.protocol.api import RequestHeader_v1
 from aiokafka.protocol.fetch import FetchRequest_v10
+from aiokafka.protocol.metadata import MetadataRequest_v1
 from aiokafka.protocol.offset import OffsetRequest_v1
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -177,7 +178,10 @@ class Kafka(Turn):
         ]
 
     def _says_it_is_up(self) -> bool:
-        return "started (kafka.server.KafkaServer)" in self.log_of_this_life()
+        """For some milliseconds after it says so it knows of no broker yet, not even of itself; a client that asks then
+        takes that for the cluster."""
+        has_started = "started (kafka.server.KafkaServer)" in self.log_of_this_life()
+        return has_started and bool(self.ask(MetadataRequest_v1([])).brokers)
 
     def complaints(self) -> list[str]:
         """Errors of this life, but those of partitions that wait for a leader; and warnings of a log or checkpoint."""
