@@ -117,12 +117,14 @@ class Checkpoints:
         outdated = -1
         while outdated != self._outdated:
             outdated = self._outdated
+            # While the loop writes at once (the count is odd) nobody knows whose file is renamed last.
+            in_round = None if outdated % 2 else outdated
             logs = self.logs_in(directory)
             lowered = [log.truncation_guard.lowered for log in logs]
             if recovery_points:
-                directory.write_recovery_points(logs, outdated)
+                directory.write_recovery_points(logs, in_round)
             if log_starts:
-                directory.write_log_start_offsets(logs, outdated)
+                directory.write_log_start_offsets(logs, in_round)
             directory.write_compacted_offsets(logs)
             if recovery_points and log_starts:
                 for log, count in zip(logs, lowered, strict=True):
