@@ -56,10 +56,11 @@ class SparseIndex(ABC):
         self.written = min(self.written, count)
 
     def forget(self, entry: int) -> None:
-        """This entry is wrong."""
+        """This entry is wrong. A kill while the file is written anew leaves an empty one, which nobody believes: what
+        stood before the entry would be believed, without those behind it."""
         for column in self.columns:
             del column[entry]
-        self.written = min(self.written, entry)
+        self.written = 0
 
     def thin_out(self, at_most: int) -> None:
         """Where there are more than `at_most` entries keep one in so many, the last one among them."""
