@@ -247,15 +247,23 @@ class SegmentIndexes:
             yield start
             builder.add_all(segment.file.get(), segment.size_bytes, SLICE_BYTES)
             if builder.end_position == start:
-                raise CorruptLog(segment.path, start, "no whole batch of the offsets that follow stands there")
+                raise _damaged(segment, start)
         self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
         self._take(builder)
 
     def _build(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both, of the whole .log. Up to damage they would say that the segment is older than it is, and retention would
+        take what stands behind. So that is CorruptLog where the log is served; before, they are used once, not kept."""
         segment = self._segment
         file = segment.file.get()
         builder = build_indexes(file, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
-        self._take(builder)
+        if builder.end_position == segment.size_bytes or self._pinned:
+            self._take(builder)
+        elif self._context.rebuilds.is_elsewhere:
+            raise _damaged(segment, builder.end_position)
+        else:
+            self._remove()
+            self.release()
         return builder.offset_index, builder.time_index
 
     def _take(self, builder: IndexBuilder) -> None:
@@ -286,6 +294,10 @@ class SegmentIndexes:
         if self._loaded is not None:
             weight = sum(len(index) * index.ENTRY_BYTES for index in self._loaded)
             self._context.loaded_indexes.admit(self, weight + 200)
+
+
+def _damaged(segment: Indexed, position: int) -> CorruptLog:
+    return CorruptLog(segment.path, position, "no whole batch of the offsets that follow stands there")
 
 
 def _cut(file: File, index: SparseIndex) -> None:

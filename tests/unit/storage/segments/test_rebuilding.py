@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from strandline.protocol.records.batch import assign_offset
-from strandline.storage.errors import CorruptLog
+from strandline.storage.errors import CorruptLog, LogStorageError
 from strandline.storage.log.log import Log
+from strandline.storage.log.segment_times import note_times, read_times, times_wanted
 from strandline.storage.manager.log_manager import LogManager
 from strandline.storage.segments import indexes, scan
 from strandline.storage.segments.indexes import IndexLost
@@ -209,3 +210,47 @@ def test_offsets_of_a_segment_may_leave_gaps_and_never_overlap(
     builder.add_all(file, found[-1][0] + found[-1][1].size_bytes)  # and the rest later
     builder.add_all(file, size_bytes)
     assert builder.next_offset == base_offsets[taken - 1] + 1
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_none_is_built_up_to_damage_since_the_segment_would_look_older(site: StorageSite, is_missing: bool) -> None:
+    """is_missing: its file is, when the broker starts."""
+    site.config = type(site.config)(segment_bytes=1000, index_interval_bytes=4096)
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, TOPIC_ID)
+    for place in range(30):
+        log.append_as_leader(produced(1, 1000 * (place + 1)), 0)
+    manager.checkpoints.write_high_watermarks({TP: 30})
+    manager.close(clean=True)
+    path = min(f"{FOLDER}/{name}" for name in site.disk.listdir(FOLDER) if name.endswith(".log"))
+    content = bytearray(site.disk.read(path))
+    content[12 + int.from_bytes(content[8:12], "big") + 10] ^= 1  # how long the second batch is
+    site.disk.write(path, bytes(content))
+    if is_missing:
+        site.disk.unlink(path.removesuffix(".log") + ".timeindex")
+    manager = site.start()
+    log, manager.rebuilds.is_elsewhere = manager.logs[TP], True
+    wanted = times_wanted(log, 0)
+    with pytest.raises(LogStorageError, match="damaged at byte"):
+        note_times(log, wanted, read_times(site.disk, wanted))
+    assert log.failure is not None and next(iter(log.segments)).sealed_timestamp_ms is None
+
+
+class Killed(BaseException):
+    """The program ends here."""
+
+
+def test_a_kill_while_an_entry_is_forgotten_leaves_an_empty_file(site: StorageSite) -> None:
+    """Of a time index with the first entries alone somebody would believe how old the segment is."""
+    case = Served(site, SEALED)
+
+    def die(operation: str, path: str) -> None:
+        if operation == "pwritev" and path == case.path:
+            raise Killed
+
+    site.disk.on_operation = die
+    with pytest.raises(Killed):
+        case.read()
+    site.disk.on_operation = None
+    assert site.disk.read(case.path) == b""
