@@ -147,6 +147,27 @@ def test_what_the_event_loop_wrote_beside_a_thread_is_written_once_more(site: St
         assert names == expected
 
 
+def test_nothing_is_skipped_by_a_thread_while_the_event_loop_writes_at_once(site: StorageSite) -> None:
+    """What it began to write before may have been renamed last."""
+    manager = serving(site)
+    renamed: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation == "rename":
+            renamed.append(path.partition("-checkpoint")[0])
+            if path.startswith(LOG_STARTS):
+                site.disk.on_operation = lambda operation, path: note_again(operation, path)
+                manager.checkpoints.write_recovery_points()
+
+    def note_again(operation: str, path: str) -> None:
+        if operation == "rename":
+            renamed.append(path.partition("-checkpoint")[0])
+
+    site.disk.on_operation = note
+    manager.checkpoints.write_now(manager.logs[TP])
+    assert renamed.count("/logs/recovery-point-offset") == 2
+
+
 def test_a_cut_while_its_checkpoint_is_written_is_what_stands_there_in_the_end(site: StorageSite) -> None:
     manager = serving(site)
     log = manager.logs[TP]
