@@ -15,7 +15,6 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from strandline.runtime.disk import NO_SPACE, Buffer, DiskSpace, FolderEntry, NoRegularFile, SyncFailed
 
@@ -41,10 +40,10 @@ def _c_function(names: Sequence[str], *argument_types: type) -> _Call | None:
         library = ctypes.CDLL(None, use_errno=True)
     except OSError:
         return None
-    function: Any = next((found for name in names if (found := getattr(library, name, None)) is not None), None)
+    function = next((found for name in names if (found := getattr(library, name, None)) is not None), None)
     if function is not None:
         function.argtypes, function.restype = argument_types, ctypes.c_int
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 _sync_file_range = _c_function(["sync_file_range"], ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
