@@ -27,6 +27,7 @@ from strandline.broker.network.request_context import RequestContext
 from strandline.broker.network.request_reader import Next, RequestReader
 from strandline.protocol.messages import Request
 from strandline.protocol.records import READER_SLACK_BYTES
+from strandline.runtime.beats import next_beat
 from strandline.runtime.logging import Logger, RateLimited
 from strandline.runtime.network import Transport, TransportClosed
 
@@ -263,7 +264,7 @@ class Processor:
 
     async def _watch_deadlines(self) -> None:
         while True:
-            await trio.sleep(TIMER_INTERVAL_S)
+            await next_beat(TIMER_INTERVAL_S)
             now = trio.current_time()
             for count, connection in enumerate(list(self.connections)):
                 reason = connection.overdue(now)

@@ -14,6 +14,8 @@ from typing import Protocol
 
 import trio
 
+from strandline.runtime.beats import next_beat
+
 CHECK_INTERVAL_S = 0.1
 """How late an overdue answer may be: one coarse timer for all of them."""
 NEVER = math.inf
@@ -76,6 +78,6 @@ class Deadlines:
         """The timer. It also ends the burst of whoever changed a partition outside of any, such as a disk that failed
         in the background."""
         while True:
-            await trio.sleep(CHECK_INTERVAL_S)
+            await next_beat(CHECK_INTERVAL_S)
             self.expire(trio.current_time())
             end_burst()

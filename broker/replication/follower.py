@@ -32,6 +32,7 @@ from strandline.protocol.messages import FetchPartitionData, FetchRequest, Fetch
 from strandline.protocol.messages.base import MAX_NAMED
 from strandline.protocol.native.frame import cut_records
 from strandline.protocol.records import InvalidBatch
+from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import Environment
 from strandline.runtime.network import Address
 from strandline.storage.errors import LogStorageError
@@ -96,7 +97,7 @@ class Followers:
                 nursery.start_soon(self._run_fetcher, key, fetcher)
             task_status.started()
             while True:
-                await trio.sleep(DEADLINE_CHECK_INTERVAL_S)
+                await next_beat(DEADLINE_CHECK_INTERVAL_S)
                 now = trio.current_time()
                 for fetcher in self._fetchers.values():
                     fetcher.give_up_if_late(now)

@@ -20,6 +20,7 @@ import trio
 from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.replicas import Replicas
+from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import Blocking
 from strandline.storage.manager.log_directory import LogDirectory
 from strandline.storage.manager.log_manager import LogManager
@@ -50,7 +51,7 @@ class DiskFailures:
             for directory in self._logs.directories:
                 nursery.start_soon(self._look_for_room, directory)
             while True:
-                await trio.sleep(CHECK_INTERVAL_S)
+                await next_beat(CHECK_INTERVAL_S)
                 before, offline = offline, self._logs.directories.offline_paths
                 if offline == before:
                     continue
@@ -66,7 +67,7 @@ class DiskFailures:
 
     async def _look_for_room(self, directory: LogDirectory) -> None:
         while True:
-            await trio.sleep(ROOM_CHECK_INTERVAL_S)
+            await next_beat(ROOM_CHECK_INTERVAL_S)
             path, look = directory.path, self._logs.directories.look_for_room
             is_full = directory.health.full is not None and directory.health.failure is None
             if is_full and await self._blocking.run_in(path, look, path):

@@ -25,6 +25,7 @@ import trio
 
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.replicas import Replicas
+from strandline.runtime.beats import next_beat
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import Environment
 from strandline.storage.errors import LogStorageError
@@ -78,7 +79,7 @@ class Housekeeping:
         next_ms = NEVER  # when the first of those is due by its age
         now_ms = int(trio.current_time() * 1000)
         while True:
-            await trio.sleep(max(interval_s, 0.01))
+            await next_beat(max(interval_s, 0.01))
             before_ms, now_ms = now_ms, int(trio.current_time() * 1000)
             for log in changed:
                 since_ms.setdefault(log, before_ms)
@@ -129,4 +130,4 @@ class Housekeeping:
             doomed = self._logs.removals.due(int(trio.current_time() * 1000))
             if doomed:
                 await self._blocking.run_in("removals", self._logs.remove, doomed)
-            await trio.sleep(REMOVAL_INTERVAL_S)
+            await next_beat(REMOVAL_INTERVAL_S)

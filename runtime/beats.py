@@ -1,0 +1,72 @@
+"""Periodic work that shares one timer: what an idle broker costs is mostly its timers.
+
+A `trio.sleep` makes a cancel scope, a deadline and an exception each time; who waits here is woken by an event. One
+task sleeps, and only while somebody waits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+BEAT_S = 0.1
+"""What is waited for is a multiple of it."""
+ROUNDING = 1e-3
+"""Of a beat: who wakes at one waits for the next, to whichever side that moment was rounded."""
+
+
+async def next_beat(interval_s: float) -> None:
+    """Wait until the loop's clock shows a whole multiple of `interval_s`, so that what is done in between does not shift
+    it. The interval is rounded to beats; one that is shorter than a beat is slept."""
+    if interval_s < BEAT_S:
+        await trio.sleep(interval_s)
+        return
+    beats = _BEATS.get(None)
+    if beats is None:
+        beats = _Beats()
+        _BEATS.set(beats)
+    await beats.wait(max(1, round(interval_s / BEAT_S)))
+
+
+class _Beats:
+    """Of one run of trio."""
+
+    def __init__(self) -> None:
+        self._waited_for: dict[int, trio.Event] = {}
+        """Number of the beat → set then."""
+        self._sleep: trio.CancelScope | None = None
+        """Of the task that sleeps until the first of them; None where nobody waits."""
+
+    async def wait(self, every: int) -> None:
+        beat = (_beat_now() // every + 1) * every
+        event = self._waited_for.setdefault(beat, trio.Event())
+        if self._sleep is None:
+            self._sleep = trio.CancelScope(deadline=beat * BEAT_S)
+            trio.lowlevel.spawn_system_task(self._run, self._sleep, name="beats")
+        elif beat * BEAT_S < self._sleep.deadline:
+            self._sleep.deadline = beat * BEAT_S
+        await event.wait()
+
+    async def _run(self, sleep: trio.CancelScope) -> None:
+        try:
+            while True:
+                with sleep:
+                    await trio.sleep_forever()
+                now = _beat_now()
+                for beat in [beat for beat in self._waited_for if beat <= now]:
+                    self._waited_for.pop(beat).set()
+                await trio.lowlevel.checkpoint()  # who was woken may wait again
+                if not self._waited_for:
+                    return
+                self._sleep = sleep = trio.CancelScope(deadline=min(self._waited_for) * BEAT_S)
+        finally:
+            self._sleep = None
+
+
+_BEATS: trio.lowlevel.RunVar[_Beats | None] = trio.lowlevel.RunVar("beats")
+
+
+def _beat_now() -> int:
+    """The number of the last one."""
+    return math.floor(trio.current_time() / BEAT_S + ROUNDING)

@@ -1,0 +1,57 @@
+"""Beats: whoever waits for one wakes with the others."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.runtime.beats import next_beat
+
+
+@pytest.mark.parametrize("interval_s", [0.1, 0.3, 1.0, 7.0])
+async def test_each_beat_comes_once_an_interval_after_the_one_before(interval_s: float) -> None:
+    clock = MockClock(autojump_threshold=0)
+
+    async def times() -> list[float]:
+        found = []
+        for _ in range(1000):
+            await next_beat(interval_s)
+            found.append(trio.current_time())
+        return found
+
+    beats = await trio.to_thread.run_sync(lambda: trio.run(times, clock=clock))
+    assert beats == pytest.approx([interval_s * number for number in range(1, 1001)])
+
+
+async def test_who_waits_for_multiples_of_each_others_intervals_wakes_at_one_moment(autojump_clock: MockClock) -> None:
+    woken: list[float] = []
+
+    async def wait(after_s: float, interval_s: float) -> None:
+        await trio.sleep(after_s)
+        for _ in range(round(3 / interval_s)):
+            await next_beat(interval_s)
+            woken.append(round(trio.current_time(), 6))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, 0.03, 0.1)
+        nursery.start_soon(wait, 0.08, 0.1)
+        nursery.start_soon(wait, 0.05, 1.0)
+    assert sorted(set(woken)) == pytest.approx([number / 10 for number in range(1, 31)])
+
+
+async def test_who_waits_for_a_nearer_beat_than_the_others_is_not_kept(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(next_beat, 60.0)
+        await trio.sleep(0.05)
+        await next_beat(0.1)
+        assert trio.current_time() == pytest.approx(0.1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_comes_after_all_have_gone_is_woken_too(autojump_clock: MockClock) -> None:
+    with trio.move_on_after(0.25):
+        await next_beat(60.0)
+    await trio.sleep(100)
+    await next_beat(1.0)
+    assert trio.current_time() == pytest.approx(101.0, abs=0.5)
