@@ -1,7 +1,7 @@
 """Requests are read from bytes: whole frames become requests, and a peer's mistakes become error responses.
 
 ```
-bytes ─> dialect ─> header ─> API known? whole frame? room? ─> version ─> listener ─> body ─> RequestInHand
+bytes ─> dialect ─> header ─> API known? whole frame? room? ─> listener ─> version ─> body ─> RequestInHand
           └ closed: framing lost, unknown dialect or API          └ error responses ──┴─ then closed
 ```
 Rules:
@@ -193,14 +193,14 @@ class RequestReader:
         frame: memoryview,
     ) -> RequestInHand[Request] | None:
         """The request of one frame, or None when it is answered with an error already."""
-        lowest, highest = routed
-        if not lowest <= header.version <= highest:
-            return self._take_other_version(connection, dialect, api, routed, header, frame)
-        if api.inter_broker_only and not connection.context.is_inter_broker:
+        if api.inter_broker_only and not connection.context.is_inter_broker:  # first: what follows may read the body
             text = f"{api.key.name} is served on the inter-broker listener only"
             failure = api.failure(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
             self._refuse(connection, dialect, api, header, failure)
             return None
+        lowest, highest = routed
+        if not lowest <= header.version <= highest:
+            return self._take_other_version(connection, dialect, api, routed, header, frame)
         try:
             context, header, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:

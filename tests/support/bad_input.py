@@ -235,8 +235,8 @@ EVERYWHERE = [*LENGTHS, *OTHER_PROTOCOLS, *HEADERS, *VERSIONS, *BODIES, *BREADTH
 
 ON_CLIENT_LISTENERS = [
     BadInput(
-        f"{type(message).__name__} from a client",
-        request_frame(message, correlation_id=CORRELATION_ID),
+        f"{type(message).__name__} of version {version} from a client",
+        request_frame(message, correlation_id=CORRELATION_ID, version=version),
         Outcome.ANSWERED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     )
@@ -245,6 +245,7 @@ ON_CLIENT_LISTENERS = [
         UpdateMetadataRequest(0, 0, 0, [], []),
         ControlledShutdownRequest(0),
     )
+    for version in (0, 1000)
 ]
 """Rows for a listener that is not the inter-broker one."""
 
