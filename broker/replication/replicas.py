@@ -102,8 +102,10 @@ class Replicas:
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it
         (invariant 24). Where only descriptors, room or an index are lacking nothing has failed: the request gets an
-        error, a later one may succeed."""
-        if partition.failed or isinstance(error, DiskFull):
+        error, a later one may succeed. One that was deleted while the caller waited for the disk is nobody's any more,
+        whatever its closed log says."""
+        is_hosted = self.partitions.get(partition.topic_partition) is partition
+        if partition.failed or not is_hosted or isinstance(error, DiskFull):
             return
         if isinstance(error, IndexLost):
             for build in self._builders:

@@ -105,7 +105,7 @@ class Housekeeping:
             log.flushed(await self._blocking.run_in(path, log.flush_plan()))
         except LogStorageError as error:
             partition = self._replicas.partitions.get(log.topic_partition)
-            if partition is not None:
+            if partition is not None and partition.log is log:  # a new log may have its name by now
                 self._replicas.partition_failed(partition, error)
 
     async def _run_checkpoints(self, path: str, interval_s: float, write: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.replication.isr_updates import IsrOutcome, apply_outcome
+from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED, UpdateMetadataPartitionState
 from strandline.protocol.reasons import MAX_REASON_CHARS
@@ -374,6 +375,15 @@ async def test_a_failed_follower_is_not_fetched_for_any_more(site: ReplicaSite, 
     assert not site.followers._fetchers
     assert codes(await site.order(site.state(leader=3, epoch=1))) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert not site.followers._fetchers
+
+
+async def test_a_disk_error_of_a_replica_that_was_deleted_meanwhile_is_nobodys(site: ReplicaSite) -> None:
+    deleted = await site.lead()
+    site.stop(delete=True, epoch=1)
+    heard: list[Partition] = []
+    site.replicas.on_role_change(heard.append)
+    site.replicas.partition_failed(deleted, deleted.log.failure or OSError(errno.EIO, "EIO"))
+    assert not heard and not deleted.failed and "replica failed" not in site.event_names()
 
 
 # --- background ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED
 from strandline.runtime.config.topic import topic_config
 from strandline.storage.log.log import Log
 from strandline.testkit.disk import MemoryDisk
@@ -197,6 +198,21 @@ async def test_a_failed_sync_ends_that_replica_and_none_of_another_directory(aut
     assert site.produce((T0, batch())).outcomes[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert site.partition(T1).log.recovery_point == 1
     assert parked.fetched[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR, "who waits learns of it without any request"
+
+
+async def test_a_sync_that_failed_under_a_deleted_log_does_not_end_the_new_one_of_its_name(autojump_clock) -> None:
+    site = await site_with({"flush.messages": "1"})
+    old = site.partition(T0).log
+    site.produce((T0, batch()))
+    site.environment.blocking.delay_s = 2
+    fault = site.disk.fail("fsync", "/logs/t-0*/*.log", errno.EIO, times=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, site, 10)
+        await trio.sleep(2)  # the sync is under way
+        site.stop(T0, epoch=LEADER_EPOCH_TOPIC_DELETED, delete=True)
+        await site.order(site.state(T0, replicas=(1,), isr=(1,)))
+    assert fault.hits == 1 and site.partition(T0).log is not old
+    assert not site.partition(T0).failed and site.partition(T0).leadership is not None
 
 
 async def test_a_log_that_nobody_hosts_may_fail_too(autojump_clock) -> None:
