@@ -52,6 +52,7 @@ class SegmentIndexes:
         "_pinned",
         "_segment",
         "are_built",
+        "damaged_at",
         "max_bytes",
         "used",
     )
@@ -69,6 +70,8 @@ class SegmentIndexes:
         self.used = False
         self.are_built = False
         """Those in memory were made by this process, from the .log: no entry has to be proven."""
+        self.damaged_at: int | None = None
+        """Those handed out last were built of a damaged .log and end at this byte of it. They are not kept."""
 
     @property
     def offset(self) -> OffsetIndex:
@@ -116,7 +119,7 @@ class SegmentIndexes:
         self._loaded = offset, time
         self._thin_out()
         self.are_built = True
-        self._forgotten, self._is_lost = 0, False
+        self._forgotten, self._is_lost, self.damaged_at = 0, False, None
         are_written = [self._has(index) for index in self._loaded]
         for index, is_written in zip(self._loaded, are_written, strict=True):
             index.written = len(index) if is_written else 0
@@ -199,20 +202,19 @@ class SegmentIndexes:
         except (CorruptIndex, FileNotFoundError) as error:
             return self.replace_lost(error)
         offset.written, time.written = len(offset), len(time)
-        self._loaded = offset, time
+        self._loaded, self.damaged_at = (offset, time), None
         if not self._pinned:
             self._admit()
         return self._loaded
 
     def replace_lost(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         """Build them on the spot; but IndexLost where that would hold up an event loop. Then there are no files until
-        they are built: whoever loads the log before builds those that are missing, a Kafka, too."""
+        they are built: whoever loads the log before builds those that are missing, a Kafka, too. CorruptLog."""
         segment = self._segment
-        is_here = self._context.rebuilds.is_here(segment.size_bytes)
-        if is_here or not (self._is_lost or isinstance(why, FileNotFoundError)):
-            self._context.report("index-rebuilt" if is_here else "index-lost", segment=self._path, why=str(why))
-        if is_here:
-            return self._build()
+        if self._context.rebuilds.is_here(segment.size_bytes):
+            return self._build(why)
+        if not (self._is_lost or isinstance(why, FileNotFoundError)):
+            self._context.report("index-lost", segment=self._path, why=str(why))
         self._remove()
         self._is_lost = self._pinned
         if not self._pinned:
@@ -221,8 +223,10 @@ class SegmentIndexes:
 
     def forget(self, index: OffsetIndex | TimeIndex, entry: int, why: str) -> tuple[int, int]:
         """An entry is wrong: go on without it, here and in the file. Returns the offsets of its neighbours. IndexLost
-        where it is one of many, or the last one, which says more than others (how old the segment is); OSError from the
-        disk."""
+        where it is one of many, or the last one, which says more than others (how old the segment is); CorruptLog where
+        it was just made of the damaged .log; OSError from the disk."""
+        if self.damaged_at is not None:
+            raise _damaged(self._segment, self.damaged_at)
         self._forgotten += 1
         is_last = entry == len(index) - 1
         if is_last or self._forgotten > MAX_FORGOTTEN:
@@ -251,19 +255,26 @@ class SegmentIndexes:
         self._context.report("index-rebuilt", segment=self._path, why="its file was lost")
         self._take(builder)
 
-    def _build(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both, of the whole .log. Up to damage they would say that the segment is older than it is, and retention would
-        take what stands behind. So that is CorruptLog where the log is served; before, they are used once, not kept."""
+    def _build(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        """Build both from the whole .log. If that is damaged they end there, and retention would delete the batches
+        behind, since the segment looks too old. So damage is CorruptLog while the log is served; at a start they are
+        handed out, but neither kept nor written."""
         segment = self._segment
-        file = segment.file.get()
-        builder = build_indexes(file, segment.base_offset, segment.size_bytes, segment.index_interval_bytes)
+        builder = build_indexes(
+            segment.file.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes
+        )
         if builder.end_position == segment.size_bytes or self._pinned:
             self._take(builder)
-        elif self._context.rebuilds.is_elsewhere:
-            raise _damaged(segment, builder.end_position)
-        else:
-            self._remove()
-            self.release()
+            self._context.report("index-rebuilt", segment=self._path, why=str(why))
+            return builder.offset_index, builder.time_index
+        self.release()
+        error = _damaged(segment, builder.end_position)
+        if self._context.rebuilds.is_elsewhere:
+            raise error
+        if self.damaged_at is None:
+            self._context.report("index-ends-at-damage", segment=self._path, why=str(why), error=str(error))
+        self.damaged_at = builder.end_position
+        self._remove()
         return builder.offset_index, builder.time_index
 
     def _take(self, builder: IndexBuilder) -> None:
@@ -289,6 +300,13 @@ class SegmentIndexes:
             if size > MAX_INDEX_BYTES_READ:
                 raise CorruptIndex(f"{size} bytes are more than any index has")
             return file.pread(size, 0)
+
+    def last_timestamp_ms(self) -> int:
+        """The largest of the segment, −1 where no record has one. IndexLost; CorruptLog where the .log is damaged."""
+        time = self.time
+        if self.damaged_at is not None:
+            raise _damaged(self._segment, self.damaged_at)
+        return time.last_timestamp_ms
 
     def _admit(self) -> None:
         if self._loaded is not None:

@@ -134,11 +134,11 @@ class Segment:
         self.sealed_timestamp_ms = self.max_timestamp_ms
 
     def largest_timestamp_ms(self, is_active: bool) -> int:
-        """−1 where no record has a timestamp."""
+        """−1 where no record has a timestamp. IndexLost; CorruptLog."""
         if is_active:
             return self.max_timestamp_ms
         if self.sealed_timestamp_ms is None:
-            self.sealed_timestamp_ms = self.indexes.time.last_timestamp_ms
+            self.sealed_timestamp_ms = self.indexes.last_timestamp_ms()
         return self.sealed_timestamp_ms
 
     def delete(self, *, stale: bool) -> None:

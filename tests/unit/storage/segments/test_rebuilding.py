@@ -11,7 +11,7 @@ from strandline.storage.errors import CorruptLog, LogStorageError
 from strandline.storage.log.log import Log
 from strandline.storage.log.segment_times import note_times, read_times, times_wanted
 from strandline.storage.manager.log_manager import LogManager
-from strandline.storage.segments import indexes, scan
+from strandline.storage.segments import indexes, scan, search
 from strandline.storage.segments.indexes import IndexLost
 from strandline.storage.segments.segment import Segment
 from support.log_audit import check_indexes
@@ -213,8 +213,11 @@ def test_offsets_of_a_segment_may_leave_gaps_and_never_overlap(
 
 
 @pytest.mark.parametrize("is_missing", [False, True])
-def test_none_is_built_up_to_damage_since_the_segment_would_look_older(site: StorageSite, is_missing: bool) -> None:
-    """is_missing: its file is, when the broker starts."""
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_none_is_built_up_to_damage_since_the_segment_would_look_older(
+    site: StorageSite, is_missing: bool, is_stopping: bool
+) -> None:
+    """is_missing: its file is, when the broker starts. is_stopping: no event loop needs the log any more."""
     site.config = type(site.config)(segment_bytes=1000, index_interval_bytes=4096)
     manager = site.start()
     manager.mark_loss_handled()
@@ -230,11 +233,29 @@ def test_none_is_built_up_to_damage_since_the_segment_would_look_older(site: Sto
     if is_missing:
         site.disk.unlink(path.removesuffix(".log") + ".timeindex")
     manager = site.start()
-    log, manager.rebuilds.is_elsewhere = manager.logs[TP], True
+    log, manager.rebuilds.is_elsewhere = manager.logs[TP], not is_stopping
     wanted = times_wanted(log, 0)
     with pytest.raises(LogStorageError, match="damaged at byte"):
         note_times(log, wanted, read_times(site.disk, wanted))
     assert log.failure is not None and next(iter(log.segments)).sealed_timestamp_ms is None
+
+
+def test_at_a_start_a_search_by_one_that_ends_at_damage_comes_to_an_end(site: StorageSite) -> None:
+    """It is made anew for each search, and the last batch that it names may be the damaged one."""
+    site.config = type(site.config)(segment_bytes=3000, index_interval_bytes=INTERVAL)
+    manager = site.start()
+    manager.mark_loss_handled()
+    fill(manager.create(TP, TOPIC_ID), 80)
+    manager.close(clean=True)
+    path = min(f"{FOLDER}/{name}" for name in site.disk.listdir(FOLDER) if name.endswith(".log"))
+    index = site.disk.read(path.removesuffix(".log") + ".index")
+    behind = int.from_bytes(index[-4:], "big") + 14  # offset and length of the last batch that the index names
+    content = site.disk.read(path)
+    site.disk.write(path, content[:behind] + bytes(len(content) - behind))
+    segment = next(iter(site.start().logs[TP].segments))
+    with pytest.raises(CorruptLog):
+        search.boundary_before(segment, segment.size_bytes - 1)
+    assert [name for name in site.reports.names() if name.startswith("index")] == ["index-ends-at-damage"]
 
 
 class Killed(BaseException):
