@@ -13,20 +13,24 @@ import trio
 BEAT_S = 0.1
 """What is waited for is a multiple of it."""
 ROUNDING = 1e-3
-"""Of a beat: who wakes at one waits for the next, to whichever side that moment was rounded."""
+"""As a part of a beat. Who wakes at a beat and waits again gets the next one, even where the clock shows a moment just
+before that beat."""
 
 
-async def next_beat(interval_s: float) -> None:
-    """Wait until the loop's clock shows a whole multiple of `interval_s`, so that what is done in between does not shift
-    it. The interval is rounded to beats; one that is shorter than a beat is slept."""
+async def next_beat(interval_s: float) -> float:
+    """Wait until the loop's clock shows a whole multiple of `interval_s`, which is rounded to beats. Returns that time in
+    seconds: times that are returned lie whole intervals apart, however late the loop comes to it.
+
+    The first wait may be shorter than the interval. How long the work between two waits takes does not shift the later
+    ones; a beat that passes during the work is left out. An interval that is shorter than a beat is slept."""
     if interval_s < BEAT_S:
         await trio.sleep(interval_s)
-        return
+        return trio.current_time()
     beats = _BEATS.get(None)
     if beats is None:
         beats = _Beats()
         _BEATS.set(beats)
-    await beats.wait(max(1, round(interval_s / BEAT_S)))
+    return await beats.wait(max(1, round(interval_s / BEAT_S))) * BEAT_S
 
 
 class _Beats:
@@ -38,7 +42,8 @@ class _Beats:
         self._sleep: trio.CancelScope | None = None
         """Of the task that sleeps until the first of them; None where nobody waits."""
 
-    async def wait(self, every: int) -> None:
+    async def wait(self, every: int) -> int:
+        """Returns the number of the beat."""
         beat = (_beat_now() // every + 1) * every
         event = self._waited_for.setdefault(beat, trio.Event())
         if self._sleep is None:
@@ -47,6 +52,7 @@ class _Beats:
         elif beat * BEAT_S < self._sleep.deadline:
             self._sleep.deadline = beat * BEAT_S
         await event.wait()
+        return beat
 
     async def _run(self, sleep: trio.CancelScope) -> None:
         try:

@@ -75,12 +75,11 @@ class Housekeeping:
         """Of the logs in one directory, of which only those are looked at that changed or wait for their `flush.ms`."""
         interval_s = min(self._config.log_flush_scheduler_interval_ms / 1000, CHECK_INTERVAL_S)
         changed = self._logs.changed_logs(path)
-        since_ms: dict[Log, int] = {}  # of logs that wait: when each was flushed last, or the look before it changed
+        since_ms: dict[Log, int] = {}  # of logs that wait: the last flush, else the last look before the log changed
         next_ms = NEVER  # when the first of those is due by its age
         now_ms = int(trio.current_time() * 1000)
         while True:
-            await next_beat(max(interval_s, 0.01))
-            before_ms, now_ms = now_ms, int(trio.current_time() * 1000)
+            before_ms, now_ms = now_ms, round(await next_beat(max(interval_s, 0.01)) * 1000)
             for log in changed:
                 since_ms.setdefault(log, before_ms)
             is_next_due = next_ms <= now_ms

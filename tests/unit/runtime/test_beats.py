@@ -49,6 +49,16 @@ async def test_who_waits_for_a_nearer_beat_than_the_others_is_not_kept(autojump_
         nursery.cancel_scope.cancel()
 
 
+async def test_the_times_that_are_returned_are_whole_intervals_apart_however_late_the_loop_is(
+    autojump_clock: MockClock,
+) -> None:
+    times: list[float] = []
+    for number in range(100):
+        times.append(await next_beat(1.0))
+        autojump_clock.jump(number % 10 / 10)
+    assert times == pytest.approx(range(1, 101))
+
+
 async def test_who_comes_after_all_have_gone_is_woken_too(autojump_clock: MockClock) -> None:
     with trio.move_on_after(0.25):
         await next_beat(60.0)
