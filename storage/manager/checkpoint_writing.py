@@ -2,9 +2,9 @@
 
 Threads write them while the event loop changes the logs. What must not stand on the disk any more (a cut is about to
 be made, a log is made anew under a name) is counted in `_outdated`: whoever is writing sees the count, and writes
-again. What the loop writes itself is counted when it begins and when it ends. So while the count stays a checkpoint has
-one writer, and is not written again as long as it would say the same: idle logs cost no fsync. A directory whose disk
-fails meanwhile is offline.
+again. What the loop writes itself is counted when it begins and when it ends. While the count is even and stays, a
+checkpoint has one writer, which leaves it out where it would say the same: idle logs cost no fsync. A directory whose
+disk fails meanwhile is offline.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 
 from strandline.protocol.types import TopicPartition
-from strandline.storage.disk.checkpoints import COMPACTED_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
+from strandline.storage.disk.checkpoints import HIGH_WATERMARKS
 from strandline.storage.log.log import Log
+from strandline.storage.manager.guarded_checkpoints import NAMES
 from strandline.storage.manager.log_directories import CHECKPOINT_FAILED, LogDirectories
 from strandline.storage.manager.log_directory import LogDirectory
-
-_WRITTEN_TOGETHER = (RECOVERY_POINTS, LOG_START_OFFSETS, COMPACTED_OFFSETS)
-"""All but the high watermarks, which the broker knows."""
 
 
 class Checkpoints:
@@ -95,13 +93,18 @@ class Checkpoints:
         with self._at_once():
             self.write(self._owners[log.topic_partition])
 
-    def forget(self, tp: TopicPartition) -> None:
-        """A log is to be made: those that name a deleted one of that name would vouch for records that it lacks."""
+    def forget(self, tp: TopicPartition, home: LogDirectory) -> None:
+        """A log is to be made in `home`: those that name a deleted one of that name would vouch for records that it
+        lacks. Of other directories nothing is written on a mere doubt: they may be full. OSError."""
         with self._at_once():
             for directory in self._directories.online():
-                if any(tp in directory.stored[name] for name in _WRITTEN_TOGETHER):
+                named = {name for name in NAMES if tp in directory.stored[name]}
+                if directory is home:
+                    named |= directory.unsure
+                if named - {HIGH_WATERMARKS}:
                     self.write(directory)
-                directory.forget(tp)
+                if HIGH_WATERMARKS in named:
+                    directory.forget_mark(tp)
 
     @contextmanager
     def _at_once(self) -> Iterator[None]:

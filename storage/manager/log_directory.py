@@ -105,12 +105,14 @@ class LogDirectory:
         self._lock: FileLock | None = None
         self._meta: dict[str, str] = {}
         self.stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in NAMES}
-        """Of each checkpoint what it says on the disk."""
+        """Of each checkpoint what it says on the disk, but for those that are `unsure`."""
         self.bounds_known = True
         """Recovery points and high watermarks were whole when it was opened."""
         self._files = GuardedCheckpoints(disk, path)
+        self.unsure: set[str] = set()
+        """Checkpoints of which the last write failed: they may say what was to be written."""
         self._written_in: dict[str, int | None] = {}
-        """In which round each checkpoint was written; None where that failed."""
+        """In which round each checkpoint was written; None: in none."""
         self._at_stop: DirectoryState | None = None
         """What an orderly stop leaves, once all of it is written."""
         self.refused: set[TopicPartition] = set()
@@ -313,14 +315,14 @@ class LogDirectory:
         """Blocking, as the others. OSError: the directory is offline, or full; what stands on the disk counts on.
 
         in_round: nothing is written, and no fsync waited for, where the file was written in the same round and says the
-        same. Who writes beside others begins another round before and after (`Checkpoints`)."""
+        same. The event loop, which may write beside a thread, begins another round before and after (`Checkpoints`)."""
         self._write_offsets(RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs}, in_round)
 
     def write_log_start_offsets(self, logs: Iterable[Log], in_round: int | None = None) -> None:
         """Also of those that begin with a segment: the renames of the ones before may not be on the disk yet."""
         starts = {log: min(log.log_start_offset, log.truncation_guard.log_start_floor) for log in logs}
         offsets = {log.topic_partition: start for log, start in starts.items() if start > 0}
-        if offsets or self.stored[LOG_START_OFFSETS]:
+        if offsets or self.stored[LOG_START_OFFSETS] or LOG_START_OFFSETS in self.unsure:
             self._write_offsets(LOG_START_OFFSETS, offsets, in_round)
         for log, start in starts.items():
             log.durable_log_start_offset = start
@@ -328,14 +330,14 @@ class LogDirectory:
     def write_compacted_offsets(self, logs: Iterable[Log]) -> None:
         """Where that changed."""
         offsets = {log.topic_partition: below for log in logs if (below := log.segments.compacted_below)}
-        if self._with_refused(COMPACTED_OFFSETS, offsets) != self.stored[COMPACTED_OFFSETS]:
+        is_changed = self._with_refused(COMPACTED_OFFSETS, offsets) != self.stored[COMPACTED_OFFSETS]
+        if is_changed or COMPACTED_OFFSETS in self.unsure:
             self._write_offsets(COMPACTED_OFFSETS, offsets)
 
-    def forget(self, tp: TopicPartition) -> None:
+    def forget_mark(self, tp: TopicPartition) -> None:
         """Take a log that is gone out of the high watermarks. Blocking."""
         marks = self.stored[HIGH_WATERMARKS]
-        if tp in marks:
-            self.write_high_watermarks({other: at for other, at in marks.items() if other != tp})
+        self.write_high_watermarks({other: at for other, at in marks.items() if other != tp})
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int], in_round: int | None = None) -> None:
         self._write_offsets(HIGH_WATERMARKS, offsets, in_round)
@@ -354,14 +356,16 @@ class LogDirectory:
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int], in_round: int | None = None) -> None:
         contents = self._with_refused(name, offsets)
-        if in_round is not None and in_round == self._written_in.get(name) and contents == self.stored[name]:
+        is_same = name not in self.unsure and contents == self.stored[name]
+        if is_same and in_round is not None and in_round == self._written_in.get(name):
             return
-        self._written_in[name] = None  # where it fails, nobody knows what stands there
         try:
             self._files.write(name, contents)
         except OSError as error:
+            self.unsure.add(name)
             self.health.fail(f"writing {name} failed", error)
             raise
+        self.unsure.discard(name)
         self._written_in[name] = in_round
         self.stored[name] = contents  # afterwards: another thread may just be writing what is outdated
 

@@ -247,7 +247,7 @@ class LogManager:
             self._folders.make_way(directory, tp, was_begun=tp in self._begun)
             self._begun[tp] = directory
             self.high_watermarks.pop(tp, None)
-            self.checkpoints.forget(tp)
+            self.checkpoints.forget(tp, directory)
             folder = self._folders.make(directory, tp, topic_id)
             self.removals.disown(self._disk, tp, directory.path)  # who waits no longer excuses that this one is gone
             steps = load_steps(

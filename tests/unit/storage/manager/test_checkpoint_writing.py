@@ -147,6 +147,23 @@ def test_what_the_event_loop_wrote_beside_a_thread_is_written_once_more(site: St
         assert names == expected
 
 
+@pytest.mark.parametrize("skipped", [0, 1, 2, 3])
+def test_what_a_write_that_failed_left_vouches_for_no_later_log_of_that_name(site: StorageSite, skipped: int) -> None:
+    """It had been renamed; only the folder could not be synced. skipped: folders that are synced before."""
+    manager = site.start()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 60)
+    log.log_start_offset = 5
+    manager.flush_all()
+    fault = site.disk.fail("fsync_dir", "/logs", errno.EMFILE, after=skipped, times=1)
+    write_all(manager)
+    assert fault.hits == 1
+    manager.delete(TP)
+    manager.create(TP, bytes(range(1, 17)))
+    checkpoints = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS
+    assert not any(b"t 0 " in site.disk.read(path) for path in checkpoints if site.disk.exists(path))
+
+
 def test_nothing_is_skipped_by_a_thread_while_the_event_loop_writes_at_once(site: StorageSite) -> None:
     """What it began to write before may have been renamed last."""
     manager = serving(site)
