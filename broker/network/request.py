@@ -25,8 +25,8 @@ others. A request that waits when its connection closes may end without a word."
 
 
 class RequestInHand(msgspec.Struct, Generic[M], eq=False):
-    """See the module. `records` (writable) are valid until `end_of_burst` of the burst; what leaves its burst owns
-    them (`own_records`).
+    """See the module. `records` (writable) are valid until their burst ends (`Burst.end`); what leaves it owns them
+    (`own_records`).
 
     A gate may put another `message` here, and `records` to match, before it calls the handler: fewer topics than were
     asked for, say. What it left out, its `on_answer` adds again."""
@@ -46,7 +46,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         self.hooks = (hook, *self.hooks)
 
     def respond(self, message: Message, regions: Regions = ()) -> None:
-        """Encode the answer and put it into its place; `RequestChannel.flush_responses` sends it. `regions`: the record
+        """Encode the answer and put it into its place; `Outbox.flush` sends it. `regions`: the record
         batches of each partition that `message` names, in its order, or nothing where none has any.
 
         Only the first answer counts; after a close there is none. Never raises: an answer that cannot be encoded

@@ -1,4 +1,4 @@
-"""What the choice of a log to clean rests on, of one log; and reading what only the disk knows.
+"""What the choice of a log to clean and the plan of its cleaning rest on; and reading what only the disk knows.
 
 The timestamp of a segment's first batch is known where this process filled the segment; else it is in the first header
 of its file, which is read in a thread.

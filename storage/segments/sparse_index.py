@@ -56,8 +56,8 @@ class SparseIndex(ABC):
         self.written = min(self.written, count)
 
     def forget(self, entry: int) -> None:
-        """This entry is wrong. A kill while the file is written anew leaves an empty one, which nobody believes: what
-        stood before the entry would be believed, without those behind it."""
+        """This entry is wrong. The file is written anew from its beginning: if the entries before this one stayed, a
+        start after a kill would believe them, although all later ones are missing. An empty one nobody believes."""
         for column in self.columns:
             del column[entry]
         self.written = 0
