@@ -13,6 +13,7 @@ from strandline.broker.server import Broker
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.values import unusable_folder
 from strandline.runtime.coordination import CoordinationError
+from strandline.runtime.exception_groups import first_cause
 from strandline.runtime.logging import BrokerLogs, open_logs
 from strandline.runtime.network import Address, CannotListen
 from strandline.runtime.processes.descriptors import raise_descriptor_limit
@@ -47,7 +48,7 @@ async def _run_until_signalled(config: BrokerConfig, logs: BrokerLogs) -> int:
             nursery.cancel_scope.cancel()
             return 0
     except* (StorageError, CannotListen, BrokerIdTaken, UnreadableCluster, CoordinationError) as failures:
-        sys.stderr.write(f"strandline broker: {_first(failures)}\n")
+        sys.stderr.write(f"strandline broker: {first_cause(failures)}\n")
     return 1
 
 
@@ -60,13 +61,6 @@ class _Serving(trio.TaskStatus[dict[str, Address]]):
     def started(self, value: dict[str, Address] | None = None) -> None:
         tune_garbage_collection()
         self._logs.main.info("serving")
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _watch_signals(

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from strandline.runtime.environment import ComputingFailed, Environment
+from strandline.runtime.exception_groups import first_cause
 from strandline.storage.manager.loading import (
     DirectoryLoading,
     LoadProgress,
@@ -79,14 +80,6 @@ async def _tell(progress: LoadProgress, log: structlog.typing.FilteringBoundLogg
             )
 
 
-def _first(group: BaseExceptionGroup[OSError]) -> OSError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, OSError)
-    return error
-
-
 class _Loader:
     """One log directory's."""
 
@@ -115,7 +108,7 @@ class _Loader:
                         await blocking.run(finish, chunk, await self._scan(groups))
                 except* OSError as errors:  # of the disk: then the directory is offline, whichever of its logs it was
                     for loading in chunk:
-                        loading.give_up(_first(errors))
+                        loading.give_up(first_cause(errors))
             self._logs.adopt(chunk)
             self._progress.logs_loaded += len(chunk)
 
