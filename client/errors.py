@@ -69,7 +69,7 @@ class NoBrokerReachable(ClientError):
 
 
 class ClientClosed(ClientError):
-    """The client was closed before or during the call."""
+    """The client was closed before or during the call, or a failure of its own ended it, which is its `__cause__`."""
 
 
 class InvalidClientConfig(ClientError):

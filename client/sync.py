@@ -20,6 +20,7 @@ from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.exception_groups import first_cause
 from strandline.runtime.processes.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
 
 T = TypeVar("T")
@@ -64,12 +65,16 @@ class SyncClient:
         """One crossing. ClientClosed, RequestTimedOut and what the function raises."""
         if self._closed:
             raise ClientClosed(f"the {type(self).__name__.lower()} is closed")
+        if self._failure is not None:
+            raise self.ended_error() from self.failure
         try:
             return self._portal.call(function, *args, timeout_s=timeout_s)
         except ForkedPortal:
             raise self.forked_error() from None
-        except PortalClosed as error:
-            raise self.closed_error() from error
+        except (ClientError, PortalClosed) as error:
+            if self.failure is None and isinstance(error, ClientError):
+                raise
+            raise self.ended_error() from self.failure
         except CallTimedOut as error:
             raise RequestTimedOut(f"the event loop of this client is stuck: {error}") from error
 
@@ -96,16 +101,24 @@ class SyncClient:
             f"this {type(self).__name__} was made before the process forked; make one in the child process"
         )
 
-    def closed_error(self) -> ClientClosed:
-        reason = f": {self._failure}" if self._failure is not None else ""
-        return ClientClosed(f"the event loop of this {type(self).__name__.lower()} has ended{reason}")
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended this client in the loop, or the loop itself."""
+        return self._failure or self._portal.failure
+
+    def ended_error(self) -> ClientClosed:
+        """To be raised from `failure`."""
+        name = type(self).__name__
+        if (failure := self.failure) is None:
+            return ClientClosed(f"the event loop of this {name.lower()} has ended")
+        return ClientClosed(f"this {name.lower()} was ended by {failure!r} in its event loop; make another {name}")
 
     async def _serve(self, run: Callable[[], Awaitable[object]]) -> None:
         """The client's tasks; a failure ends this client, not the loop of the others."""
         try:
             await run()
-        except Exception as error:
-            self._failure = error
+        except* Exception as failures:
+            self._failure = first_cause(failures)
 
 
 class _Front(SyncClient, Generic[C]):

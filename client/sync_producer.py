@@ -134,7 +134,7 @@ class Producer(SyncClient):
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
             self._mailbox: Mailbox[_Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
-            self._portal.spawn(lambda: self._serve(lambda: self._run(client)))
+            self._portal.spawn(lambda: self._run(client))
             return client
 
         self._accepted_letters = 0
@@ -241,7 +241,7 @@ class Producer(SyncClient):
         except ForkedPortal:
             raise self.forked_error() from None
         except PortalClosed:
-            raise self.closed_error() from None
+            raise self.ended_error() from self.failure
         if self._buffer_full == "drop":
             text = "buffer_memory is full of records that wait for delivery; the record was dropped (buffer_full=drop)"
             letter.sink.failed(RecordDropped(text), len(letter.records))
@@ -253,13 +253,18 @@ class Producer(SyncClient):
 
     async def _run(self, client: TrioProducer) -> None:
         """In the loop: the producer and the task that feeds it, until the producer ends."""
-        try:
+
+        async def feed_and_deliver() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._take_letters, client)
                 await client.run()
                 nursery.cancel_scope.cancel()
-        finally:
+
+        try:
+            await self._serve(feed_and_deliver)
+        finally:  # whoever is refused now finds the failure noted
             self._refuse(self._mailbox.close())
+            self._accepted.tell()
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""
@@ -294,6 +299,8 @@ class Producer(SyncClient):
         while self._accepted_letters < letters:
             if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
+            if self._failure is not None:
+                raise self.ended_error() from self.failure
         await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
 
     async def _flush_and_close(self, letters: int, limit_s: float) -> None:

@@ -21,6 +21,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import trio
 
+from strandline.runtime.exception_groups import first_cause
+
 T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
@@ -111,6 +113,8 @@ class Portal:
     _shared_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
+        self.failure: BaseException | None = None
+        """What ended the loop before it was stopped."""
         self._users = 0
         self._process_id = os.getpid()
         self._ready: Outcome[None] = Outcome()
@@ -202,9 +206,10 @@ class Portal:
     def _run(self) -> None:
         try:
             trio.run(self._main)
-        except BaseException as error:
+        except* BaseException as failures:
+            self.failure = first_cause(failures)
             if not self._ready.done:
-                self._ready.set(None, error)
+                self._ready.set(None, self.failure)
             raise
 
     async def _main(self) -> None:

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -24,8 +26,11 @@ from strandline.client.errors import (
     TopicAlreadyExists,
     UnknownTopic,
 )
+from strandline.client.sync import SyncClient
 from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.network import Address
 from strandline.runtime.network_socket import SocketNetwork
 from strandline.runtime.processes.portal import Portal
 from unit.client.fake_broker import FakeCluster
@@ -136,6 +141,51 @@ def test_wrong_settings_are_refused_where_the_client_is_made() -> None:
     with pytest.raises(InvalidClientConfig, match="linger_ms"):
         Producer("127.0.0.1:1", lingerms=5)
     assert Portal._shared is None
+
+
+class BrokenNetwork(SocketNetwork):
+    """A mistake in a client's own tasks, or in what they were given."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__()
+        self.failure = failure
+
+    async def connect(self, address: Address) -> NoReturn:
+        raise self.failure
+
+
+@pytest.mark.parametrize(
+    ("kind", "use"),
+    [
+        (Admin, lambda admin: admin.list_topics(timeout_ms=200)),
+        (Consumer, lambda consumer: consumer.partitions_for_topic("t", timeout_ms=200)),
+        (Producer, lambda producer: (producer.send("t", b""), producer.flush())),
+    ],
+)
+def test_calls_after_a_failure_of_the_client_in_its_loop_name_it(
+    kind: Callable[..., SyncClient], use: Callable[[Any], object]
+) -> None:
+    client = kind("127.0.0.1:1", environment=ClientEnvironment(BrokenNetwork(ZeroDivisionError("a mistake"))))
+    bystander = Admin("127.0.0.1:1", default_api_timeout_ms=2000)
+    for _ in range(3):
+        with pytest.raises(ClientClosed, match=r"was ended by ZeroDivisionError\('a mistake'\)") as caught:
+            use(client)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(NoBrokerReachable), bystander:
+        bystander.list_topics()
+    with suppress(ClientClosed):  # a producer tells again that it could not flush
+        client.close()
+    assert Portal._shared is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_calls_after_the_loop_itself_failed_name_what_ended_it() -> None:
+    with Admin("127.0.0.1:1", environment=ClientEnvironment(BrokenNetwork(SystemExit("on its own")))) as admin:
+        with pytest.raises(ClientClosed):
+            admin.list_topics(timeout_ms=200)
+        admin._portal._thread.join(PATIENCE_S)
+        with pytest.raises(ClientClosed, match=r"was ended by SystemExit\('on its own'\)"):
+            admin.list_topics()
 
 
 def test_clients_refuse_pickle_and_forks(cluster: FakeCluster) -> None:
