@@ -89,12 +89,10 @@ class SyncClient:
     def _open(self, make_and_serve: Callable[[], Awaitable[T]]) -> T:
         """The client that this one is the front of, made in the loop."""
         try:
-            client = self._call(make_and_serve, timeout_s=GRACE_S + 25)
+            return self._call(make_and_serve, timeout_s=GRACE_S + 25)
         except BaseException:
             SyncClient.close(self)
             raise
-        close_at_exit(self)
-        return client
 
     def forked_error(self) -> ClientClosed:
         return ClientClosed(
@@ -134,6 +132,7 @@ class _Front(SyncClient, Generic[C]):
 
         self._client: C = self._open(make_and_serve)
         self._api_timeout_ms = self._client.settings.default_api_timeout_ms
+        close_at_exit(self)  # last: it is closed with all that was set before
 
     def close(self) -> None:
         """Stop; idempotent."""

@@ -28,7 +28,7 @@ from strandline.client.signals import News
 from strandline.client.sync import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed
+from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""
@@ -145,6 +145,7 @@ class Producer(SyncClient):
         self._buffer_full = limits.buffer_full
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
         self._now_ms = self._client.now_ms
+        close_at_exit(self)  # last, as in `sync`
 
     def send(
         self,

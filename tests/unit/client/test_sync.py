@@ -17,6 +17,7 @@ import pytest
 import trio
 
 from strandline import Admin, Consumer, Producer
+from strandline.client import sync, sync_producer
 from strandline.client.errors import (
     ClientClosed,
     FlushTimedOut,
@@ -186,6 +187,16 @@ def test_calls_after_the_loop_itself_failed_name_what_ended_it() -> None:
         admin._portal._thread.join(PATIENCE_S)
         with pytest.raises(ClientClosed, match=r"was ended by SystemExit\('on its own'\)"):
             admin.list_topics()
+
+
+@pytest.mark.parametrize("kind", [Admin, Consumer, Producer])
+def test_a_client_can_be_closed_from_the_moment_on_that_the_interpreter_may_close_it(
+    kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sync, sync_producer):
+        monkeypatch.setattr(module, "close_at_exit", lambda client: client.close_at_exit())
+    kind("127.0.0.1:1")
+    assert Portal._shared is None
 
 
 def test_clients_refuse_pickle_and_forks(cluster: FakeCluster) -> None:
