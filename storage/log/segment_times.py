@@ -17,7 +17,7 @@ from strandline.storage.segments.index_check import is_newest_true
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import walk_headers
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
-from strandline.storage.segments.sparse_index import read_last_entry
+from strandline.storage.segments.sparse_index import read_entries, read_last_entry
 from strandline.storage.segments.time_index import TimeIndex
 
 TIMES_PER_STEP = 64
@@ -99,7 +99,7 @@ def _is_true(disk: Disk, wanted: WantedTime, log: File, times: TimeIndex) -> boo
     """Whether the last entry of the time index is, found by means of the whole offset index."""
     try:
         with closing(disk.open(wanted.path + OffsetIndex.SUFFIX, read_only=True)) as index:
-            offsets = OffsetIndex.decode(wanted.base_offset, index.pread(index.size(), 0), wanted.size_bytes)
+            offsets = OffsetIndex.decode(wanted.base_offset, read_entries(index), wanted.size_bytes)
     except (FileNotFoundError, CorruptIndex):  # it was found damaged meanwhile, or is
         return False
     return is_newest_true(log, wanted.size_bytes, offsets, times)

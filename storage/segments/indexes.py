@@ -16,11 +16,8 @@ from strandline.storage.segments.index_bounds import room, thin_out
 from strandline.storage.segments.index_check import Indexed, check_end, tolerated_bytes
 from strandline.storage.segments.offset_index import OffsetIndex
 from strandline.storage.segments.scan import IndexBuilder, build_indexes
-from strandline.storage.segments.sparse_index import SparseIndex
+from strandline.storage.segments.sparse_index import SparseIndex, read_entries
 from strandline.storage.segments.time_index import TimeIndex
-
-MAX_INDEX_BYTES_READ = 2**30
-"""An index file above this is damaged, whatever it contains."""
 
 SLICE_BYTES = 64 * 2**10
 """So much of a .log is walked over in 0.1 ms, or 1 where all batches are tiny."""
@@ -296,10 +293,7 @@ class SegmentIndexes:
 
     def _read(self, suffix: str) -> bytes:
         with closing(self._context.open(self._path + suffix, read_only=True)) as file:
-            size = file.size()
-            if size > MAX_INDEX_BYTES_READ:
-                raise CorruptIndex(f"{size} bytes are more than any index has")
-            return file.pread(size, 0)
+            return read_entries(file)
 
     def last_timestamp_ms(self) -> int:
         """The largest of the segment, −1 where no record has one. IndexLost; CorruptLog where the .log is damaged."""

@@ -15,8 +15,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import ClassVar, Self
 
-from strandline.runtime.disk import Disk
+from strandline.runtime.disk import Disk, File
 from strandline.storage.errors import CorruptIndex
+
+MAX_INDEX_BYTES_READ = 2**30
+"""An index file above this is damaged, whatever it contains."""
 
 _WORD_BYTES = 4
 
@@ -117,6 +120,14 @@ class SparseIndex(ABC):
             stop = start + column.itemsize // _WORD_BYTES
             yield column, range(start, stop)
             start = stop
+
+
+def read_entries(file: File) -> bytes:
+    """All that an index file has. CorruptIndex where no index is so long; OSError from the disk."""
+    size_bytes = file.size()
+    if size_bytes > MAX_INDEX_BYTES_READ:
+        raise CorruptIndex(f"{size_bytes} bytes are more than any index has")
+    return file.pread(size_bytes, 0)
 
 
 def read_last_entry(disk: Disk, path: str, entry_bytes: int) -> bytes:

@@ -18,6 +18,7 @@ from strandline.storage.errors import LogStorageError
 from strandline.storage.log import segment_times
 from strandline.storage.log.log import Log
 from strandline.storage.log.timestamps import batch_for_timestamp
+from strandline.storage.segments import sparse_index
 from strandline.testkit.disk import MemoryDisk
 from support.log_audit import check_indexes
 from support.sampling import sampled
@@ -197,3 +198,23 @@ def test_the_age_of_a_segment_is_never_a_flipped_one() -> None:
             assert segment_times.read_times(site.disk, wanted) in ([true_ms], [None]), f"bit {bit}"
         site.disk.write(path, data)
         assert segment_times.read_times(site.disk, wanted) == [true_ms]
+
+
+def test_an_index_file_that_is_too_long_for_any_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks: for a search, or for the age of a segment whose newest record stands in its middle."""
+    site = StorageSite()
+    log = site.log(segment_bytes=2500, index_interval_bytes=150)
+    for time_ms in [1000, 1500, 2000, *[1100] * 20]:
+        log.append_as_leader(produced(2, time_ms), 0)
+    log.roll()
+    segment = log.segments.holding(0)
+    segment.sealed_timestamp_ms = None
+    segment.indexes.evict()
+    wanted = segment_times.times_wanted(log, 0)
+    size_bytes = len(site.disk.read(f"{FOLDER}/{0:020d}.index"))
+    monkeypatch.setattr(sparse_index, "MAX_INDEX_BYTES_READ", size_bytes)
+    assert segment_times.read_times(site.disk, wanted) == [2001]
+    monkeypatch.setattr(sparse_index, "MAX_INDEX_BYTES_READ", size_bytes - 1)
+    assert segment_times.read_times(site.disk, wanted) == [None]
+    assert log.read(5, 1, log.log_end_offset) is not None
+    assert site.reports.names() == ["index-rebuilt"]
