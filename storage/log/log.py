@@ -263,9 +263,11 @@ class Log:
         return failure
 
     def _take_back(self, failure: LogStorageError) -> LogStorageError:
-        """File, indexes, counters and producers end again where the log ends. Nothing vouches for more, so no
-        checkpoint is waited for, and nothing is written: the disk may be full. Returns the error to raise: `failure`,
-        or that this failed, too. Then the next start finds the torn batch."""
+        """Take the wave that could not be written out of the file, the indexes, the counters and the producers: they
+        end at the log end again, which was not raised yet. No checkpoint says more than that, so none has to be
+        written first, and nothing here needs room, since the disk may be full. Returns the error to raise: `failure`,
+        or the error of this if it fails, too. Then a part of the wave may stand behind the log end in the file, where
+        the next start finds it."""
         try:
             self._active.take_back(self.log_end_offset)
             activate(self._context, self._active)

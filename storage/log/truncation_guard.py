@@ -12,9 +12,10 @@ A crash after 1 or 2 leaves the log as it was, with more to be checked than need
 log start that is to come down (a log that begins anew below) is only written as such (`log_start_floor`): in memory it
 stays until the cut, and on the disk it may always come back lower, down to the first segment (`log_start`).
 
-Where a log begins anew, nothing of it is vouched for any more, since a kill may come between two of its segments, down
-to the first one, which may lie below the log start. (What the high watermark's checkpoint protects would then count as
-lost, which costs a replication and no record.)
+A log that begins anew loses its segments one after the other, newest first, and a kill may come between any two. So its
+recovery point comes down to the base offset of its first segment, which may lie below the log start. The checkpointed
+high watermark stays: after such a kill the log may end below it, and the start notes that this broker lost data. That
+costs no record, since all of them were to go, and no more than the copy from the leader that had to be made anyway.
 
 What needs room comes first (the checkpoint; an index that is built anew to find the place): a full disk refuses it
 there, nothing was cut, and it may be tried again. The cut itself only shortens files and removes some. The one file

@@ -28,8 +28,9 @@ the index of another segment, and one search might meet them all."""
 
 
 class IndexLost(LogStorageError):
-    """The indexes of a segment are of no use, and it is too large to build them at once (`build_in_slices`). Its log is
-    sound: nothing was found, nothing of it changed, and the same may be tried again."""
+    """The indexes of a segment are missing or wrong, and it is too large to build them anew on the event loop at once
+    (`build_in_slices`). What needed them was not done, and nothing of the log was changed: the same may be tried again
+    once they are built. Whether the .log itself is whole nobody knows yet: building them shows it."""
 
     def __init__(self, segment: Indexed, why: Exception) -> None:
         text = f"the indexes of {segment.path} have to be built anew: {why}; retry in some seconds"

@@ -9,9 +9,10 @@ Rules: both columns rise strictly; relative offset and position are ≥ 0 and th
 sanity check), which holds because the first batch of a segment never gets an entry. Every position is a batch boundary,
 so the index also answers "where may a read end".
 
-Loading checks only that the entries rise. Whether one is true shows at the batch that stands at its position
-(`refutes`). Older Kafkas' followers noted the last offset of all batches of one append with the position of the first,
-so an entry may say a higher offset than its batch has. (A search that takes such an entry begins no later than it may.)
+Loading checks these rules and that the last entry is true (`index_check`). Whether another one is true shows at the
+batch that stands at its position, when it is used (`refutes`). Older Kafkas' followers noted the last offset of all
+batches of one append with the position of the first, so an entry may say a higher offset than its batch has. A search
+that uses such an entry begins at an earlier batch than it could, never at a later one than it may.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class OffsetIndex(SparseIndex):
         return self.positions[entry] if entry >= 0 else 0
 
     def refutes(self, entry: int, header: BatchHeader) -> str:
-        """Why an entry is wrong, by the header at its position: a batch behind the entry before that ends at or before
-        the offset noted; empty where it is right."""
+        """Why an entry is wrong, empty where it is right: `header`, which stands at its position, has to be of a batch
+        that begins above the offset of the entry before and ends at the offset that this one notes, or below it."""
         noted = self.base_offset + self.relative_offsets[entry]
         before = self.base_offset + self.relative_offsets[entry - 1] if entry else self.base_offset - 1
         if header.magic == MAGIC and before < header.base_offset <= header.last_offset <= noted:
@@ -72,7 +73,8 @@ class OffsetIndex(SparseIndex):
 
     @property
     def widest_gap_bytes(self) -> int:
-        """Between two entries, or the beginning and the first: so sparse it may go on."""
+        """The most that lies between the batches of two entries, or before the first of them: so much may well follow
+        the last one, too."""
         return max(map(operator.sub, self.positions, [0, *self.positions[:-1]]), default=0)
 
     @property
@@ -94,7 +96,7 @@ class OffsetIndex(SparseIndex):
     def check(self, log_bytes: int) -> None:
         """CorruptIndex where it breaks a rule."""
         if len(self) and self.relative_offsets[-1] == 0:
-            raise CorruptIndex("the last entry lies before the segment")
+            raise CorruptIndex("the last entry notes the first offset: the first batch has none")
         self.check_columns()
         if len(self) and self.positions[-1] >= log_bytes:
             raise CorruptIndex(f"the last entry points to byte {self.positions[-1]} of {log_bytes}")

@@ -81,10 +81,10 @@ def test_truncating_forgets_what_lies_behind() -> None:
         (struct.pack(">iiii", 9, 4000, 9, 8000), "do not rise"),
         (struct.pack(">iiii", 9, 4000, 19, 4000), "do not rise"),
         (struct.pack(">iiii", 19, 8000, 9, 4000), "do not rise"),
-        (struct.pack(">iiii", 9, 4000, 0, 0), "before the segment"),
+        (struct.pack(">iiii", 9, 4000, 0, 0), "the last entry notes the first offset"),
         (struct.pack(">ii", -1, 4000), "before the segment"),
         (struct.pack(">ii", 9, -4), "before the segment"),
-        (struct.pack(">ii", 0, 0), "before the segment"),
+        (struct.pack(">ii", 0, 0), "the last entry notes the first offset"),
         (struct.pack(">ii", 9, 10_000), "points to byte 10000 of 10000"),
     ],
 )
