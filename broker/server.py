@@ -32,8 +32,8 @@ from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.settled_losses import settle_loss
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request_channel import RequestChannel, WorkQueue
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.patience import DELAY_TOLD_INTERVAL_S
 from strandline.broker.replication.isr_checks import run_isr_checks
 from strandline.broker.upkeep.cleaning import Cleaning
@@ -167,9 +167,9 @@ class Broker:
     # --- 3: the data plane -------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        self.outbox = Outbox()
+        self.unflushed_connections = UnflushedConnections()
         self.work = WorkQueue(self.config.queued_max_requests)
-        self._build_data_plane(self.outbox.flush, self.work.put)
+        self._build_data_plane(self.unflushed_connections.flush, self.work.put)
         self._build_control()
         self.channel = self._build_channel()
         self.listeners = Listeners(self.config_changes.config, self.environment.network, self.channel, self._log)
@@ -254,7 +254,7 @@ class Broker:
             },
             dialects=(NATIVE,),
             end_of_burst=self.data.burst.end,
-            outbox=self.outbox,
+            unflushed_connections=self.unflushed_connections,
             work=self.work,
             warm=self.data.warm,
             read_failed=self.log_manager.directories.read_failed,

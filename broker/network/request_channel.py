@@ -26,9 +26,9 @@ import trio
 
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.regions import Warm, read_here
 from strandline.broker.network.request import InSteps, Remainder, RequestInHand
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ProduceRequest, Request
@@ -102,10 +102,10 @@ class RequestChannel:
     """See the module. What has no handler is an unknown API. `gates` stand before the handlers, the first one
     outermost: the place for authorising, for time stamps and for throttling. `dialects`: what connections may speak.
 
-    end_of_burst: also sends what is in the `outbox`. work: of the handlers, which submit to it (cold reads), and the
-    queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
-    read while they are sent. max_queued_bytes: requests above 64 KiB that wait for a handler, and
-    frames above the receive buffer, together. num_handlers: `num.io.threads`.
+    end_of_burst: also flushes the `unflushed_connections`. work: of the handlers, which submit to it (cold reads), and
+    the queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
+    read while they are sent. max_queued_bytes: requests above 64 KiB that wait for a handler, and frames above the
+    receive buffer, together. num_handlers: `num.io.threads`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RequestChannel:
         gates: Sequence[Gate] = (),
         dialects: Sequence[Dialect],
         end_of_burst: Callable[[], None],
-        outbox: Outbox,
+        unflushed_connections: UnflushedConnections,
         work: WorkQueue,
         warm: Warm = read_here,
         read_failed: Callable[[str, OSError], None] = lambda path, error: None,
@@ -139,8 +139,8 @@ class RequestChannel:
         self._control_bytes = ByteBudget(max_queued_bytes)
         self.read_failed = read_failed
         self.warm = warm
-        self.dirty = outbox.dirty
-        self.flush_responses = outbox.flush
+        self.dirty = unflushed_connections.dirty
+        self.flush_responses = unflushed_connections.flush
 
     # --- for processors ------------------------------------------------------------------------------------------
 

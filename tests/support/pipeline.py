@@ -14,9 +14,9 @@ from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import ApiKey
 from strandline.runtime.network import Address
 from strandline.testkit.network import MemoryNetwork, MemoryNode
@@ -67,7 +67,7 @@ async def open_pipeline(
         gates=gates,
         dialects=dialects,
         end_of_burst=end_of_burst,
-        outbox=Outbox(),
+        unflushed_connections=UnflushedConnections(),
         work=work,
         max_queued_bytes=max_queued_bytes,
         num_handlers=num_handlers,

@@ -11,9 +11,9 @@ from trio.testing import MockClock
 from strandline.broker.handlers.produce import UNDECIDED, ProduceOperation
 from strandline.broker.network.dialects import Regions
 from strandline.broker.network.dialects.native import NATIVE
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Gate, Handler, RequestChannel, WorkQueue
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
@@ -103,7 +103,7 @@ def test_without_a_gate_nothing_stands_before_a_handler() -> None:
         handlers=handlers,
         dialects=(NATIVE,),
         end_of_burst=lambda: None,
-        outbox=Outbox(),
+        unflushed_connections=UnflushedConnections(),
         work=WorkQueue(1),
         max_queued_bytes=1,
         num_handlers=1,

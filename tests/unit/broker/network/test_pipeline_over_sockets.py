@@ -14,10 +14,10 @@ import trio.testing
 from strandline.broker.network.acceptor import Acceptor, ListenerConfig
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.limits import ConnectionLimits, ConnectionQuota
-from strandline.broker.network.outbox import Outbox
 from strandline.broker.network.processor import Processor
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import Handler, RequestChannel, WorkQueue
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import ApiKey
 from strandline.protocol.messages import (
     FetchPartitionData,
@@ -43,7 +43,7 @@ async def serving(handlers: dict[ApiKey, Handler]) -> AsyncIterator[tuple[Addres
         handlers=handlers,
         dialects=(NATIVE,),
         end_of_burst=lambda: None,
-        outbox=Outbox(),
+        unflushed_connections=UnflushedConnections(),
         work=WorkQueue(10),
         max_queued_bytes=10**8,
         num_handlers=1,

@@ -1,12 +1,12 @@
-"""Connections that have answers to send."""
+"""Connections that have responses to send."""
 
 from __future__ import annotations
 
 from strandline.broker.network.connection import Connection
 
 
-class Outbox:
-    """Each connection puts itself into `dirty` when its next answer is ready; `flush` is one send per connection."""
+class UnflushedConnections:
+    """Each connection puts itself into `dirty` when its next response is ready; `flush` is one send per connection."""
 
     def __init__(self) -> None:
         self.dirty: list[Connection] = []
