@@ -15,7 +15,7 @@ async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:
     while True:
         await trio.sleep(replicas.config.replica_lag_time_max_ms / 1000 / 2)
         now = trio.current_time()
-        for count, partition in enumerate(list(replicas.unsettled)):
+        for count, partition in enumerate(list(replicas.maybe_lagging)):
             check_in_sync(replicas, burst, partition, now)
             if count % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
                 await trio.lowlevel.checkpoint()
@@ -23,8 +23,8 @@ async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:
 
 
 def check_in_sync(replicas: Replicas, burst: Burst, partition: Partition, now: float) -> None:
-    """Look at one partition, and no more at it until something happens to it once it is settled."""
+    """Look at one partition, and no more at it until something happens to it once nobody lags in it."""
     if partition.check_in_sync(now):
         burst.changes.committed(partition)
-    if partition.is_settled:
-        replicas.unsettled.pop(partition, None)
+    if partition.has_no_lag:
+        replicas.maybe_lagging.pop(partition, None)

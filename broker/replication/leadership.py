@@ -313,7 +313,7 @@ class Leadership:
             return ()
         return tuple(r for r in self.replicas if r not in isr and (r in self.isr or r in self.eligible))
 
-    def is_settled(self, log_end_offset: int) -> bool:
+    def has_no_lag(self, log_end_offset: int) -> bool:
         """Time alone changes nothing: everybody whom HW waits for has everything."""
         return all(progress.log_end_offset == log_end_offset for progress in self.quorum)
 

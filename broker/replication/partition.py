@@ -27,7 +27,7 @@ class Partition:
 
     __slots__ = (
         "_follower_high_watermark",
-        "_unsettled",
+        "_maybe_lagging",
         "broker_id",
         "config",
         "controller_epoch",
@@ -56,10 +56,10 @@ class Partition:
         *,
         propose: Callable[[Partition, IsrProposal], None],
         is_in_sync_candidate: Callable[[int], bool],
-        unsettled: dict[Partition, None],
+        maybe_lagging: dict[Partition, None],
     ) -> None:
         """`propose` takes an ISR change to ZooKeeper; `is_in_sync_candidate(broker_id)` says whether that broker is
-        registered. `unsettled`: see `Replicas`."""
+        registered. `maybe_lagging`: see `Replicas`."""
         self.broker_id = broker_id
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -67,7 +67,7 @@ class Partition:
         self.config = config
         self.propose = propose
         self.is_in_sync_candidate = is_in_sync_candidate
-        self._unsettled = unsettled
+        self._maybe_lagging = maybe_lagging
         self.leadership: Leadership | None = None
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH
@@ -100,7 +100,7 @@ class Partition:
         """
         leadership = self.leadership
         assert leadership is not None, "only a leader appends what clients produce"
-        self._unsettled[self] = None  # before: where a wave fails a part of it may stand in the log
+        self._maybe_lagging[self] = None  # before: where a wave fails a part of it may stand in the log
         first_offset = self.log.append_as_leader(batches, leadership.leader_epoch)
         leadership.advance_high_watermark(self.log.log_end_offset)  # at once when nobody else is in sync
         return first_offset
@@ -110,7 +110,7 @@ class Partition:
         records are in the log already, or that its producer is refused."""
         leadership = self.leadership
         assert leadership is not None, "only a leader appends what clients produce"
-        self._unsettled[self] = None
+        self._maybe_lagging[self] = None
         outcomes = append_checked(self.log, entries, leadership.leader_epoch)
         leadership.advance_high_watermark(self.log.log_end_offset)
         return outcomes
@@ -127,7 +127,7 @@ class Partition:
         leadership = self.leadership
         assert leadership is not None
         if offset != self.log.log_end_offset:
-            self._unsettled[self] = None
+            self._maybe_lagging[self] = None
         advanced = leadership.record_fetch(progress, offset, self.log.log_end_offset, incarnation, now)
         if advanced:
             self.complete_waiters()
@@ -170,9 +170,9 @@ class Partition:
         return self._advance_and_complete()
 
     @property
-    def is_settled(self) -> bool:
+    def has_no_lag(self) -> bool:
         """A periodic look would change nothing, unless something happens here before."""
-        return self.leadership is None or self.leadership.is_settled(self.log.log_end_offset)
+        return self.leadership is None or self.leadership.has_no_lag(self.log.log_end_offset)
 
     def isr_committed(self, isr: Iterable[int], eligible: Iterable[int], zk_version: int, now: float) -> bool:
         """ZooKeeper holds this ISR for our leader epoch. Returns whether HW advanced."""
@@ -199,7 +199,7 @@ class Partition:
     def _advance_and_complete(self) -> bool:
         """Something changed in the ISR or in what it needs."""
         assert self.leadership is not None
-        self._unsettled[self] = None
+        self._maybe_lagging[self] = None
         release = self.leadership.propose_release()
         if release is not None:
             self.propose(self, release)
@@ -257,7 +257,7 @@ class Partition:
         if self.leadership is not None:
             self._follower_high_watermark = self.leadership.high_watermark
             self.leadership = None
-            self._unsettled.pop(self, None)
+            self._maybe_lagging.pop(self, None)
         code = ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, leader_epoch)
         self.deletions.fail_all(code, leader_id, leader_epoch)

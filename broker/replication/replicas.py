@@ -37,7 +37,7 @@ class Replicas:
         self._config = config
         self.metadata = metadata
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self.unsettled: dict[Partition, None] = {}
+        self.maybe_lagging: dict[Partition, None] = {}
         """Those led here in which somebody may lag or is about to join: `isr_checks` look at no others. A partition
         enters by itself, whatever happens to it."""
         self.controller_epoch = -1

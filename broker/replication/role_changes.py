@@ -276,7 +276,7 @@ class RoleChanges:
             high_watermark,
             propose=self._isr_updates.propose,
             is_in_sync_candidate=self._replicas.metadata.is_alive,
-            unsettled=self._replicas.unsettled,
+            maybe_lagging=self._replicas.maybe_lagging,
         )
         self._replicas.partitions[topic_partition] = partition
         return partition

@@ -63,7 +63,7 @@ def a_partition(broker_id: int, history: Epochs, high_watermark: int, leader_epo
         high_watermark,
         propose=lambda _, __: None,
         is_in_sync_candidate=lambda _: True,
-        unsettled={},
+        maybe_lagging={},
     )
     state = LeaderAndIsrPartitionState(0, 1, LEADER, leader_epoch, [LEADER, FOLLOWER], 0, [LEADER, FOLLOWER])
     if broker_id == LEADER:

@@ -223,15 +223,15 @@ class BareBroker(Broker):
         now, replicas = trio.current_time(), self.data.replicas
         for partition in replicas.partitions.values():
             leadership = partition.leadership
-            if partition in replicas.unsettled:
+            if partition in replicas.maybe_lagging:
                 check_in_sync(replicas, self.data.burst, partition, now)
             elif leadership is not None:
                 waiting = len(partition.deletions.waiting)
                 before = leadership.proposal, leadership.quorum, waiting
-                assert not partition.check_in_sync(now), "a settled partition needs no look"
+                assert not partition.check_in_sync(now), "nobody lags: no look is needed"
                 waiting = len(partition.deletions.waiting)
-                assert before == (leadership.proposal, leadership.quorum, waiting), "a settled partition needs no look"
-                del replicas.unsettled[partition]
+                assert before == (leadership.proposal, leadership.quorum, waiting), "nobody lags: no look is needed"
+                del replicas.maybe_lagging[partition]
         self.data.burst.end()
 
 

@@ -127,8 +127,8 @@ def _role(cluster: MemoryCluster, broker: int, tp: TopicPartition) -> object:
         (each.broker_id, each.log_end_offset == end, each in leadership.quorum)
         for each in leadership.followers.values()
     ]
-    is_settled = leadership.quorum_offset == end
-    return sorted(leadership.isr), leadership.eligible, leadership.frozen, leadership.proposal, is_settled, followers
+    has_no_lag = leadership.quorum_offset == end
+    return sorted(leadership.isr), leadership.eligible, leadership.frozen, leadership.proposal, has_no_lag, followers
 
 
 def _last_epochs(cluster: MemoryCluster, brokers: Sequence[int], tp: TopicPartition) -> list[int]:
