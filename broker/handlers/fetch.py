@@ -160,7 +160,7 @@ class FetchHandler:
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
-        waits_long = message.is_settled and _is_settled(message, reads, partitions)
+        waits_long = message.is_idle and _may_wait_long(message, reads, partitions)
         if is_follower and not waits_long:
             limit_ms = min(limit_ms, replicas.config.replica_fetch_wait_max_ms)
         fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
@@ -334,7 +334,7 @@ def _data(
     )
 
 
-def _is_settled(message: FetchRequest, reads: list[_Read], partitions: list[Partition]) -> bool:
+def _may_wait_long(message: FetchRequest, reads: list[_Read], partitions: list[Partition]) -> bool:
     """It takes whatever comes. It is in sync, and stays so, in all of them (whether it may join is asked at each
     fetch), and its disk has where they begin (until then each answer tells it)."""
     replica_id = message.replica_id

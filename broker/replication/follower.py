@@ -291,17 +291,17 @@ class Fetcher:
     def _request(self, partitions: Sequence[Partition], now: float) -> tuple[FetchRequest, Asked]:
         """The next fetch, and what it asks for. It waits at the leader no longer than until a back-off ends."""
         config, followers = self._config, self._followers
-        is_settled = self._is_settled(partitions)
-        max_wait_ms = self._idle_wait_ms() if is_settled else config.replica_fetch_wait_max_ms
+        is_idle = self._is_idle(partitions)
+        max_wait_ms = self._idle_wait_ms() if is_idle else config.replica_fetch_wait_max_ms
         if len(partitions) < len(self.partitions):
             resume_at = min(at for at in self._resume_at.values() if at > now)
             max_wait_ms = int(min(max_wait_ms, (resume_at - now) * 1000))
         if len(partitions) > MAX_FETCHED or followers.log_starts.are_due_soon:
             partitions, max_wait_ms = partitions[:MAX_FETCHED], min(max_wait_ms, TURN_WAIT_MS)
         replica_id, incarnation = followers.replicas.broker_id, followers.incarnation
-        return build_fetch(partitions, config, replica_id, incarnation, max_wait_ms, is_settled)
+        return build_fetch(partitions, config, replica_id, incarnation, max_wait_ms, is_idle)
 
-    def _is_settled(self, partitions: Iterable[Partition]) -> bool:
+    def _is_idle(self, partitions: Iterable[Partition]) -> bool:
         """Nothing is to be told or heard before more is appended, so this fetch may wait long, and idle partitions cost
         next to nothing: all of each log is committed, which this broker knows. A leader answers at once what changes
         without an append: its role, its log start. Nobody has an error to forget, since an answer to this may be

@@ -18,7 +18,7 @@ def build_fetch(
     broker_id: int,
     incarnation: int,
     max_wait_ms: int,
-    is_settled: bool = False,
+    is_idle: bool = False,
 ) -> tuple[FetchRequest, Asked]:
     """Ask for what follows each log's end, and tell where each begins as far as that is on the disk: a leader answers
     DeleteRecords by it. incarnation: of this broker (KIP-903)."""
@@ -49,6 +49,6 @@ def build_fetch(
         list(topics.values()),
         broker_id,
         incarnation,
-        is_settled=is_settled,
+        is_idle=is_idle,
     )
     return request, asked

@@ -142,7 +142,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     `/brokers/incarnations/<id>`), checked in ZooKeeper before that follower may join an ISR (KIP-903).
     The answer waits up to max_wait_ms for min_bytes; it holds at most max_bytes, but the first batch of the first
     non-empty partition is always sent whole (KIP-74).
-    is_settled: of a follower that knows all of these logs to be committed. Where nothing changes while it waits the
+    is_idle: of a follower that knows all of these logs to be committed. Where nothing changes while it waits the
     answer names no partition.
     """
 
@@ -157,7 +157,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     session_epoch: Int32 = NO_EPOCH
     forgotten_topics_data: Named[tuple[str, Named[int]]] = []
     rack_id: str = ""
-    is_settled: bool = False
+    is_idle: bool = False
 
 
 # --- ListOffsets -----------------------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ def fetch_hand(
     max_bytes: int = 2**20,
     partition_max_bytes: int = 2**20,
     topic_id: TopicId = NO_TOPIC_ID,
-    is_settled: bool = False,
+    is_idle: bool = False,
     connection: FakeConnection | None = None,
 ) -> Hand:
     """A Fetch request of (partition, offset) pairs; a follower's comes on an inter-broker connection."""
@@ -437,5 +437,5 @@ def fetch_hand(
         topics[-1].partitions.append(
             FetchPartition(tp.partition, offset, partition_max_bytes, epoch, last_epoch, log_start)
         )
-    request = FetchRequest(wait_ms, min_bytes, max_bytes, topics, replica_id, replica_epoch, is_settled=is_settled)
+    request = FetchRequest(wait_ms, min_bytes, max_bytes, topics, replica_id, replica_epoch, is_idle=is_idle)
     return Hand(request, b"", connection or FakeConnection(is_inter_broker=replica_id >= 0))

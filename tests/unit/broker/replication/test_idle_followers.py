@@ -14,7 +14,7 @@ from support.replicas import ScriptedReplicas
 USUAL_MS, LONG_MS = 500, 10_000
 
 
-async def settled(site: ReplicaSite) -> Partition:
+async def caught_up(site: ReplicaSite) -> Partition:
     """This broker leads one committed record, with both followers in sync."""
     partition = await site.lead()
     site.produce((T0, batch()), acks=1)
@@ -26,7 +26,7 @@ async def settled(site: ReplicaSite) -> Partition:
 
 def parked(site: ReplicaSite, follower: int = 2, offset: int = 1) -> Hand:
     connection = FakeConnection(is_inter_broker=True)
-    hand = site.follow(follower, offset, wait_ms=LONG_MS, is_settled=True, connection=connection)
+    hand = site.follow(follower, offset, wait_ms=LONG_MS, is_idle=True, connection=connection)
     assert not hand.is_answered
     return hand
 
@@ -34,7 +34,7 @@ def parked(site: ReplicaSite, follower: int = 2, offset: int = 1) -> Hand:
 async def test_a_fetch_that_waited_long_does_not_make_a_follower_lag_when_the_log_grows(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    partition = await settled(site)
+    partition = await caught_up(site)
     waits = [parked(site, follower) for follower in (2, 3)]
     await trio.sleep(100)  # far more than replica.lag.time.max.ms
     site.produce((T0, batch()), acks=1)
@@ -47,7 +47,7 @@ async def test_a_fetch_that_waited_long_does_not_make_a_follower_lag_when_the_lo
 
 
 async def test_a_connection_that_ended_vouches_for_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    partition = await settled(site)
+    partition = await caught_up(site)
     parked(site).connection.close("gone")
     parked(site, 3)
     await trio.sleep(100)
@@ -57,7 +57,7 @@ async def test_a_connection_that_ended_vouches_for_nobody(site: ReplicaSite, aut
 
 
 async def test_nor_does_its_fetch_when_its_time_is_over(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    partition = await settled(site)
+    partition = await caught_up(site)
     before = partition.leadership.followers[2].caught_up_at
     hand = parked(site)
     hand.connection.close("gone")
@@ -68,7 +68,7 @@ async def test_nor_does_its_fetch_when_its_time_is_over(site: ReplicaSite, autoj
 
 
 async def test_a_fetch_of_an_earlier_epoch_vouches_for_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    await settled(site)
+    await caught_up(site)
     parked(site)
     await trio.sleep(5)
     partition = await site.lead(epoch=1, isr=(1, 3))
@@ -78,7 +78,7 @@ async def test_a_fetch_of_an_earlier_epoch_vouches_for_nobody(site: ReplicaSite,
 
 
 async def test_who_leaves_the_isr_meanwhile_is_answered_soon(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    partition = await settled(site)
+    partition = await caught_up(site)
     site.produce((T0, batch()), acks=1)
     site.follow(3, 2)
     await trio.sleep(31)
@@ -94,11 +94,11 @@ async def test_who_leaves_the_isr_meanwhile_is_answered_soon(site: ReplicaSite, 
 async def test_who_does_not_know_where_the_log_begins_is_answered_soon(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    await settled(site)
+    await caught_up(site)
     site.delete_records((T0, 1))
     hand = parked(site)
     connection = FakeConnection(is_inter_broker=True)
-    knows = site.follow(3, 1, wait_ms=LONG_MS, is_settled=True, log_start=1, connection=connection)
+    knows = site.follow(3, 1, wait_ms=LONG_MS, is_idle=True, log_start=1, connection=connection)
     site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
     assert hand.is_answered and not knows.is_answered
 
@@ -106,7 +106,7 @@ async def test_who_does_not_know_where_the_log_begins_is_answered_soon(
 async def test_who_was_behind_when_its_fetch_was_parked_was_not_caught_up_meanwhile(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    partition = await settled(site)
+    partition = await caught_up(site)
     progress = partition.leadership.followers[2]
     progress.record_fetch(0, 1, 1, trio.current_time())
     before = progress.caught_up_at
@@ -131,10 +131,10 @@ async def test_who_is_not_in_sync_is_answered_soon_since_each_fetch_may_let_it_j
         nursery.cancel_scope.cancel()
 
 
-async def test_a_settled_follower_for_which_nothing_changed_is_answered_without_partitions(
+async def test_an_idle_follower_for_which_nothing_changed_is_answered_without_partitions(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    await settled(site)
+    await caught_up(site)
     hand = parked(site)
     await trio.sleep(LONG_MS / 1000 + 0.1)
     site.data.deadlines.expire(trio.current_time())
@@ -145,7 +145,7 @@ async def test_a_follower_that_does_not_know_of_a_commit_yet_is_told_when_its_wa
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
     """However long it is ready to wait: brokers may be configured differently."""
-    partition = await settled(site)
+    partition = await caught_up(site)
     hand = site.follow(2, 1, wait_ms=LONG_MS)
     site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
     assert [data.high_watermark for data in hand.fetched] == [partition.high_watermark]
@@ -154,8 +154,8 @@ async def test_a_follower_that_does_not_know_of_a_commit_yet_is_told_when_its_wa
 async def test_a_follower_that_waits_for_more_bytes_gets_what_there_is_in_the_end(
     site: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    await settled(site)
-    hand = site.follow(2, 1, wait_ms=LONG_MS, is_settled=True, min_bytes=10**6)
+    await caught_up(site)
+    hand = site.follow(2, 1, wait_ms=LONG_MS, is_idle=True, min_bytes=10**6)
     site.produce((T0, batch()), acks=1)
     assert not hand.is_answered
     site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
@@ -163,14 +163,14 @@ async def test_a_follower_that_waits_for_more_bytes_gets_what_there_is_in_the_en
 
 
 async def test_a_deletion_that_moves_nothing_wakes_nobody(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    await settled(site)
+    await caught_up(site)
     hand = parked(site)
     site.delete_records((T0, 0))
     assert not hand.is_answered
 
 
 async def test_a_raised_log_start_is_told_at_once(site: ReplicaSite, autojump_clock: MockClock) -> None:
-    await settled(site)
+    await caught_up(site)
     hand = parked(site)
     site.delete_records((T0, 1))
     assert [data.log_start_offset for data in hand.fetched] == [1]
@@ -186,7 +186,7 @@ async def test_a_follower_waits_long_once_it_knows_that_all_it_has_is_committed(
     def wait_ms() -> int:
         request, _ = fetcher._request([partition], trio.current_time())
         assert isinstance(request, FetchRequest)
-        assert request.is_settled == (request.max_wait_ms == LONG_MS)
+        assert request.is_idle == (request.max_wait_ms == LONG_MS)
         return request.max_wait_ms
 
     assert wait_ms() == LONG_MS
