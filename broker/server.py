@@ -29,7 +29,7 @@ from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.registration import Registration
-from strandline.broker.membership.settled_losses import settle_loss
+from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.request_channel import RequestChannel, WorkQueue
@@ -297,7 +297,7 @@ class Broker:
             await nursery.start(admin.run)
         await self.listeners.start_acceptors(nursery)
         await self.registration.register(self._registration_znode())
-        nursery.start_soon(settle_loss, self.log_manager, self.registration, self.environment.blocking)
+        nursery.start_soon(forget_reported_loss, self.log_manager, self.registration, self.environment.blocking)
         await nursery.start(self.controller.run)
         self.listeners.announce()
 

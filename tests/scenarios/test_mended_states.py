@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.broker.membership import settled_losses as leftovers
+from strandline.broker.membership import reported_losses
 from strandline.protocol.types import NO_BROKER
 from strandline.protocol.znodes import CONTROLLER_PATH, PartitionStateZnode
 from support.scenario import T0, check_at_the_end, cluster_with_topic, die, numbered
@@ -17,7 +17,7 @@ async def test_a_loss_is_said_once_the_state_can_be_understood(
     first: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of the two looks first."""
-    monkeypatch.setattr(leftovers, "UNSAID_INTERVAL_S", 1.0 if first == "the broker" else 1000.0)
+    monkeypatch.setattr(reported_losses, "UNSAID_INTERVAL_S", 1.0 if first == "the broker" else 1000.0)
     path = PartitionStateZnode.path(*T0)
     async with cluster_with_topic([1, 2, 3], brokers=4) as (cluster, producer, ledger):
         await ledger.produce(producer, T0, numbered("m", 8))

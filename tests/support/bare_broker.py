@@ -15,7 +15,7 @@ import trio
 from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
-from strandline.broker.membership.settled_losses import settle_loss
+from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.isr_checks import check_in_sync
@@ -133,7 +133,7 @@ class BareBroker(Broker):
         self.data.followers._nursery = cast(trio.Nursery, self.tasks)
         # 4
         await self.registration.register(self._registration_znode())
-        await settle_loss(self.log_manager, self.registration, self.environment.blocking)
+        await forget_reported_loss(self.log_manager, self.registration, self.environment.blocking)
 
     def _new_controller(self) -> BareController:
         return BareController(

@@ -16,7 +16,7 @@ UNSAID_INTERVAL_S = 1.0
 """Between two looks at states that could not be understood."""
 
 
-async def settle_loss(logs: LogManager, registration: Registration, blocking: Blocking) -> None:
+async def forget_reported_loss(logs: LogManager, registration: Registration, blocking: Blocking) -> None:
     """Call it once this broker is registered. Returns when ZooKeeper has it, and the disk need not keep it any more."""
     if not logs.may_have_lost_data:
         return
