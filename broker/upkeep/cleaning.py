@@ -195,8 +195,8 @@ class Cleaning:
     def _bounds(self, partition: Partition) -> Bounds:
         log, trouble = partition.log, self._trouble(partition)
         uncleanable = log.log_end_offset if trouble is None else trouble.offset
-        settled = min(partition.high_watermark, log.recovery_point)
-        return Bounds(log.log_start_offset, log.log_end_offset, settled, uncleanable)
+        durable_high_watermark = min(partition.high_watermark, log.recovery_point)
+        return Bounds(log.log_start_offset, log.log_end_offset, durable_high_watermark, uncleanable)
 
     async def _learn_times_in_time(self, partition: Partition) -> None:
         """As `_learn_times`, but a disk that does not answer keeps the logs of the others from nothing."""

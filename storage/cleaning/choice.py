@@ -36,8 +36,8 @@ class Bounds(NamedTuple):
 
     log_start_offset: int
     log_end_offset: int
-    settled_offset: int
-    """High watermark or recovery point, the lower one."""
+    durable_high_watermark: int
+    """The high watermark, or the recovery point where that is lower."""
     uncleanable_offset: int
     """No cleaning could read what stands there; the log end or more where there is no such place."""
 
@@ -79,7 +79,7 @@ def first_dirty_offset(compacted_below: int, bounds: Bounds) -> int:
 def examine(sealed: Sequence[SealedSegment], bounds: Bounds, lag: Lag, compacted_below: int, now_ms: int) -> Candidate:
     """sealed: oldest first, all but the active one. now_ms: wall clock."""
     first_dirty = first_dirty_offset(compacted_below, bounds)
-    limit = min(bounds.settled_offset, bounds.uncleanable_offset)
+    limit = min(bounds.durable_high_watermark, bounds.uncleanable_offset)
     youngest_ms = now_ms - lag.min_compaction_lag_ms
     end = bounds.log_start_offset
     clean = dirty = 0

@@ -1,8 +1,8 @@
 """Key hash → newest offset, for millions of keys in a fixed piece of memory: three numpy columns, 24 bytes an entry.
 
 Open addressing with double hashing: the place of a key is `(low + i · step) mod slots` for i = 0, 1, 2 …, with a prime
-number of slots and a step from the high half, so that every slot is tried. All operations take many keys at once: one
-round settles those that find their place (or an empty one), the rest goes on to their next one. At the load factor of
+number of slots and a step from the high half, so that every slot is tried. All operations take many keys at once: those
+that find their place (or an empty one) in a round are done, the rest goes on to their next one. At the load factor of
 0.9 a key needs 2.6 tries on average while the map fills, and one that is not in it 10.
 """
 

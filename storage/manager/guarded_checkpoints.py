@@ -67,8 +67,9 @@ class GuardedCheckpoints:
         """Replace one, durably."""
         self._replace(name, encode_offsets(offsets))
 
-    def settle(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, Checksums]:
-        """At the stop: the checksum of each, which says `contents` then, in exactly our words."""
+    def write_final(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, Checksums]:
+        """At the stop: the checksum of each, which is replaced first where it does not say `contents` in exactly our
+        words."""
         for name, offsets in contents.items():
             written = self._written.get(name)
             content = encode_offsets(offsets)

@@ -350,7 +350,7 @@ class LogDirectory:
         """What the next start shall find, written just before the state. logs: all that were recovered. Blocking."""
         segments_crc = write_list(self._disk, f"{self.path}/{SEGMENTS_LIST}", list_logs(logs))
         unvouched = unvouched_folders(self._disk, self.path, [log.topic_partition for log in logs])
-        self._at_stop = DirectoryState(self._files.settle(self.stored), segments_crc, is_for_all=not unvouched)
+        self._at_stop = DirectoryState(self._files.write_final(self.stored), segments_crc, is_for_all=not unvouched)
         if unvouched:
             self._report("log-dir-not-vouched-for", path=self.path, folders=unvouched[:3], count=len(unvouched))
 

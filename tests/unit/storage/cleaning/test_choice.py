@@ -49,7 +49,7 @@ def test_a_checkpoint_outside_of_the_log_says_nothing() -> None:
 
 
 def test_nothing_at_or_above_the_high_watermark_or_what_cannot_be_read_is_touched() -> None:
-    assert examine(SEALED, OPEN._replace(settled_offset=29), LAG, 0, NOW_MS).end_offset == 20
+    assert examine(SEALED, OPEN._replace(durable_high_watermark=29), LAG, 0, NOW_MS).end_offset == 20
     assert examine(SEALED, OPEN._replace(uncleanable_offset=30), LAG, 0, NOW_MS).end_offset == 30
     nothing = examine(SEALED, OPEN._replace(uncleanable_offset=0), LAG, 0, NOW_MS)
     assert nothing.dirty_bytes == 0 and not nothing.is_worthwhile(LAG)

@@ -173,10 +173,10 @@ class CountedOffsets(dict[TopicPartition, int]):
 def test_a_checkpoint_is_encoded_once(disk: MemoryDisk, name: str) -> None:
     files = GuardedCheckpoints(disk, "/d")
     files.open({}, no_report)
-    written, settled = CountedOffsets({A: 17}), CountedOffsets({A: 18})
+    written, final = CountedOffsets({A: 17}), CountedOffsets({A: 18})
     files.write(name, written)
-    crcs = files.settle({name: settled})
-    assert written.times == settled.times == 1
+    crcs = files.write_final({name: final})
+    assert written.times == final.times == 1
     assert crcs == {name: [crc32c.crc32c(disk.read(f"/d/{name}"))]} and read_offsets(disk, f"/d/{name}") == {A: 18}
     assert not read_last_stop(disk, "/d", no_report).was_kafkas
 
