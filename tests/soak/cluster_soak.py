@@ -247,8 +247,8 @@ class Soak:
         kept = RETENTION_BYTES + 2 * SEGMENT_BYTES
         latest = rates.keys * (rates.latest_record_bytes + 100) * 1.25 + 4 * LATEST_SEGMENT_BYTES
         latest_burst = rates.latest_bytes_per_s * longest_s + BUFFER_BYTES / PARTITIONS[LATEST]
-        settled = [sample for sample in samples if sample.age_s >= DELETE_DELAY_S + SLACK_S]
-        oldest_s = max((sample.oldest_put_aside_s for sample in settled), default=0.0)
+        aged = [sample for sample in samples if sample.age_s >= DELETE_DELAY_S + SLACK_S]
+        oldest_s = max((sample.oldest_put_aside_s for sample in aged), default=0.0)
         return [
             Bound(
                 f"{NUMBERS}: median bytes of a replica",

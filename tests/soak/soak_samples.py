@@ -16,7 +16,7 @@ from pathlib import Path
 from strandline.cli.process import ProcessId, identify
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SETTLED_AFTER_S = 10.0
+WARM_AFTER_S = 10.0
 """Of a broker's process: then its start is over."""
 WARM_UP_SHARE, WARM_UP_S = 0.2, 40.0
 """The longer of the two, but half of the run at most: then `retention.bytes` is reached, and memory was used once."""
@@ -115,12 +115,12 @@ class Bound:
 
 
 def thirds(samples: Sequence[Sample], seconds: float) -> list[list[Sample]]:
-    """Of what was sampled after the warm-up, of settled processes."""
+    """Of what was sampled after the warm-up, of processes that are warm themselves."""
     begin = max(seconds * WARM_UP_SHARE, min(WARM_UP_S, seconds / 2))
     width = max((seconds - begin) / 3, 1e-9)
     found: list[list[Sample]] = [[], [], []]
     for sample in samples:
-        if begin <= sample.at_s <= seconds and sample.age_s >= SETTLED_AFTER_S:
+        if begin <= sample.at_s <= seconds and sample.age_s >= WARM_AFTER_S:
             found[min(2, int((sample.at_s - begin) / width))].append(sample)
     return found
 

@@ -135,14 +135,14 @@ class BareCluster(ClusterView):
             await broker.begin()
             nursery.cancel_scope.cancel()
         node.broker = broker
-        await self._settle()
+        await self._come_to_rest()
 
     async def _end_session(self, past: BareCoordination | None) -> None:
         """Of a life before, for a start that waits for it: its machine or its disk is another one since."""
         await trio.sleep(SESSION_TIMEOUT_MS / 1000)
         if past is not None:
             self.zookeeper.end(past.session_id)
-            await self._settle()
+            await self._come_to_rest()
 
     def crash(self, broker_id: int) -> None:
         self._drop(broker_id).disk.kill()
@@ -186,13 +186,13 @@ class BareCluster(ClusterView):
     async def rest(self, seconds: float) -> bool:
         """Until nothing moves any more; who lags is noticed, what was put off is tried again. Whether anything
         moved."""
-        has_moved = await self._settle()
+        has_moved = await self._come_to_rest()
         for _ in range(2):
             await trio.sleep(max(seconds, LONG_S))
             for broker in self._alive():
                 broker.check_isrs()
             is_due = [term.look_again() for term in self._terms()]
-            has_moved |= await self._settle()
+            has_moved |= await self._come_to_rest()
             if not any(is_due):
                 break
         return has_moved
@@ -214,13 +214,13 @@ class BareCluster(ClusterView):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
             while not results:
-                await self._settle()
+                await self._come_to_rest()
                 if not results:
                     await trio.sleep(0.1)
-        await self._settle()
+        await self._come_to_rest()
         return results[0]
 
-    async def _settle(self) -> bool:
+    async def _come_to_rest(self) -> bool:
         """Do step after step until nothing moves any more. Whether anything moved."""
         for count in range(MAX_STEPS):
             if not await self._step():
@@ -325,7 +325,7 @@ class BareProducer:
             if leader == NO_BROKER or not self._cluster.leads(leader, tp):
                 break
             call = _produce(self._cluster.broker(leader), tp, value)
-            await self._cluster._settle()
+            await self._cluster._come_to_rest()
             if call.response is None:
                 await self._cluster.rest(LONG_S)
                 self._cluster.partition(leader, tp).waiters.expire(float("inf"))

@@ -29,7 +29,7 @@ from support.random_plan import BROKERS, STREAMS, Ack, Blow, Plan, Stream
 from support.trial import Broken, records_on
 
 LAG_S = 2.0
-SETTLED_S = 90.0
+COME_TO_REST_S = 90.0
 
 
 class RandomTrial:
@@ -252,7 +252,7 @@ class RandomTrial:
             logs = self.cluster.logs(stream.partition)
             return len(logs) == len(BROKERS) and len({log.log_end_offset for log in logs.values()}) == 1
 
-        with trio.move_on_after(SETTLED_S):
+        with trio.move_on_after(COME_TO_REST_S):
             while not all(map(is_whole, self.streams.values())):
                 await trio.sleep(0.1)
         for stream in self.streams.values():

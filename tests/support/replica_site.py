@@ -184,7 +184,7 @@ class ReplicaSite:
         disk: MemoryDisk | None = None,
     ) -> None:
         """config: keys of server.properties; topic: overrides of every topic. Without `coordination` the tasks of
-        `isr_updates` cannot run: `settle` ends proposals by hand."""
+        `isr_updates` cannot run: `end_proposal` does what they would."""
         self.config: BrokerConfig = load_broker_config(
             {"broker.id": str(BROKER), "log.dirs": "/logs", "zookeeper.connect": "zk:2181", **(config or {})}
         )
@@ -385,7 +385,7 @@ class ReplicaSite:
         }
         return self.fetch((tp, offset), replica_id=broker_id, **{**defaults, **fields})
 
-    def settle(self, isr: Sequence[int] | None, *, tp: TopicPartition = T0, zk_version: int = 1) -> None:
+    def end_proposal(self, isr: Sequence[int] | None, *, tp: TopicPartition = T0, zk_version: int = 1) -> None:
         """ZooKeeper's word on the pending proposal: `isr` is committed, None: it was refused."""
         partition = self.partition(tp)
         assert partition.leadership is not None and partition.leadership.proposal is not None

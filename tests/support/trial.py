@@ -36,7 +36,7 @@ from support.scenario import T0, cluster_with_topic
 
 REST_S = 0.5
 """Virtual seconds after each move: elections are over, followers have caught up."""
-SETTLED_S = 15.0
+COME_TO_REST_S = 15.0
 """Virtual seconds that this may take, at most, once everybody is back."""
 KILL, STOP, POWER, WIPE, RETURN = "kill", "stop", "power", "wipe", "return"
 TEAR, RESTORE, EXPIRE = "tear", "restore", "expire"
@@ -290,7 +290,7 @@ class Trial:
             self.moves.append(Move(RETURN, broker))
             await cluster.start_broker(broker)
         everybody = sorted(cluster.nodes)
-        await self._settle(lambda: self.is_led() and cluster.isr(tp) == everybody)
+        await self._wait_for(lambda: self.is_led() and cluster.isr(tp) == everybody)
         self.look()
         if not self.is_led():
             if not may_stay_offline:
@@ -300,15 +300,15 @@ class Trial:
             await self.cluster.until(self._is_said, f"{self}: a line that says so", within_s=3 * GRACE_S)
             return
         await self.write()
-        await self._settle(lambda: cluster.isr(tp) == everybody and not self._lacking())
+        await self._wait_for(lambda: cluster.isr(tp) == everybody and not self._lacking())
         self.look()
         if cluster.isr(tp) != everybody:
             raise Broken(f"{self}: all are back and the ISR is not whole: {cluster.state(tp)}")
         if self._lacking():
             raise Broken(f"{self}: not every replica has every record: {self._lacking()}")
 
-    async def _settle(self, condition: Callable[[], bool]) -> None:
-        with trio.move_on_after(SETTLED_S):
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        with trio.move_on_after(COME_TO_REST_S):
             while not condition():
                 await self.cluster.rest(0.05)
 

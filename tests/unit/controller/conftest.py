@@ -118,7 +118,7 @@ class Cluster:
             while not await condition():
                 await trio.sleep(0.01)
 
-    async def settle(self) -> None:
+    async def come_to_rest(self) -> None:
         """Let everything happen that happens by itself within seconds."""
         await trio.sleep(2)
 

@@ -103,7 +103,7 @@ async def test_a_proposed_member_does_not_make_the_isr_large_enough(
     site.follow(2, 0)
     assert site.partition().leadership.proposal is not None
     assert codes(site.produce((T0, batch()))) == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    site.settle((1, 2))
+    site.end_proposal((1, 2))
     assert not site.produce((T0, batch())).is_answered, "now it waits for the new member"
 
 
@@ -115,7 +115,7 @@ async def test_requests_that_wait_while_the_isr_shrank_below_the_minimum_time_ou
     partition = site.partition()
     await trio.sleep(0.3)
     partition.check_in_sync(trio.current_time() + 1000)
-    site.settle((1,))
+    site.end_proposal((1,))
     assert not hand.is_answered, "all of the ISR has it, yet the ISR is too small"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(site.data.deadlines.run, site.data.burst.end)

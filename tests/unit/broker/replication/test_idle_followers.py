@@ -86,7 +86,7 @@ async def test_who_leaves_the_isr_meanwhile_is_answered_soon(site: ReplicaSite, 
     partition.check_in_sync(trio.current_time())
     assert partition.leadership.proposal.isr == (1, 3)
     hand = parked(site, 2, 2)
-    site.settle((1, 3))
+    site.end_proposal((1, 3))
     site.data.deadlines.expire(trio.current_time() + USUAL_MS / 1000 + 0.1)
     assert hand.is_answered
 

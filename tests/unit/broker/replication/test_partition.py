@@ -92,7 +92,7 @@ async def test_a_follower_that_lags_is_proposed_for_removal_and_the_high_waterma
     assert not partition.check_in_sync(trio.current_time())
     assert partition.leadership.proposal.isr == (1, 2)
     assert not hand.is_answered
-    site.settle((1, 2))
+    site.end_proposal((1, 2))
     assert hand.outcomes[0].error_code == 0
 
 

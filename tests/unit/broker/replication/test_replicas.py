@@ -419,7 +419,7 @@ async def test_a_commit_of_the_isr_serves_the_consumers_that_wait_for_it(
     site.follow(2, 1)
     assert not hand.is_answered
     flushes = site.flushes
-    site.settle((1, 2))
+    site.end_proposal((1, 2))
     assert hand.sent and site.flushes > flushes
 
 

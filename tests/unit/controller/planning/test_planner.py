@@ -89,7 +89,7 @@ def test_nothing_is_written_where_nothing_can_be_better(live: tuple[int, ...], s
     st.lists(st.integers(1, 4), min_size=1, max_size=4, unique=True),
     st.booleans(),
 )
-def test_a_clean_plan_elects_only_from_isr_and_live_and_settles_at_once(
+def test_a_clean_plan_elects_only_from_isr_and_live_and_needs_nothing_else(
     live: set[int], leaving: set[int], isr: list[int], has_leader: bool
 ) -> None:
     state = led(isr[0] if has_leader else -1, *isr)

@@ -206,12 +206,12 @@ async def through_everything(cluster: Any, found: dict[str, bytes]) -> None:
     terms.append(first.term)
     await cluster.create(first, SOUND, [[2, 3, 1]])
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state(SOUND)).leader == 3
     await first.ask(ControlledShutdownRequest(3, cluster.brokers[3].epoch))
     assert (await cluster.state(SOUND)).leader == 1
     await cluster.brokers[2].start(lossy=True)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await put(cluster, {path: data for path, data in found.items() if path.endswith("/state")})
     note = znodes.IsrChangeNotificationZnode([TopicPartition(t, p) for t in ("t", "u") for p in range(3)])
     await cluster.admin.create(note.SEQUENCE_PATH, note.encode(), sequence=True)
@@ -221,7 +221,7 @@ async def through_everything(cluster: Any, found: dict[str, bytes]) -> None:
     cluster.kill(1)
     second = await cluster.controller_on(2)
     terms.append(second.term)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state(SOUND)).leader == 2
     assert terms[1].over is None and [term.failed_events for term in terms] == [0, 0], cluster.logged("event failed")
     assert {tp.topic for broker in cluster.brokers.values() for tp in broker.logs} <= {"t", "u", SOUND}
@@ -295,7 +295,7 @@ async def test_a_notification_that_cannot_be_read_may_mean_any_partition_and_any
     told = len(cluster.brokers[2].told(LeaderAndIsrRequest))
     await cluster.admin.create(znodes.LogDirEventNotificationZnode.SEQUENCE_PATH, b"{", sequence=True)
     await cluster.until(lambda: len(cluster.brokers[2].told(LeaderAndIsrRequest)) > told)
-    await cluster.settle()
+    await cluster.come_to_rest()
     for folder in (znodes.ISR_CHANGE_NOTIFICATION_PATH, znodes.LOG_DIR_EVENT_NOTIFICATION_PATH):
         assert await cluster.admin.children(folder) == []
 
@@ -319,6 +319,6 @@ async def test_members_that_are_no_replicas_do_not_count(
     state = znodes.PartitionStateZnode(controller_epoch=0, leader=leader, leader_epoch=3, isr=isr)
     await cluster.admin.create(znodes.PartitionStateZnode.path("t", 0), state.encode(), parents=True)
     await cluster.controller_on(1)
-    await cluster.settle()
+    await cluster.come_to_rest()
     after = await cluster.state("t")
     assert (after.leader, list(after.isr)) == expected

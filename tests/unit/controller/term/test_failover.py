@@ -30,7 +30,7 @@ async def test_the_first_controller_has_epoch_1_and_the_next_one_2(autojump_cloc
     await cluster.start(1, 2)
     first = await cluster.controller_on(1)
     second = cluster.start_controller(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (first.epoch, second.is_active, second.epoch) == (1, False, -1)
     znode = await cluster.admin.get(znodes.CONTROLLER_PATH)
     assert znodes.ControllerZnode.decode(znodes.CONTROLLER_PATH, znode.data).broker_id == 1
@@ -76,7 +76,7 @@ async def test_a_fail_over_takes_the_twelve_steps_in_order(autojump_clock: MockC
     for broker in cluster.brokers.values():
         broker.requests.clear()
     after = await cluster.controller_on(2, via=lambda _: recording)
-    await cluster.settle()
+    await cluster.come_to_rest()
 
     def step(name: str, path: str, since: int = 0) -> int:
         return recording.calls.index((name, path), since)
@@ -116,7 +116,7 @@ async def test_a_dead_leader_is_replaced_from_the_isr_and_everybody_is_told(
     assert (state.leader, state.isr, state.leader_epoch, state.controller_epoch) == (3, [3, 1], 1, 1)
     role = cluster.brokers[1].roles[TP]
     assert (role.leader, role.leader_epoch, role.isr, role.partition_epoch) == (3, 1, [3, 1], 1)
-    await cluster.settle()
+    await cluster.come_to_rest()
     for survivor in (1, 3):
         metadata = cluster.brokers[survivor].metadata[TP]
         assert (metadata.leader, metadata.leader_epoch, metadata.offline_replicas) == (3, 1, [2])
@@ -140,10 +140,10 @@ async def test_without_a_live_isr_member_there_is_no_leader_until_one_returns(
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3]])
     await cluster.leader_writes_isr("t", 0, [2])
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.kill(2)
     await cluster.until(lambda: len(controller.term.context.offline_partitions()) == 1)
-    await cluster.settle()
+    await cluster.come_to_rest()
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (-1, [2], 1)
     assert cluster.brokers[1].metadata[TP].leader == -1
@@ -161,9 +161,9 @@ async def test_a_stray_replica_leads_only_where_the_topic_allows_it(autojump_clo
     await cluster.create(controller, "loose", [[2, 3]], unclean_leader_election_enable="true")
     for topic in ("safe", "loose"):
         await cluster.leader_writes_isr(topic, 0, [2])
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("safe")).leader == -1
     loose = await cluster.state("loose")
     assert (loose.leader, loose.isr) == (3, [3])
@@ -178,7 +178,7 @@ async def test_a_started_broker_learns_the_metadata_then_its_roles(autojump_cloc
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3], [3, 1]])
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.brokers[3].requests.clear()
     await cluster.brokers[3].start()
     await cluster.until(lambda: len(cluster.brokers[3].roles) == 2)
@@ -187,7 +187,7 @@ async def test_a_started_broker_learns_the_metadata_then_its_roles(autojump_cloc
     assert isinstance(second, LeaderAndIsrRequest)
     assert len(first.topic_states[0].partition_states) == 2
     assert first.broker_epoch == second.broker_epoch == cluster.brokers[3].epoch
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert cluster.brokers[1].known_brokers == [1, 2, 3]
     # It does not lead again, nor stand in the ISR, until its leaders say so.
     assert (await cluster.state("t", 1)).isr == [1]
@@ -237,7 +237,7 @@ async def test_isr_changes_of_leaders_reach_every_broker_and_the_notes_go(
     await cluster.leader_writes_isr("t", 1, [3])
     await cluster.until(lambda: all(b.metadata[TP].isr == [2, 3] for b in cluster.brokers.values()))
     await cluster.until(lambda: all(b.metadata[TopicPartition("t", 1)].isr == [3] for b in cluster.brokers.values()))
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert await cluster.admin.children(znodes.ISR_CHANGE_NOTIFICATION_PATH) == []
     assert controller.term.context.states[TP].zk_version == 1
 
@@ -251,7 +251,7 @@ async def test_a_partition_that_its_leader_changed_meanwhile_is_read_and_planned
     await cluster.create(controller, "t", [[2, 3, 1]] * 5)
     await cluster.leader_writes_isr("t", 3, [2, 1], notify=False)
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     for partition, (leader, isr) in enumerate([(3, [3, 1])] * 3 + [(1, [1])] + [(3, [3, 1])]):
         state = await cluster.state("t", partition)
         assert (state.leader, state.isr) == (leader, isr), partition
@@ -264,14 +264,14 @@ async def test_a_broker_that_does_not_answer_holds_up_nobody_and_gets_the_last_w
     await cluster.start(1, 2, 3, 4)
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3, 4]])
-    await cluster.settle()
+    await cluster.come_to_rest()
     silent = cluster.brokers[4]
     silent.gate = trio.Event()
     cluster.kill(2)
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
     await cluster.brokers[2].start()
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).leader == 4
     silent.gate.set()
     await cluster.until(lambda: silent.roles[TP].leader == 4)
@@ -313,7 +313,7 @@ async def test_leadership_leaves_a_replica_whose_log_failed(autojump_clock: Mock
     cluster.brokers[2].script = broken
     await cluster.create(controller, "t", [[2, 3]])
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).isr == [3]
     for broker in cluster.brokers.values():
         assert broker.metadata[TP].offline_replicas == [2]
@@ -334,7 +334,7 @@ async def test_a_broker_that_announces_a_failed_directory_loses_leadership_and_t
         return None
 
     cluster.brokers[2].script = broken
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert cluster.brokers[3].roles[TP].leader == 2, "nobody has said a word yet"
     if announced_during_an_election:
         cluster.kill(1)
@@ -344,7 +344,7 @@ async def test_a_broker_that_announces_a_failed_directory_loses_leadership_and_t
     if announced_during_an_election:
         await cluster.controller_on(3)
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).isr == [3]
     assert await cluster.admin.children("/log_dir_event_notification") == []
 
@@ -377,7 +377,7 @@ async def test_a_znode_that_was_mended_counts_again(autojump_clock: MockClock, c
         await cluster.admin.set(path, b"nonsense", 0)
     cluster.kill(1)
     controller = await cluster.controller_on(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert controller.term.context.states == {} and list(controller.term.context.topics) == ["t"]
     for path, data in zip(paths, sound, strict=True):
         await cluster.admin.set(path, data, 1)
@@ -413,7 +413,7 @@ async def test_a_known_state_that_was_broken_and_mended_is_written_again(
     sound = (await cluster.admin.get(path)).data
     await cluster.admin.set(path, b"nonsense", 0)
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert controller.term.store.unreadable_states
     await cluster.admin.set(path, sound, 1)
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
@@ -468,7 +468,7 @@ async def test_a_brokers_answer_is_not_lost_by_an_exception_while_it_is_handled(
 async def _a_replica_is_refused(cluster: Any) -> tuple[str, bytes]:
     """Broker 3 has left the in-sync set of t-0 before."""
     await cluster.leader_writes_isr("t", 0, [2, 1])
-    await cluster.settle()
+    await cluster.come_to_rest()
     answers = [PartitionError("t", p, ErrorCode.KAFKA_STORAGE_ERROR, "its disk failed") for p in (0, 1)]
     cluster.brokers[3].script = lambda request: (
         LeaderAndIsrResponse(0, answers) if isinstance(request, LeaderAndIsrRequest) else None
@@ -479,7 +479,7 @@ async def _a_replica_is_refused(cluster: Any) -> tuple[str, bytes]:
 async def _the_isr_changes(cluster: Any) -> tuple[str, bytes]:
     """t-1 takes broker 3 back in, of whose death its leader has not heard."""
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.leader_writes_isr("t", 0, [2], notify=False)
     await cluster.leader_writes_isr("t", 1, [2, 3], notify=False)
     note = znodes.IsrChangeNotificationZnode([TP, TopicPartition("t", 1)])
@@ -507,7 +507,7 @@ async def test_what_an_event_that_broke_off_had_to_tell_is_told_although_only_a_
     await cluster.admin.create(*announcement, sequence=True)
     await cluster.until(lambda: controller.term.failed_events == 1)
     await cluster.add_broker(4)
-    await cluster.settle()
+    await cluster.come_to_rest()
     for broker_id in (1, 2, 4):
         metadata = cluster.brokers[broker_id].metadata[TP]
         assert (metadata.isr, metadata.refused_replicas) == told
@@ -519,11 +519,11 @@ async def test_what_is_not_served_yet_is_said_once_and_left_alone(autojump_clock
     reassignment, election = znodes.ReassignPartitionsZnode, znodes.PreferredReplicaElectionZnode
     await cluster.admin.create(reassignment.PATH, reassignment({TP: [1]}).encode())
     await cluster.admin.create(election.PATH, election([TP]).encode())
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert len(cluster.logged("not served by this version, left alone")) == 2
     assert await cluster.admin.exists(reassignment.PATH) is not None
     await cluster.admin.set(election.PATH, b"{}", 0)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert [entry["path"] for entry in cluster.logged("what is asked for cannot be read")] == [election.PATH]
 
 
@@ -535,7 +535,7 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     await cluster.create(controller, "t", [[2, 3], [3, 2], [2, 3]])
     await cluster.create(controller, "single", [[2]])
     await cluster.leader_writes_isr("t", 2, [2])
-    await cluster.settle()
+    await cluster.come_to_rest()
     leaving = cluster.brokers[2]
     response = await controller.ask(ControlledShutdownRequest(2, leaving.epoch))
     # t-2 has no other replica in sync; single-0 has no other at all, which is no reason to wait.
@@ -545,13 +545,13 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
         (3, [3]),
         (2, [2]),
     ]
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert leaving.roles[TopicPartition("t", 0)].leader == 3
     [stop] = leaving.told(StopReplicaRequest)
     assert [(s.partition_index, s.leader_epoch, s.delete_partition) for s in stop.partition_states] == [(1, 1, False)]
     # Asked again, while the follower of t-2 has caught up meanwhile, the rest moves.
     await cluster.leader_writes_isr("t", 2, [2, 3])
-    await cluster.settle()
+    await cluster.come_to_rest()
     response = await controller.ask(ControlledShutdownRequest(2, leaving.epoch))
     assert response.remaining_partitions == []
     # While it is still there it leads nothing new, and stands in no new ISR.
@@ -561,7 +561,7 @@ async def test_a_controlled_shutdown_moves_leadership_and_stops_followers(
     cluster.kill(2)
     await leaving.start()
     await cluster.until(lambda: 2 in controller.term.context.brokers)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert controller.term.context.shutting_down == set()
     assert (await cluster.state("single")).leader == 2
 

@@ -60,7 +60,7 @@ async def test_a_controller_paused_before_its_write_changes_and_sends_nothing_af
 
     zombie = await cluster.controller_on(1, via=via)
     await cluster.create(zombie, "t", [[2, 3, 4]])
-    await cluster.settle()
+    await cluster.come_to_rest()
     paused[0].gate = trio.Event()
     cluster.kill(2)  # it computes: leader 3 ...
     await paused[0].reached.wait()
@@ -69,13 +69,13 @@ async def test_a_controller_paused_before_its_write_changes_and_sends_nothing_af
     second = await cluster.controller_on(4)
     cluster.kill(3)  # ... meanwhile the next controller makes it 4
     await cluster.until_async(lambda: leads(cluster, 4))
-    await cluster.settle()
+    await cluster.come_to_rest()
     state = await cluster.state("t")
     requests = [len(broker.requests) for broker in cluster.brokers.values()]
     term = zombie.term
     assert term.over is None  # it still believes
     paused[0].gate.set()
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert "another controller was elected" in str(term.over)
     assert await cluster.state("t") == state
     assert [len(broker.requests) for broker in cluster.brokers.values()] == requests
@@ -93,13 +93,13 @@ async def test_a_controller_whose_process_was_stopped_resigns_when_it_runs_again
     stopped = await cluster.controller_on(1)
     await cluster.create(stopped, "t", [[2, 3]])
     next_one = cluster.start_controller(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.zookeeper.hold(cluster.brokers[1].coordination)
     cluster.brokers[1].reachable = False
     await cluster.until(lambda: next_one.is_active)
     assert next_one.epoch == 2
     cluster.zookeeper.heal(cluster.brokers[1].coordination)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert not stopped.is_active
     assert next_one.is_active
 
@@ -120,7 +120,7 @@ async def test_silence_of_zookeeper_for_a_session_timeout_ends_the_role_at_once(
     await trio.sleep(10)
     assert len(cluster.brokers[2].requests) == sent
     cluster.zookeeper.heal(cluster.brokers[1].coordination)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.brokers[1].register()
     await cluster.until(lambda: controller.is_active)
     assert controller.epoch == 2
@@ -133,7 +133,7 @@ async def test_a_short_outage_of_zookeeper_costs_no_election(autojump_clock: Moc
     cluster.zookeeper.stop()
     await trio.sleep(3)
     cluster.zookeeper.start()
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (controller.is_active, controller.epoch) == (True, 1)
     cluster.kill(2)  # the watches are there again
     await cluster.until(lambda: cluster.brokers[3].roles[TP].leader == 3)
@@ -149,7 +149,7 @@ async def test_an_expired_session_ends_the_term_and_the_next_one_starts_from_zoo
     cluster.zookeeper.expire(cluster.brokers[1].coordination.session_id)
     await cluster.until(lambda: before.over is not None)
     assert before.over == "the ZooKeeper session expired"
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert not controller.is_active  # it is not registered: it would take itself for dead
     await cluster.brokers[1].register()
     await cluster.until(lambda: controller.is_active)
@@ -170,7 +170,7 @@ async def test_a_broker_that_knows_a_later_controller_makes_this_one_resign(
     assert "later controller" in str(term.over)
     sent = len(cluster.brokers[3].requests)
     cluster.scopes[1].cancel()
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert len(cluster.brokers[3].requests) == sent
 
 
@@ -178,10 +178,10 @@ async def test_an_operator_forces_an_election_by_deleting_the_znode(autojump_clo
     await cluster.start(1, 2)
     first = await cluster.controller_on(1)
     second = cluster.start_controller(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.admin.delete(znodes.CONTROLLER_PATH)
     await cluster.until(lambda: first.is_active != second.is_active and max(first.epoch, second.epoch) == 2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert first.is_active != second.is_active
 
 
@@ -217,11 +217,11 @@ async def test_a_session_that_expires_during_the_election_is_no_trouble(
     await cluster.until(lambda: coordination.session_id not in (old, second, 0))
     await cluster.brokers[1].register()
 
-    async def settled() -> bool:
+    async def leads_again() -> bool:
         stat = await cluster.admin.exists(znodes.CONTROLLER_PATH)
         return stat is not None and stat.ephemeral_owner == coordination.session_id and controller.is_active
 
-    await cluster.until_async(settled)
+    await cluster.until_async(leads_again)
 
 
 async def test_a_lost_answer_to_a_won_election_costs_an_epoch_and_no_controller(
@@ -238,7 +238,7 @@ async def test_a_lost_answer_to_a_won_election_costs_an_epoch_and_no_controller(
 async def test_two_candidates_at_once_make_one_controller(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1, 2, 3)
     candidates = [cluster.start_controller(b) for b in (1, 2, 3)]
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert sorted(c.is_active for c in candidates) == [False, False, True]
     assert (await cluster.admin.get(znodes.CONTROLLER_EPOCH_PATH)).data == b"1"
 
@@ -252,7 +252,7 @@ async def test_an_unreadable_controller_znode_is_not_taken_over(autojump_clock: 
 
 
 @pytest.mark.parametrize("lose", ["drop_next_reply", "drop_next_request"])
-async def test_an_ambiguous_write_of_states_is_settled_from_what_zookeeper_says(
+async def test_an_ambiguous_write_of_states_is_resolved_from_what_zookeeper_says(
     autojump_clock: MockClock, cluster: Any, lose: str
 ) -> None:
     """The connection breaks under the controller's write, applied or not: leaders end up the same, told to all."""
@@ -262,7 +262,7 @@ async def test_an_ambiguous_write_of_states_is_settled_from_what_zookeeper_says(
     drop: Callable[[str], None] = getattr(cluster.zookeeper, lose)
     drop("/controller_epoch")  # each of its transactions begins with that check
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert controller.is_active and controller.epoch == 1
     for partition in range(3):
         state = await cluster.state("t", partition)
@@ -277,7 +277,7 @@ async def test_requests_to_a_broker_that_is_not_controller_are_refused(autojump_
     await cluster.start(1, 2)
     await cluster.controller_on(1)
     other = cluster.start_controller(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     for request in (
         CreateTopicsRequest([CreatableTopic("t")]),
         DeleteTopicsRequest(["t"]),
@@ -304,7 +304,7 @@ async def test_a_request_that_outlives_the_term_is_answered_with_not_controller(
         answers.append(refusal.value.code)
 
     cluster.nursery.start_soon(create)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert not answers
     controller.term.resign("test")
     await cluster.until(lambda: bool(answers))
@@ -326,7 +326,7 @@ async def test_a_state_that_names_a_later_controller_ends_the_term_only_if_there
         epoch = await cluster.admin.get(znodes.CONTROLLER_EPOCH_PATH)
         await cluster.admin.set(znodes.CONTROLLER_EPOCH_PATH, b"9", epoch.stat.version)
     await cluster.leader_writes_isr("t", 0, [1])
-    await cluster.settle()
+    await cluster.come_to_rest()
     if was_elected:
         assert "another controller was elected" in str(term.over)
     else:
@@ -359,7 +359,7 @@ async def test_every_write_of_the_controller_is_fenced(autojump_clock: MockClock
     await cluster.create(controller, "t", [[2, 3], [3, 2]])
     await cluster.leader_writes_isr("t", 0, [2])
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.brokers[3].start()
     await controller.ask(DeleteTopicsRequest(["t"]))
     election, *fenced = written

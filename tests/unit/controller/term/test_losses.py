@@ -36,7 +36,7 @@ async def test_eligible_replicas_are_believed_unless_another_kind_of_controller_
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3]], min_insync_replicas="2")
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).elr == [3]
     cluster.kill(1)
     if by_another_kind:
@@ -44,7 +44,7 @@ async def test_eligible_replicas_are_believed_unless_another_kind_of_controller_
         later = znodes.ControllerEpochZnode(controller.epoch + 1)
         await cluster.admin.set(znodes.CONTROLLER_EPOCH_PATH, later.encode(), epoch.stat.version)
     await cluster.controller_on(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.elr) == (2, [2], [] if by_another_kind else [3])
     assert list(cluster.brokers[2].roles[TP].eligible_leader_replicas) == state.elr
@@ -65,7 +65,7 @@ async def lose_power(cluster: Any, **config: Any) -> Any:
     controller = await cluster.controller_on(1, **config)
     await cluster.create(controller, "t", [[2, 3]])
     await cluster.leader_writes_isr("t", 0, [2])
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.brokers[2].log_ends[TP] = (0, 10)
     cluster.brokers[3].log_ends[TP] = (0, 15)
     return controller
@@ -80,12 +80,12 @@ async def test_the_longest_log_leads_when_all_in_sync_replicas_may_have_lost_dat
         cluster.zookeeper.lag(cluster.brokers[1].coordination)
     cluster.kill(2)
     if not bounced:
-        await cluster.settle()
+        await cluster.come_to_rest()
     await cluster.brokers[2].start(lossy=True)
     if bounced:
         cluster.zookeeper.catch_up(cluster.brokers[1].coordination)
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
-    await cluster.settle()
+    await cluster.come_to_rest()
     state = await cluster.state("t")
     assert (state.leader, state.isr) == (3, [3])
     assert cluster.brokers[2].roles[TP].leader == 3
@@ -115,7 +115,7 @@ async def test_recovery_works_across_a_fail_over_as_well(autojump_clock: MockClo
 async def test_recovery_waits_for_the_answer_of_every_live_replica(autojump_clock: MockClock, cluster: Any) -> None:
     await lose_power(cluster)
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     longest, cluster.brokers[3].gate = cluster.brokers[3], trio.Event()
     await cluster.brokers[2].start(lossy=True)
     await trio.sleep(15)
@@ -127,9 +127,9 @@ async def test_recovery_waits_for_the_answer_of_every_live_replica(autojump_cloc
 async def test_with_strategy_none_the_partition_stays_offline(autojump_clock: MockClock, cluster: Any) -> None:
     controller = await lose_power(cluster, unclean_recovery_strategy="none")
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.brokers[2].start(lossy=True)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).leader == -1
     assert len(controller.term.context.offline_partitions()) == 1
     assert cluster.brokers[1].metadata[TP].leader == -1
@@ -142,7 +142,7 @@ async def test_who_led_last_leads_when_nobody_has_a_log_any_more(autojump_clock:
     cluster.kill(2)
     await cluster.brokers[2].start(lossy=True)
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).leader == 2
 
 
@@ -152,7 +152,7 @@ async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_an
     await lose_power(cluster)
     controller = cluster.controllers[1]
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.brokers[3].gate = trio.Event()  # it lives and says nothing
     topics = [ElectLeadersTopic("t", [0])]
     answer = await controller.ask(ElectLeadersRequest(UNCLEAN, topics, 1000, False))
@@ -163,7 +163,7 @@ async def test_a_loss_that_was_accepted_in_vain_is_to_be_accepted_again_under_an
     cluster.kill(1)
     cluster.brokers[3].gate.set()
     await cluster.controller_on(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert (await cluster.state("t")).leader == -1
 
 
@@ -177,7 +177,7 @@ async def test_a_start_between_the_last_look_and_the_write_holds_up_its_own_part
     await cluster.create(controller, "t", [[4, 2], [4, 3]])
     for partition in (0, 1):
         await cluster.leader_writes_isr("t", partition, [4])
-    await cluster.settle()
+    await cluster.come_to_rest()
     for broker, end in (4, 10), (2, 15), (3, 15):
         cluster.brokers[broker].log_ends.update({TP: (0, end), TopicPartition("t", 1): (0, end)})
     store, waves = controller.term.store, list[list[str]]()
@@ -195,7 +195,7 @@ async def test_a_start_between_the_last_look_and_the_write_holds_up_its_own_part
     cluster.kill(4)
     await cluster.brokers[4].start(lossy=True)
     await cluster.until(lambda: TP in cluster.brokers[4].roles)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert [wave for wave in waves if wave] == [["t-0 2", "t-1 3"], ["t-1 3"], ["t-0 4"]]
     assert [(await cluster.state("t", partition)).leader for partition in (0, 1)] == [4, 3]
 
@@ -216,7 +216,7 @@ async def test_partitions_that_wait_for_long_share_a_line_that_names_a_few_and_a
     waits = controller.term.waits
     cluster.kill(2)
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert waits.why(TP) == "one of the brokers 2 must come back: only they have all that was acknowledged"
     assert lines(cluster) == []
     await trio.sleep(3 * GRACE_S)
@@ -225,7 +225,7 @@ async def test_partitions_that_wait_for_long_share_a_line_that_names_a_few_and_a
     assert list(line["first"]) == [f"t-{number}" for number in range(MAX_PARTITIONS_NAMED)]
     assert line["first"]["t-0"] == waits.why(TP)
     await cluster.brokers[3].start()
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert waits.why(TopicPartition("t", 79)) is None
     cluster.kill(3)
     await trio.sleep(3 * GRACE_S)
@@ -262,7 +262,7 @@ async def test_a_state_that_is_older_than_a_log_elects_nobody_until_that_log_is_
 
     cluster.brokers[3].script = refuse
     await cluster.create(controller, "t", [[2, 3, 1]])
-    await cluster.settle()
+    await cluster.come_to_rest()
     before = await cluster.state("t")
     assert (before.leader, before.leader_epoch) == (2, 0) and cluster.brokers[1].metadata[TP].offline_replicas == [3]
     for broker_id in (3, 2):  # it is not forgotten with its broker

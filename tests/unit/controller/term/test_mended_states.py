@@ -27,7 +27,7 @@ async def broken(cluster: Any) -> tuple[Any, dict[TopicPartition, bytes]]:
         await cluster.admin.set(path, b"nonsense", 0)
     cluster.kill(1)
     controller = await cluster.controller_on(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert len(controller.term.store.unreadable_states) == 2
     return controller, sound
 
@@ -43,7 +43,7 @@ async def test_a_state_that_goes_while_it_is_mended_keeps_no_other_leader_frozen
     controller, sound = await broken(cluster)
     cluster.kill(3)
     await cluster.brokers[3].start(lossy=True)
-    await cluster.settle()
+    await cluster.come_to_rest()
     original = controller.term.store.write_states
     first = iter([True])
 
@@ -88,7 +88,7 @@ async def test_a_mended_state_that_a_notification_had_read_keeps_no_leader_froze
     note = znodes.IsrChangeNotificationZnode([T])
     await cluster.admin.set(path, b"nonsense", 0)
     await cluster.admin.create(note.SEQUENCE_PATH, note.encode(), sequence=True)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert controller.term.store.unreadable_states
     await cluster.admin.set(path, sound, 1)
     await cluster.admin.create(note.SEQUENCE_PATH, note.encode(), sequence=True)

@@ -158,7 +158,7 @@ async def test_the_brokers_own_topics_are_neither_created_nor_deleted_for_client
             f"topic {name} is the brokers' own: clients may read it, and not create, delete or write to it"
         )
     await cluster.admin.create(f"/brokers/topics/{name}", b'{"version":1,"partitions":{"0":[1]}}')
-    await cluster.settle()
+    await cluster.come_to_rest()
     [deleted] = (await controller.ask(DeleteTopicsRequest([name]))).responses
     assert deleted.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert await cluster.admin.children("/admin/delete_topics") == []

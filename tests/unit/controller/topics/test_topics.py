@@ -95,7 +95,7 @@ async def test_a_replication_factor_that_was_set_is_not_lowered(autojump_clock: 
     [result] = (await controller.ask(CreateTopicsRequest([CreatableTopic("t", 1, 4)]))).topics
     assert "replication factor 4, but 2 brokers are registered" in result.error_message
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     [result] = (await controller.ask(CreateTopicsRequest([CreatableTopic("t", 1, 4)]))).topics
     assert "replication factor 4, but 1 broker is registered" in result.error_message
     assert cluster.logged(LOWERED) == []
@@ -161,7 +161,7 @@ async def test_the_answer_waits_for_the_brokers_at_most_as_long_as_it_may(
 ) -> None:
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.brokers[2].gate = trio.Event()
     topic = CreatableTopic("t", assignments={0: [1]})
     [result] = (await controller.ask(CreateTopicsRequest([topic], timeout_ms=500))).topics
@@ -215,7 +215,7 @@ async def test_a_topic_whose_znode_another_tool_wrote_without_its_id_gets_it_bac
     await cluster.admin.set(path, b'{"version":2,"partitions":{"0":[1,2]}}', -1)
     cluster.kill(1)
     await cluster.controller_on(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert znodes.TopicZnode.decode(path, (await cluster.admin.get(path)).data) == known
 
 
@@ -243,9 +243,9 @@ async def test_partitions_whose_replicas_are_all_dead_get_their_leader_when_one_
     await cluster.start(1, 2)
     await cluster.controller_on(1)
     cluster.kill(2)
-    await cluster.settle()
+    await cluster.come_to_rest()
     await cluster.admin.create("/brokers/topics/t", znodes.TopicZnode(b"i" * 16, {0: [2]}).encode())
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert await cluster.admin.exists(znodes.PartitionStateZnode.path("t", 0)) is None
     await cluster.brokers[2].start()
     await cluster.until(lambda: TP in cluster.brokers[2].roles)
@@ -320,7 +320,7 @@ async def test_deletion_waits_for_replicas_on_dead_brokers(autojump_clock: MockC
     controller = await cluster.controller_on(1)
     await cluster.create(controller, "t", [[2, 3]])
     cluster.kill(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     [result] = (await controller.ask(DeleteTopicsRequest(["t"], timeout_ms=1000))).responses
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert TP not in cluster.brokers[2].logs
@@ -329,7 +329,7 @@ async def test_deletion_waits_for_replicas_on_dead_brokers(autojump_clock: MockC
     # No election, though a replica comes and goes meanwhile.
     cluster.kill(2)
     await cluster.brokers[2].start()
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert TP not in cluster.brokers[2].roles
     await cluster.brokers[3].start()
     await cluster.until_async(lambda: gone(cluster, "t"))
@@ -370,7 +370,7 @@ async def test_deletion_can_be_switched_off(autojump_clock: MockClock, cluster: 
     [result] = (await controller.ask(DeleteTopicsRequest(["t"]))).responses
     assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
     await cluster.admin.create("/admin/delete_topics/t")
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert cluster.brokers[2].roles[TP].leader == 2
 
 
@@ -419,7 +419,7 @@ async def test_creation_is_finished_or_never_was_whichever_write_the_controller_
         return dying[0]
 
     first = await cluster.controller_on(1, via=via)
-    await cluster.settle()
+    await cluster.come_to_rest()
     dying[0].writes_left = nth
     topic = CreatableTopic("t", assignments={p: [2, 3] for p in range(3)})
 
@@ -428,11 +428,11 @@ async def test_creation_is_finished_or_never_was_whichever_write_the_controller_
             await first.ask(CreateTopicsRequest([topic]))
 
     cluster.nursery.start_soon(create)
-    await cluster.settle()
+    await cluster.come_to_rest()
     there = await cluster.admin.exists("/brokers/topics/t") is not None
     cluster.kill(1)
     await cluster.controller_on(3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     assert there == (await cluster.admin.exists("/brokers/topics/t") is not None) == (nth >= 1)
     if there:
         for partition in range(3):
@@ -455,14 +455,14 @@ async def test_deletion_is_finished_whichever_write_the_controller_dies_before(
 
     first = await cluster.controller_on(1, via=via)
     await cluster.create(first, "t", [[2, 3]] * 3)
-    await cluster.settle()
+    await cluster.come_to_rest()
     dying[0].writes_left = nth
     await cluster.admin.create("/admin/delete_topics/t")
-    await cluster.settle()
+    await cluster.come_to_rest()
     cluster.kill(1)
     await cluster.controller_on(3)
     await cluster.until_async(lambda: gone(cluster, "t"))
-    await cluster.settle()
+    await cluster.come_to_rest()
     for broker_id in (2, 3):
         assert not cluster.brokers[broker_id].logs
         assert not cluster.brokers[broker_id].roles
@@ -475,7 +475,7 @@ async def test_a_creation_whose_answer_zookeeper_lost_is_no_duplicate(
 ) -> None:
     await cluster.start(1, 2)
     controller = await cluster.controller_on(1)
-    await cluster.settle()
+    await cluster.come_to_rest()
     getattr(cluster.zookeeper, lose)("/controller_epoch")
     await cluster.create(controller, "t", [[2]])
     assert (await cluster.state("t")).leader == 2
