@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.tools import Tools
 from strandline.controller.topics.deletion_tracker import DeletionTracker
@@ -53,7 +53,7 @@ class BrokerChanges:
         # Failure 2 and 3: set_p, and 3.1 to 3.3 for each of its partitions. Planned from how things stand, so a failure
         # whose handling was cut short is found again.
         # Failure 4: LeaderAndIsr to the brokers concerned, and what everybody has to know.
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         if self._brokers_changed:
             builder.live_brokers()
         await self._settlement.settle_and_announce(list(context.partitions()), builder=builder)
@@ -68,7 +68,7 @@ class BrokerChanges:
             context.brokers[broker.broker_id] = broker
             self._outbox.open(broker)
             self._tracker.retry(broker.broker_id)
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         builder.live_brokers()
         returned: dict[TopicPartition, None] = {}
         for broker in new:

@@ -13,7 +13,7 @@ from functools import partial
 
 import trio
 
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.orders.channel import BrokerUnreachable
 from strandline.controller.orders.sender import Mark
 from strandline.controller.partitions.settlement import Settlement
@@ -84,7 +84,7 @@ class ControlledShutdown:
         led = {tp for tp in mine if context.states.get(tp) is not None and context.states[tp].leader == leaving}
         changed = await self._settlement.settle(mine, partial(plan_controlled_shutdown, context, leaving, silent))
         followed = [tp for tp in mine if tp not in led and tp in context.states]
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         builder.leadership(changed)
         builder.metadata(changed)
         # What it follows it stops following: it would only be waited for. What it led it follows, until it stops.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from strandline.controller.controller_context import LiveBroker
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.tools import Tools
 from strandline.protocol.errors import ErrorCode, error_code
@@ -93,6 +93,6 @@ class RoleAnswers:
     async def tell_again(self, broker: LiveBroker, partitions: Sequence[TopicPartition]) -> None:
         """Its roles, unless its life is over."""
         if self._context.brokers.get(broker.broker_id) == broker:
-            builder = BatchBuilder(self._context)
+            builder = OrderBuilder(self._context)
             builder.leadership(partitions, only=broker.broker_id)
             self._outbox.send(builder)

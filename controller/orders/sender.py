@@ -4,8 +4,8 @@ and the outbox of a term, which has them all.
 Rules:
 * One `BrokerSender` per life of a broker (broker epoch) and term of the controller: another life gets another sender,
   and what was queued for the old one is dropped with it.
-* The queue is one `Batch`: a newer word on a partition replaces an older one, so a broker that does not answer costs
-  memory by its partitions, not by time.
+* The queue is one value, `BrokerOrders`: a newer word on a partition replaces an older one, so a broker that does not
+  answer costs memory by its partitions, not by time.
 * Nothing is sent once the term is over or ZooKeeper was out of reach for a session timeout (`may_send`).
 """
 
@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from strandline.controller.controller_context import LiveBroker
-from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
+from strandline.controller.orders.broker_orders import BrokerOrders, ClusterWide, OrderBuilder, requests_of
 from strandline.controller.orders.channel import BrokerChannel, BrokerUnreachable, ConnectToBroker
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import Message, Request
@@ -50,7 +50,7 @@ class BrokerSender:
         self._on_response = on_response
         self._on_told = on_told
         self._log = log.bind(broker=broker.broker_id)
-        self._waiting = Batch()
+        self._waiting = BrokerOrders()
         self._cluster_wide = ClusterWide((broker,))
         self._questions: dict[trio.MemorySendChannel[Message], Request] = {}
         self._wake = trio.Event()
@@ -59,19 +59,19 @@ class BrokerSender:
         self._metadata_first = True
         self.closed = False
         self.enqueued = 0
-        """How many batches were put in; compare with `told`."""
+        """How often orders were put in; compare with `told`."""
         self.told = 0
-        """Every batch up to this number was answered, or was replaced by one that was."""
+        """Those up to this number were answered, or replaced by others that were."""
 
-    def put(self, batch: Batch, cluster_wide: ClusterWide) -> None:
+    def put(self, orders: BrokerOrders, cluster_wide: ClusterWide) -> None:
         """Queue what this broker has to be told. Never waits."""
-        self._waiting.add(batch)
+        self._waiting.add(orders)
         self._cluster_wide = cluster_wide
         self.enqueued += 1
         self._wake.set()
 
     async def ask(self, question: Request) -> Message:
-        """Put one question between the batches and wait for its answer. BrokerUnreachable when the broker is gone.
+        """Put one question between the orders and wait for its answer. BrokerUnreachable when the broker is gone.
         Who waits no longer (a time limit is the caller's) takes its question back."""
         answer, result = trio.open_memory_channel[Message](1)
         self._questions[answer] = question
@@ -128,12 +128,12 @@ class BrokerSender:
     async def _tell(self) -> None:
         """Send all that waits; what was not answered waits again, below what came meanwhile."""
         while self._waiting:
-            batch, self._waiting = self._waiting, Batch()
+            orders, self._waiting = self._waiting, BrokerOrders()
             up_to = self.enqueued
             told = False
             try:
                 for request in requests_of(
-                    batch,
+                    orders,
                     controller_id=self._controller_id,
                     controller_epoch=self._controller_epoch,
                     broker_epoch=self.broker.epoch,
@@ -144,8 +144,8 @@ class BrokerSender:
                 told = True
             finally:
                 if not told:
-                    batch.add(self._waiting)
-                    self._waiting = batch
+                    orders.add(self._waiting)
+                    self._waiting = orders
             self._metadata_first = False
             self.told = up_to
             self._on_told()
@@ -223,11 +223,11 @@ class Outbox:
         for broker_id in list(self._senders):
             self.close(broker_id)
 
-    def send(self, builder: BatchBuilder) -> None:
-        """Queue every broker's batch. Never waits."""
-        for broker_id, batch in builder.batches.items():
-            if broker_id in self._senders and batch:
-                self._senders[broker_id].put(batch, builder.cluster_wide)
+    def send(self, builder: OrderBuilder) -> None:
+        """Queue every broker's orders. Never waits."""
+        for broker_id, orders in builder.by_broker.items():
+            if broker_id in self._senders and orders:
+                self._senders[broker_id].put(orders, builder.cluster_wide)
 
     async def ask(self, broker_id: int, question: Request) -> Message:
         """One question to one broker. BrokerUnreachable when it is gone."""

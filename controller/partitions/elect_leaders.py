@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from strandline.controller.controller_context import ControllerContext, LiveBroker
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.leader_elections import LogEnds, recovery_election
 from strandline.controller.planning.planner import plan_losses
@@ -96,7 +96,7 @@ class ElectLeaders:
             return not context.is_online(broker.broker_id, tp)
 
         await self._settlement.settle_and_announce(partitions, partial(plan_losses, context, is_refusing))
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         builder.leadership(partitions, anew=True)
         self._outbox.send(builder)
 

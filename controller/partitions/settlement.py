@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from strandline.controller.controller_context import LeaderAndIsr, PartitionChange
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.waits import LATER_EPOCHS, Waits
 from strandline.controller.planning.planner import Plan, plan_partitions
 from strandline.controller.tools import Tools
@@ -200,11 +200,11 @@ class Settlement:
 
     # --- Announcing --------------------------------------------------------------------------------------------
 
-    def announce(self, changed: Mapping[TopicPartition, None], builder: BatchBuilder | None = None) -> None:
+    def announce(self, changed: Mapping[TopicPartition, None], builder: OrderBuilder | None = None) -> None:
         """Tell the replicas and the metadata caches what was settled. `builder` may hold more to be said with it.
 
         What an earlier event settled and could not announce any more (its connection broke in between) goes with it."""
-        builder = builder or BatchBuilder(self._context)
+        builder = builder or OrderBuilder(self._context)
         changed = {tp: None for tp in {**self.unannounced, **changed} if tp in self._context.states}
         self.unannounced = {}
         builder.leadership(changed)
@@ -216,13 +216,13 @@ class Settlement:
         self,
         partitions: Sequence[TopicPartition] = (),
         planner: Planner | None = None,
-        builder: BatchBuilder | None = None,
+        builder: OrderBuilder | None = None,
     ) -> None:
         """Without a planner also what has stale metadata, which is told anew. `builder` holds more to be said with
         it."""
         stale = {} if planner else self.stale_metadata
         changed = await self.settle(list(dict.fromkeys([*partitions, *stale])), planner)
-        builder = builder or BatchBuilder(self._context)
+        builder = builder or OrderBuilder(self._context)
         builder.metadata(stale)
         self.announce(changed, builder)
         if planner is None:

@@ -3,7 +3,7 @@
 Rules:
 * Level triggered: a plan comes from how things stand, not from what changed; a missed or repeated event does no harm.
 * Each leader or ISR write bumps the leader epoch (invariant 34) and is conditional on the znode version; which requests
-  follow is derived (`batches`) after ZooKeeper took the write.
+  follow is derived (`broker_orders`) after ZooKeeper took the write.
 * A leaderless partition's ISR stays as it is: without a leader nothing is committed, so each member still has all.
 * Whoever leaves an ISR is eligible from then on, unless it may have lost data: it has what was committed while it was a
   member, and no leader commits anything more before that list is empty (`broker/replication/leadership.py`). Where the

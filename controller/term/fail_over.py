@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from strandline.controller.agenda import Event
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import plan_doubtful_eligibles
 from strandline.controller.tools import Tools
@@ -58,7 +58,7 @@ async def fail_over(
     await settlement.settle(list(context.partitions()))
     # 10. Send every partition's leadership to all live brokers. A sender's first word is the metadata: brokers know
     #     where leaders live before they are told to follow them.
-    builder = BatchBuilder(context)
+    builder = OrderBuilder(context)
     builder.live_brokers()
     builder.metadata(context.partitions())
     builder.leadership(context.partitions())

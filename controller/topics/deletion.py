@@ -8,7 +8,7 @@ from functools import partial
 
 from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker, Topic
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation_checks import check_topics_count
 from strandline.controller.topics.deletion_tracker import DeletionTracker
@@ -58,7 +58,7 @@ class Deletion:
         if unknown:
             self._log.warning("asked to delete topics that do not exist", topics=unknown[:20])
             await self._tools.store.delete_all([DeleteTopicZnode.path(name) for name in unknown])
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         for name in names:
             if name in context.topics and name not in self._tracker.topics:
                 self._log.info("deleting topic", topic=name)
@@ -70,7 +70,7 @@ class Deletion:
 
     async def go_on(self) -> None:
         """Delete replicas wherever their broker lives; remove the znodes of topics that have none left."""
-        builder = BatchBuilder(self._context)
+        builder = OrderBuilder(self._context)
         for broker_id, partitions in self._tracker.start_next(self._context).items():
             builder.stop(broker_id, partitions, delete=True)
         self._outbox.send(builder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from strandline.controller.controller_context import LiveBroker, PartitionChange
-from strandline.controller.orders.batches import BatchBuilder
+from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
 from strandline.controller.planning.planner import change_state, plan_losses
 from strandline.controller.tools import Tools
@@ -51,7 +51,7 @@ class TopicChanges:
         unfinished = self._deletions.unfinished(context)
         if unfinished != context.unfinished_deletions:
             context.unfinished_deletions = unfinished
-            builder = BatchBuilder(context)
+            builder = OrderBuilder(context)
             builder.live_brokers()
             self._tools.outbox.send(builder)
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from strandline.controller.orders import batches
+from strandline.controller.orders import broker_orders
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.testkit.cluster import SESSION_TIMEOUT_MS
 from strandline.testkit.inspection import read_all
@@ -45,7 +45,7 @@ async def test_who_dies_before_the_controller_hears_that_it_joined_leaves_at_onc
 
 async def test_nobody_waits_for_a_disk_before_it_leads(autojump_clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the first of the controller's requests, and not the last, which is sent when the others were answered."""
-    monkeypatch.setattr(batches, "MAX_PARTITIONS_PER_REQUEST", 2)
+    monkeypatch.setattr(broker_orders, "MAX_PARTITIONS_PER_REQUEST", 2)
     many = [TopicPartition("many", index) for index in range(12)]
     async with cluster_with_topic() as (cluster, producer, ledger):
         async with cluster.admin() as admin:

@@ -91,14 +91,14 @@ MUTANTS = [
     ),
     Mutant(
         "a replica is new only while its controller remembers that it made the state",
-        "controller/orders/batches.py",
+        "controller/orders/broker_orders.py",
         "is_new = anew or self._context.is_new(replica, topic)",
         "is_new = state.leader_epoch == 0 and state.mzxid == 0",
         (NEW_REPLICAS, "test_a_new_replica_is_hosted"),
     ),
     Mutant(
         "a replica is new because its partition's state is",
-        "controller/orders/batches.py",
+        "controller/orders/broker_orders.py",
         "is_new = anew or self._context.is_new(replica, topic)",
         "is_new = state.leader_epoch <= 1",
         (NEW_REPLICAS, "test_a_state_that_was_made_anew"),

@@ -1,4 +1,4 @@
-"""What a broker is told: batches that merge, and the sender that says them until they are heard."""
+"""What a broker is told: orders that merge, and the sender that says them until they are heard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, Topic
-from strandline.controller.orders.batches import Batch, BatchBuilder, ClusterWide, requests_of
+from strandline.controller.orders.broker_orders import BrokerOrders, ClusterWide, OrderBuilder, requests_of
 from strandline.controller.orders.channel import BrokerUnreachable, connector
 from strandline.controller.orders.sender import BrokerSender
 from strandline.protocol.errors import ErrorCode
@@ -51,10 +51,10 @@ def two_replicas(leader_epoch: int = 3) -> ControllerContext:
     return context
 
 
-def all_of(batch: Batch, metadata_first: bool = False) -> list[Request]:
+def all_of(orders: BrokerOrders, metadata_first: bool = False) -> list[Request]:
     return list(
         requests_of(
-            batch,
+            orders,
             controller_id=1,
             controller_epoch=5,
             broker_epoch=102,
@@ -64,16 +64,16 @@ def all_of(batch: Batch, metadata_first: bool = False) -> list[Request]:
     )
 
 
-# --- batches -------------------------------------------------------------------------------------------------------
+# --- orders --------------------------------------------------------------------------------------------------------
 
 
 def test_replicas_hear_of_leadership_and_everybody_of_metadata() -> None:
-    builder = BatchBuilder(two_replicas())
+    builder = OrderBuilder(two_replicas())
     builder.leadership([TP])
     builder.metadata([TP])
-    assert [b for b, batch in builder.batches.items() if batch.leader_and_isr] == [1, 2]
-    assert [b for b, batch in builder.batches.items() if batch.metadata] == [1, 2, 3]
-    role, metadata = all_of(builder.batches[2])
+    assert [b for b, orders in builder.by_broker.items() if orders.leader_and_isr] == [1, 2]
+    assert [b for b, orders in builder.by_broker.items() if orders.metadata] == [1, 2, 3]
+    role, metadata = all_of(builder.by_broker[2])
     assert isinstance(role, LeaderAndIsrRequest) and isinstance(metadata, UpdateMetadataRequest)
     assert (role.controller_id, role.controller_epoch, role.broker_epoch) == (1, 5, 102)
     assert [(leader.broker_id, leader.port) for leader in role.live_leaders] == [(1, 9001)]
@@ -85,42 +85,42 @@ def test_replicas_hear_of_leadership_and_everybody_of_metadata() -> None:
 
 
 def test_metadata_goes_first_to_whom_hears_something_for_the_first_time() -> None:
-    builder = BatchBuilder(two_replicas())
+    builder = OrderBuilder(two_replicas())
     builder.leadership([TP])
     builder.metadata([TP])
-    kinds = [type(request) for request in all_of(builder.batches[2], metadata_first=True)]
+    kinds = [type(request) for request in all_of(builder.by_broker[2], metadata_first=True)]
     assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest]
 
 
 def test_the_list_of_live_brokers_goes_out_even_without_partitions() -> None:
-    builder = BatchBuilder(two_replicas())
+    builder = OrderBuilder(two_replicas())
     builder.live_brokers()
-    [request] = all_of(builder.batches[3])
+    [request] = all_of(builder.by_broker[3])
     assert isinstance(request, UpdateMetadataRequest) and request.topic_states == []
 
 
 def test_a_newer_word_replaces_an_older_one() -> None:
-    older, newer = BatchBuilder(two_replicas(3)), BatchBuilder(two_replicas(4))
+    older, newer = OrderBuilder(two_replicas(3)), OrderBuilder(two_replicas(4))
     older.leadership([TP])
     newer.leadership([TP])
-    batch = older.batches[2]
-    batch.add(newer.batches[2])
-    [request] = all_of(batch)
+    orders = older.by_broker[2]
+    orders.add(newer.by_broker[2])
+    [request] = all_of(orders)
     assert isinstance(request, LeaderAndIsrRequest)
     [state] = request.topic_states[0].partition_states
     assert state.leader_epoch == 4
 
 
 def test_a_deletion_cancels_the_role_that_waits_and_a_new_role_cancels_a_stop() -> None:
-    role, stop = BatchBuilder(two_replicas()), BatchBuilder(two_replicas())
+    role, stop = OrderBuilder(two_replicas()), OrderBuilder(two_replicas())
     role.leadership([TP])
     stop.stop(2, [TP], delete=True)
-    batch = Batch()
-    batch.add(role.batches[2])
-    batch.add(stop.batches[2])
-    assert [type(request) for request in all_of(batch)] == [StopReplicaRequest]
-    batch.add(role.batches[2])
-    assert [type(request) for request in all_of(batch)] == [LeaderAndIsrRequest]
+    orders = BrokerOrders()
+    orders.add(role.by_broker[2])
+    orders.add(stop.by_broker[2])
+    assert [type(request) for request in all_of(orders)] == [StopReplicaRequest]
+    orders.add(role.by_broker[2])
+    assert [type(request) for request in all_of(orders)] == [LeaderAndIsrRequest]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_a_stop_is_of_the_partitions_epoch_unless_its_whole_topic_goes(
 ) -> None:
     context = two_replicas(3)
     context.deleting = {"t": None} if deleting else {}
-    builder = BatchBuilder(context)
+    builder = OrderBuilder(context)
     builder.stop(2, [TP], delete=delete)
     builder.stop(9, [TP], delete=delete)
-    assert list(builder.batches) == [2], "nobody says anything to a broker that is not there"
-    [request] = all_of(builder.batches[2])
+    assert list(builder.by_broker) == [2], "nobody says anything to a broker that is not there"
+    [request] = all_of(builder.by_broker[2])
     assert isinstance(request, StopReplicaRequest)
     [state] = request.partition_states
     assert (state.leader_epoch, state.delete_partition) == (epoch, delete)
@@ -144,10 +144,10 @@ def test_a_stop_is_of_the_partitions_epoch_unless_its_whole_topic_goes(
 def test_a_topic_that_is_being_deleted_is_announced_as_such_and_gets_no_roles() -> None:
     context = two_replicas()
     context.deleting = {"t": None}
-    builder = BatchBuilder(context)
+    builder = OrderBuilder(context)
     builder.leadership([TP])
     builder.metadata([TP])
-    [request] = all_of(builder.batches[1])
+    [request] = all_of(builder.by_broker[1])
     assert isinstance(request, UpdateMetadataRequest)
     assert request.topic_states[0].partition_states[0].leader == LEADER_DURING_DELETE
 
@@ -155,9 +155,9 @@ def test_a_topic_that_is_being_deleted_is_announced_as_such_and_gets_no_roles() 
 def test_a_leader_on_a_dead_broker_is_announced_as_none() -> None:
     context = two_replicas()
     del context.brokers[1]
-    builder = BatchBuilder(context)
+    builder = OrderBuilder(context)
     builder.metadata([TP])
-    _, state = builder.batches[2].metadata[TP]
+    _, state = builder.by_broker[2].metadata[TP]
     assert (state.leader, state.offline_replicas) == (-1, [1])
 
 
@@ -213,13 +213,13 @@ class Peer:
         )
 
 
-def batch_of(leader_epoch: int) -> Batch:
-    builder = BatchBuilder(two_replicas(leader_epoch))
+def orders_of(leader_epoch: int) -> BrokerOrders:
+    builder = OrderBuilder(two_replicas(leader_epoch))
     builder.leadership([TP])
-    return builder.batches[2]
+    return builder.by_broker[2]
 
 
-async def test_a_batch_is_repeated_until_it_is_answered_and_merged_with_what_came_meanwhile(
+async def test_orders_are_repeated_until_they_are_answered_and_merged_with_what_came_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     peer = Peer()
@@ -227,9 +227,9 @@ async def test_a_batch_is_repeated_until_it_is_answered_and_merged_with_what_cam
     sender = peer.sender()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.run)
-        sender.put(batch_of(3), LIVE)
+        sender.put(orders_of(3), LIVE)
         await trio.sleep(0.05)
-        sender.put(batch_of(4), LIVE)
+        sender.put(orders_of(4), LIVE)
         assert sender.told == 0
         await trio.sleep(1)
         assert sender.told == sender.enqueued == 2
@@ -255,9 +255,9 @@ async def test_what_comes_while_a_request_is_on_its_way_is_not_lost_when_that_fa
     peer.request = slow
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.run)
-        sender.put(batch_of(3), LIVE)
+        sender.put(orders_of(3), LIVE)
         await reached.wait()
-        sender.put(batch_of(4), LIVE)
+        sender.put(orders_of(4), LIVE)
         release.set()
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
@@ -273,7 +273,7 @@ async def test_a_request_that_was_refused_as_a_whole_is_repeated(autojump_clock:
     sender = peer.sender()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sender.run)
-        sender.put(batch_of(3), LIVE)
+        sender.put(orders_of(3), LIVE)
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert len(peer.heard) == 3
@@ -284,7 +284,7 @@ async def test_nothing_more_is_sent_after_a_stale_controller_epoch(autojump_cloc
     peer = Peer()
     peer.codes = [ErrorCode.STALE_CONTROLLER_EPOCH]
     sender = peer.sender()
-    sender.put(batch_of(3), LIVE)
+    sender.put(orders_of(3), LIVE)
     await sender.run()  # ends by itself
     assert sender.closed
     assert [response.error_code for response in peer.responses] == [ErrorCode.STALE_CONTROLLER_EPOCH]  # type: ignore[attr-defined]
@@ -294,7 +294,7 @@ async def test_nothing_is_sent_while_it_may_not(autojump_clock: MockClock) -> No
     peer = Peer()
     peer.may_send = False
     sender = peer.sender()
-    sender.put(batch_of(3), LIVE)
+    sender.put(orders_of(3), LIVE)
     await sender.run()
     assert peer.heard == []
 
@@ -337,7 +337,7 @@ async def test_a_question_that_is_refused_holds_up_nothing_and_goes_with_who_ask
         nursery.start_soon(sender.run)
         nursery.start_soon(ask_in_vain)
         await trio.sleep(1)
-        sender.put(batch_of(3), LIVE)
+        sender.put(orders_of(3), LIVE)
         with trio.fail_after(3):
             assert await sender.ask(OffsetForLeaderEpochRequest([])) == OffsetForLeaderEpochResponse([])
         assert sender.told == sender.enqueued

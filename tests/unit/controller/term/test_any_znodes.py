@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from strandline.controller.controller_context import ControllerContext, LeaderAndIsr, LiveBroker, PartitionChange, Topic
-from strandline.controller.orders.batches import BatchBuilder, requests_of
+from strandline.controller.orders.broker_orders import OrderBuilder, requests_of
 from strandline.controller.planning.leader_elections import LogEnd
 from strandline.controller.planning.planner import (
     plan_controlled_shutdown,
@@ -147,14 +147,14 @@ def test_no_plan_fails_and_all_that_is_planned_can_be_read_again(
         still_led(context, broker_id)
         apply(context, plan_doubtful_eligibles(context, partitions))
         context.offline_partitions()
-        builder = BatchBuilder(context)
+        builder = OrderBuilder(context)
         builder.live_brokers()
         builder.metadata(partitions)
         builder.leadership(partitions)
         builder.stop(broker_id, partitions)
-        for batch in builder.batches.values():
+        for orders in builder.by_broker.values():
             for request in requests_of(
-                batch,
+                orders,
                 controller_id=1,
                 controller_epoch=9,
                 broker_epoch=1,

@@ -1,9 +1,10 @@
 """Which broker is told what: requests as values, derived from the context after ZooKeeper was written.
 
-A `Batch` is what one broker still has to be told, by partition: a newer word on a partition replaces an older one, so
-what waits for a slow broker is bounded by the number of partitions. The order on the wire: a broker that is told
-something for the first time learns the metadata first (invariant 37: it must know where leaders live before it follows
-them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica goes last.
+`BrokerOrders` are what one broker still has to be told, by partition: a newer word on a partition replaces an older
+one, so what waits for a slow broker is bounded by the number of partitions. Their sequence on the wire: a broker that
+is told something for the first time learns the metadata first (invariant 37: it must know where leaders live before it
+follows them); later LeaderAndIsr goes first, so that a new leader serves before clients are sent to it. StopReplica
+goes last.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ClusterWide(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class BrokerOrders:
     """What one broker is to be told. `is_cluster_wide`: what `ClusterWide` holds is news."""
 
     leader_and_isr: dict[TopicPartition, tuple[TopicId, LeaderAndIsrPartitionState]] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Batch:
     def tells_metadata(self) -> bool:
         return bool(self.metadata) or self.is_cluster_wide
 
-    def add(self, newer: Batch) -> None:
+    def add(self, newer: BrokerOrders) -> None:
         """Merge what came later. The last word on a partition holds."""
         self.leader_and_isr.update(newer.leader_and_isr)
         for topic_partition in newer.leader_and_isr:
@@ -91,17 +92,17 @@ def leader_and_isr_state(
     )
 
 
-class BatchBuilder:
+class OrderBuilder:
     """Collects, broker by broker, what follows from changes that ZooKeeper has taken."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         live = tuple(context.brokers[broker_id] for broker_id in sorted(context.brokers))
         self.cluster_wide = ClusterWide(live, context.unfinished_deletions)
-        self.batches: dict[int, Batch] = {}
+        self.by_broker: dict[int, BrokerOrders] = {}
 
-    def _batch(self, broker_id: int) -> Batch:
-        return self.batches.setdefault(broker_id, Batch())
+    def _orders_of(self, broker_id: int) -> BrokerOrders:
+        return self.by_broker.setdefault(broker_id, BrokerOrders())
 
     def leadership(self, partitions: Iterable[TopicPartition], *, only: int | None = None, anew: bool = False) -> None:
         """LeaderAndIsr to the live replicas of each partition (to broker `only`, if given). anew: who does not serve
@@ -119,7 +120,7 @@ class BatchBuilder:
                     if is_new not in words:
                         order = leader_and_isr_state(topic_partition.partition, state, replicas, is_new=is_new)
                         words[is_new] = topic.topic_id, order
-                    self._batch(replica).leader_and_isr[topic_partition] = words[is_new]
+                    self._orders_of(replica).leader_and_isr[topic_partition] = words[is_new]
 
     def metadata(self, partitions: Iterable[TopicPartition], *, only: int | None = None) -> None:
         """UpdateMetadata to every live broker (to broker `only`, if given)."""
@@ -130,12 +131,12 @@ class BatchBuilder:
                 words[topic_partition] = word
         for broker in self.cluster_wide.live:
             if only in (None, broker.broker_id) and words:
-                self._batch(broker.broker_id).metadata.update(words)
+                self._orders_of(broker.broker_id).metadata.update(words)
 
     def live_brokers(self) -> None:
         """What is said whole to every live broker, whether there is more to say or not."""
         for broker in self.cluster_wide.live:
-            self._batch(broker.broker_id).is_cluster_wide = True
+            self._orders_of(broker.broker_id).is_cluster_wide = True
 
     def stop(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool = False) -> None:
         """StopReplica, if the broker lives: it follows no more. delete: and removes its log, under the partition's
@@ -152,9 +153,9 @@ class BatchBuilder:
                 epoch = state.leader_epoch
             else:
                 continue
-            batch = self._batch(broker_id)
-            batch.leader_and_isr.pop(topic_partition, None)
-            batch.stop[topic_partition] = StopReplicaPartitionState(
+            orders = self._orders_of(broker_id)
+            orders.leader_and_isr.pop(topic_partition, None)
+            orders.stop[topic_partition] = StopReplicaPartitionState(
                 topic_partition.topic, topic.topic_id, topic_partition.partition, epoch, delete
             )
 
@@ -185,7 +186,7 @@ class BatchBuilder:
 
 
 def requests_of(
-    batch: Batch,
+    orders: BrokerOrders,
     *,
     controller_id: int,
     controller_epoch: int,
@@ -193,21 +194,23 @@ def requests_of(
     cluster_wide: ClusterWide,
     metadata_first: bool,
 ) -> Iterator[Request]:
-    """The requests that say what the batch holds, in the order in which they have to go."""
+    """The requests that say them, in the sequence in which they have to go."""
     sender = (controller_id, controller_epoch, broker_epoch)
     if metadata_first:
-        yield from _update_metadata(batch, sender, cluster_wide)
-        yield from _leader_and_isr(batch, sender, cluster_wide.live)
+        yield from _update_metadata(orders, sender, cluster_wide)
+        yield from _leader_and_isr(orders, sender, cluster_wide.live)
     else:
-        yield from _leader_and_isr(batch, sender, cluster_wide.live)
-        yield from _update_metadata(batch, sender, cluster_wide)
-    for part in _slices(batch.stop):
+        yield from _leader_and_isr(orders, sender, cluster_wide.live)
+        yield from _update_metadata(orders, sender, cluster_wide)
+    for part in _slices(orders.stop):
         yield StopReplicaRequest(*sender, partition_states=list(part.values()))
 
 
-def _leader_and_isr(batch: Batch, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]) -> Iterator[Request]:
+def _leader_and_isr(
+    orders: BrokerOrders, sender: tuple[int, int, int], live: tuple[LiveBroker, ...]
+) -> Iterator[Request]:
     addresses = {b.broker_id: LiveLeader(b.broker_id, b.inter_broker.host, b.inter_broker.port) for b in live}
-    for part in _slices(batch.leader_and_isr):
+    for part in _slices(orders.leader_and_isr):
         topics: dict[tuple[str, TopicId], LeaderAndIsrTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), LeaderAndIsrTopicState(name, topic_id, []))
@@ -218,8 +221,10 @@ def _leader_and_isr(batch: Batch, sender: tuple[int, int, int], live: tuple[Live
         )
 
 
-def _update_metadata(batch: Batch, sender: tuple[int, int, int], cluster_wide: ClusterWide) -> Iterator[Request]:
-    if not batch.tells_metadata:
+def _update_metadata(
+    orders: BrokerOrders, sender: tuple[int, int, int], cluster_wide: ClusterWide
+) -> Iterator[Request]:
+    if not orders.tells_metadata:
         return
     brokers = [
         UpdateMetadataBroker(
@@ -230,7 +235,7 @@ def _update_metadata(batch: Batch, sender: tuple[int, int, int], cluster_wide: C
         for b in cluster_wide.live
     ]
     unfinished = [UnfinishedDeletion(topic, why) for topic, why in cluster_wide.unfinished_deletions.items()]
-    for part in _slices(batch.metadata) if batch.metadata else ({},):
+    for part in _slices(orders.metadata) if orders.metadata else ({},):
         topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
