@@ -6,7 +6,6 @@ notes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,10 +17,11 @@ from strandline.storage.manager.log_manager import LogManager
 from support.crash_points import Between, Expected, Point, Tally, nothing_between, survive_every_crash
 from support.log_audit import States, states_of
 from support.log_machine import LogMachine
+from support.sampling import IS_SOAK
 from support.storage_site import StorageSite
 
 TALLY = Tally()
-RANDOM_LOSSES = 40 if os.environ.get("STRANDLINE_SOAK_MINUTES") else 2
+RANDOM_LOSSES = 40 if IS_SOAK else 2
 
 
 class Broker:

@@ -101,12 +101,11 @@ def test_any_flipped_bit_of_an_index_changes_no_answer(times: str, number: int, 
 @pytest.mark.parametrize("number", [1, -1])
 @pytest.mark.parametrize("times", TIMES)
 def test_nor_does_it_where_an_event_loop_serves_the_log(times: str, number: int, suffix: str) -> None:
-    """Every fifth bit."""
     site, told = stopped(times)
     disk = site.disk
     path = f"{FOLDER}/{segment_names(disk)[number]}{suffix}"
     data = disk.read(path)
-    for bit in range(number % 5, len(data) * 8, 5):
+    for bit in sampled(range(len(data) * 8), 5):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         damaged = replace(site, disk=disk.copy())
