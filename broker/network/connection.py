@@ -2,7 +2,7 @@
 
 ```
 request ─> new_slot() ── ring of slots, in request order ── ready prefix ─> out queue ─> transport
-                fill(slot) from anywhere, any time ──┘                        └ leftovers: the writer task
+                fill(slot) from anywhere, any time ──┘                        └ unsent: the writer task
 ```
 Rules:
 * Responses leave in the order of their requests. `fill` only stores and marks the connection dirty; `flush` sends
@@ -158,7 +158,7 @@ class Connection:
     def flush(self) -> None:
         """Send what is ready at the head of the order. Never waits, never raises."""
         self._dirty = False
-        if self.closed or self._out:  # with leftovers, the writer gathers again after them
+        if self.closed or self._out:  # the writer gathers again after what is unsent
             return
         self._send_ready()
         if self._out:
@@ -167,7 +167,7 @@ class Connection:
         if self._reader_waits:
             self._reader_lot.unpark_all()
 
-    async def write_leftovers(self) -> None:
+    async def write_unsent(self) -> None:
         """The writer task: sends what `flush` could not, whenever the peer takes more. Ends when closed."""
         while not self.closed:
             if not self._out:
@@ -198,8 +198,8 @@ class Connection:
                     out.extend(slot.attachments)
 
     async def _warm_ahead(self) -> None:
-        """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile:
-        there are leftovers."""
+        """What has gone cold while a slow peer read is not read by the event loop. `flush` sends nothing meanwhile,
+        since some is unsent."""
         self._gather()
         for region in cold_ahead(self._out, self._region_sent, SEND_TURN_BYTES):
             try:

@@ -96,7 +96,7 @@ class Processor:
         reason = "the broker stops"
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(connection.write_leftovers)
+                nursery.start_soon(connection.write_unsent)
                 with trio.CancelScope() as scope:
                     self._reading[connection] = scope
                     if self._stopping:
