@@ -28,7 +28,7 @@ from strandline.broker.replication.log_starts import LogStartWrites
 from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
-from strandline.broker.replication.stalled_followers import Suspicion
+from strandline.broker.replication.stalled_followers import StalledFollowers
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
@@ -73,8 +73,8 @@ class DataPlane:
         )
         self.converter = converter = Converter(computing, config, state_change_log)
         self.produce = ProduceHandler(self.replicas, appends, self.burst, converter, environment.wall_clock)
-        suspicion = Suspicion(logs, self.replicas, self.checkpoints, self.burst, blocking)
-        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, suspicion, self.warm, submit)
+        stalled = StalledFollowers(logs, self.replicas, self.checkpoints, self.burst, blocking)
+        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit)
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )

@@ -21,7 +21,7 @@ from strandline.client.assignment import Assigned, Chunk
 from strandline.client.errors import OffsetOutOfRange, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.lookup import is_retriable
-from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, PartitionView, backoff_ms
+from strandline.client.metadata import SILENT_AFTER_S, Metadata, PartitionView, backoff_ms
 from strandline.client.settings import ConsumerSettings
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.messages import (
@@ -126,16 +126,16 @@ class Fetcher:
         why = self._links.hindrance(state.topic_partition)
         if why is None:
             for leader, question in self._busy.items():
-                if question.covers(state) and now >= self._suspicious_at(question):
+                if question.covers(state) and now >= self._silent_at(question):
                     return no_answer(leader)
         return why or state.last_error
 
-    def _suspicious_at(self, question: _Question) -> float:
-        return question.since + self._settings.fetch_max_wait_ms / 1000 + SUSPICIOUS_AFTER_S
+    def _silent_at(self, question: _Question) -> float:
+        return question.since + self._settings.fetch_max_wait_ms / 1000 + SILENT_AFTER_S
 
     def _watch(self, leader: int, question: _Question, now: float) -> float:
         """The fetch is answered late: if another broker leads by now, go there. When to look again."""
-        due = self._suspicious_at(question)
+        due = self._silent_at(question)
         if now < due:
             return due
         self._metadata.request_update()

@@ -39,7 +39,7 @@ FIRST_ATTEMPT_TIMEOUT_MS = 3_000
 """How long one broker may take to answer before the next is asked; doubles with each round up to request_timeout_ms.
 A stopped process (SIGSTOP) accepts connections and never answers."""
 
-SUSPICIOUS_AFTER_S = 3.0
+SILENT_AFTER_S = 3.0
 """An answer that is so late may never come, though the connection stands (a stopped process, a cut network): producers
 and consumers then look whether another broker has taken over, and do not wait for `request_timeout_ms`."""
 

@@ -19,7 +19,7 @@ import trio
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
 from strandline.client.links import Link, Links
-from strandline.client.metadata import SUSPICIOUS_AFTER_S, Metadata, backoff_ms
+from strandline.client.metadata import SILENT_AFTER_S, Metadata, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
@@ -101,7 +101,7 @@ class Sender:
             sendable.setdefault(partition.leader, []).append(queue)
         for leader, queues in sendable.items():
             self._send_to(self._links.to(leader), queues, now)
-            next_time = min(next_time, now + SUSPICIOUS_AFTER_S)
+            next_time = min(next_time, now + SILENT_AFTER_S)
         return next_time
 
     def give_up_everything(self, why: str) -> None:
@@ -162,7 +162,7 @@ class Sender:
     def _watch(self, queue: PartitionQueue, now: float) -> float:
         """The group under way is answered late: if another broker leads by now, the old one's answer can only be an
         error. When to look again."""
-        due = queue.sent_at + SUSPICIOUS_AFTER_S
+        due = queue.sent_at + SILENT_AFTER_S
         if now < due:
             return due
         self._metadata.request_update()
@@ -301,7 +301,7 @@ class Sender:
         oldest = next((batch for batch in (*queue.in_flight, *queue.ready) if not batch.done), None)
         if why is not None or oldest is None:
             return why
-        if queue.in_flight and now >= queue.sent_at + SUSPICIOUS_AFTER_S:
+        if queue.in_flight and now >= queue.sent_at + SILENT_AFTER_S:
             return no_answer(queue.sent_to)
         return oldest.last_error
 

@@ -18,8 +18,8 @@ before that beat."""
 
 
 async def next_beat(interval_s: float) -> float:
-    """Wait until the loop's clock shows a whole multiple of `interval_s`, which is rounded to beats. Returns that time in
-    seconds: times that are returned lie whole intervals apart, however late the loop comes to it.
+    """Wait until the loop's clock shows a whole multiple of `interval_s`, which is rounded to beats. Returns that time,
+    in seconds: the times that are returned lie whole intervals apart, however late the loop comes to it.
 
     The first wait may be shorter than the interval. How long the work between two waits takes does not shift the later
     ones; a beat that passes during the work is left out. An interval that is shorter than a beat is slept."""

@@ -56,7 +56,7 @@ NO_FOLDER = -1
 """Stands for the czxid of a folder that is not there."""
 
 
-class Kind(NamedTuple):
+class EntityKind(NamedTuple):
     """What there is to know of a kind of entities. read_again: reads those with these names, or all (None), and has
     whom they concern hear of it; CoordinationError. troubled: the names of those that wait to be mended."""
 
@@ -73,7 +73,7 @@ class ConfigChanges:
     ) -> None:
         """static: of the broker's file."""
         self.config = CurrentConfig(static)
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, EntityKind] = {}
         self._dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
@@ -106,8 +106,8 @@ class ConfigChanges:
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
     async def run(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
-        self.kinds[ENTITY_TYPE] = Kind(partial(self._read_brokers, topics), self._dynamic.troubled)
-        self.kinds["topics"] = Kind(topics.read_again, topics.troubled)
+        self.kinds[ENTITY_TYPE] = EntityKind(partial(self._read_brokers, topics), self._dynamic.troubled)
+        self.kinds["topics"] = EntityKind(topics.read_again, topics.troubled)
         await until_answered(self._name_what_is_not_served)
         while True:
             self._wake = trio.Event()

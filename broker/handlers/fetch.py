@@ -23,7 +23,7 @@ from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
-from strandline.broker.replication.stalled_followers import Suspicion, is_suspicious
+from strandline.broker.replication.stalled_followers import StalledFollowers, is_look_due
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     EpochEndOffset,
@@ -124,7 +124,7 @@ class FetchHandler:
         replicas: Replicas,
         burst: Burst,
         deadlines: Deadlines,
-        suspicion: Suspicion,
+        stalled: StalledFollowers,
         warm: Warm,
         submit: Callable[[Remainder], None],
     ) -> None:
@@ -132,7 +132,7 @@ class FetchHandler:
         self._replicas = replicas
         self._burst = burst
         self.deadlines = deadlines
-        self._suspicion = suspicion
+        self._stalled = stalled
         self._warm = warm
         self._submit = submit
 
@@ -189,8 +189,8 @@ class FetchHandler:
             partition.complete_deletions()
         if partition.record_follower_fetch(progress, wanted.fetch_offset, incarnation, now):
             self._burst.changes.committed(partition)
-        if progress.stalled_fetches and is_suspicious(progress):
-            self._submit(partial(self._suspicion.look, partition, wanted.fetch_offset))
+        if progress.stalled_fetches and is_look_due(progress):
+            self._submit(partial(self._stalled.look, partition, wanted.fetch_offset))
         return wanted.fetch_offset == partition.log.log_end_offset
 
     def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:

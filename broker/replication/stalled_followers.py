@@ -24,13 +24,13 @@ FIRST_LOOK = 4
 """Fetches for one offset, with data before each of them."""
 
 
-def is_suspicious(progress: FollowerProgress) -> bool:
+def is_look_due(progress: FollowerProgress) -> bool:
     """Whether this many fetches for one offset are a reason to look."""
     count = progress.stalled_fetches
     return count >= FIRST_LOOK and count & (count - 1) == 0
 
 
-class Suspicion:
+class StalledFollowers:
     """Looks at what is sent to such followers."""
 
     def __init__(

@@ -35,7 +35,7 @@ from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.environment import NO_WORKER, ComputingFailed, ComputingSession, Environment
 from strandline.storage.cleaning import facts, jobs
 from strandline.storage.cleaning.choice import Bounds, Candidate, Lag, dirtiest, examine, first_dirty_offset
-from strandline.storage.cleaning.output import remove_leftovers
+from strandline.storage.cleaning.output import remove_unfinished
 from strandline.storage.cleaning.plan import Done, Plan, Result
 from strandline.storage.cleaning.takeover import LentSegments, Superseded
 from strandline.storage.disk.directory_health import is_about_space
@@ -382,7 +382,7 @@ class Cleaning:
         """What was written for nothing takes no space."""
         try:
             await self._environment.blocking.run_in(
-                partition.log_dir, remove_leftovers, self._environment.disk, partition.log.segments.folder
+                partition.log_dir, remove_unfinished, self._environment.disk, partition.log.segments.folder
             )
         except OSError as error:  # the folder was deleted; or the next cleaning or start does it
             self._log.info("leftovers of a cleaning not removed", error=str(error))

@@ -36,7 +36,7 @@ class Layer(NamedTuple):
     """Of this broker, not of all."""
 
 
-class NotServed(NamedTuple):
+class UnservedKey(NamedTuple):
     path: str
     key: str
     why: str
@@ -46,7 +46,7 @@ class DynamicReading(NamedTuple):
     """config: what counts. unusable: named with their values, none of which is a secret."""
 
     config: BrokerConfig
-    not_served: tuple[NotServed, ...]
+    not_served: tuple[UnservedKey, ...]
     unusable: tuple[InvalidConfig, ...]
 
 
@@ -54,7 +54,7 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
     """static: of the broker's file. layers: the lowest first."""
     values: dict[str, Value] = {}
     undecided: set[str] = set()
-    not_served: list[NotServed] = []
+    not_served: list[UnservedKey] = []
     unusable: list[InvalidConfig] = []
     for layer in layers:
         if layer.overrides is None:
@@ -63,7 +63,7 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
         for name, text in layer.overrides.items():
             why = _not_served(name, layer)
             if why is not None:
-                not_served.append(NotServed(layer.path, name, why))
+                not_served.append(UnservedKey(layer.path, name, why))
                 continue
             key = BROKER_KEYS[name]
             try:

@@ -28,7 +28,7 @@ from strandline.storage.cleaning.columns import ChunkReader, Columns
 from strandline.storage.cleaning.grouping import Source, group
 from strandline.storage.cleaning.key_hash import hash_keys
 from strandline.storage.cleaning.offset_map import OffsetMap
-from strandline.storage.cleaning.output import Output, remove_leftovers
+from strandline.storage.cleaning.output import Output, remove_unfinished
 from strandline.storage.cleaning.plan import Done, Plan, Result, Step, Unreadable
 from strandline.storage.cleaning.rewrite import NO_BATCH, Rewritten, Rules, rewrite
 from strandline.storage.segments.segment import LOG_SUFFIX
@@ -55,7 +55,7 @@ class Cleaner:
 
     def run(self) -> Iterator[Step]:
         # 1
-        remove_leftovers(self._disk, self._plan.folder)
+        remove_unfinished(self._disk, self._plan.folder)
         # 2
         yield from self._index()
         # 3

@@ -87,7 +87,7 @@ def _write(file: File, pieces: Sequence[Buffer], position: int, size: int) -> No
         write_whole(file, memoryview(b"".join(pieces))[written:], position + written)
 
 
-def remove_leftovers(disk: Disk, folder: str) -> None:
+def remove_unfinished(disk: Disk, folder: str) -> None:
     """Unlink what a cleaning that came to nothing left in a partition's folder. Blocking. OSError from the disk."""
     left = [entry.name for entry in disk.scandir(folder) if entry.name.endswith(CLEANED_SUFFIX) and entry.is_file]
     remove_files(disk, [f"{folder}/{name}" for name in left if is_leftover(name)])

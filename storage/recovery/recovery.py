@@ -63,7 +63,7 @@ from strandline.storage.recovery.stored_epochs import disbelieve, read_stored, t
 from strandline.storage.recovery.topic_ids import read_topic_id, remove_torn
 from strandline.storage.recovery.verdicts import Fault, Verdict
 from strandline.storage.segments.offset_index import OffsetIndex
-from strandline.storage.segments.reserving import give_back_leftovers
+from strandline.storage.segments.reserving import give_back_unused
 from strandline.storage.segments.scan import ScannedSegment, ScanTask, scan_segments
 from strandline.storage.segments.segment import LOG_SUFFIX, Segment
 from strandline.storage.segments.segment_list import SegmentList, create_segment
@@ -201,7 +201,7 @@ def _resolve(
     if topic_id is None:
         remove_torn(context, folder)
     if not known.clean:
-        give_back_leftovers(context.disk, folder, left.entries)
+        give_back_unused(context.disk, folder, left.entries)
 
 
 def _mend_indexes(

@@ -26,7 +26,7 @@ from strandline.runtime.disk import Disk, File, FolderEntry
 from strandline.storage.disk.directory_health import is_about_space
 from strandline.storage.disk.storage_context import StorageContext
 
-_LEFTOVER_BYTES = 64 * 2**10
+_UNUSED_BYTES = 64 * 2**10
 """Less behind the end of a file may be how its file system counts."""
 
 
@@ -55,9 +55,9 @@ def give_back(disk: Disk, file: File) -> None:
     disk.set_mtime_ms(file.path, mtime_ms)
 
 
-def give_back_leftovers(disk: Disk, folder: str, entries: Iterable[FolderEntry]) -> None:
+def give_back_unused(disk: Disk, folder: str, entries: Iterable[FolderEntry]) -> None:
     """After an unclean stop: free what any .log of the folder has reserved. Blocking. OSError from the disk."""
     for entry in entries:
-        if entry.name.endswith(".log") and entry.reserved_bytes >= _LEFTOVER_BYTES:
+        if entry.name.endswith(".log") and entry.reserved_bytes >= _UNUSED_BYTES:
             with closing(disk.open(f"{folder}/{entry.name}")) as file:
                 give_back(disk, file)

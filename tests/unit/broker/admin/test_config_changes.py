@@ -11,7 +11,7 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from strandline.broker.admin.config_changes import MENDED_CHECK_S, ConfigChanges, Kind
+from strandline.broker.admin.config_changes import MENDED_CHECK_S, ConfigChanges, EntityKind
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigChangeZnode, ConfigZnode
 from strandline.runtime.config.reading import load_broker_config
@@ -46,7 +46,7 @@ async def test_a_kind_with_a_row_hears_of_its_entities_and_one_without_is_named(
     config = load_broker_config({"broker.id": "1", "zookeeper.connect": "memory:0"})
     changes = ConfigChanges(config, client, log)
     await changes.begin()
-    changes.kinds["clients"] = Kind(quotas.read_again, lambda: quotas.to_mend)
+    changes.kinds["clients"] = EntityKind(quotas.read_again, lambda: quotas.to_mend)
     topics = TopicConfigs(changes.config, client, log)
     nursery.start_soon(changes.run, topics, site.replicas, site.data.burst)
     await trio.sleep(1)

@@ -17,6 +17,7 @@ from strandline.protocol.messages import LEADER_EPOCH_TOPIC_DELETED
 from strandline.runtime.config.topic import topic_config
 from strandline.storage.log.log import Log
 from strandline.testkit.disk import MemoryDisk
+from strandline.testkit.environment import InlineBlocking
 from support.replica_site import T0, T1, ReplicaSite, batch
 
 
@@ -204,6 +205,7 @@ async def test_a_sync_that_failed_under_a_deleted_log_does_not_end_the_new_one_o
     site = await site_with({"flush.messages": "1"})
     old = site.partition(T0).log
     site.produce((T0, batch()))
+    assert isinstance(site.environment.blocking, InlineBlocking)
     site.environment.blocking.delay_s = 2
     fault = site.disk.fail("fsync", "/logs/t-0*/*.log", errno.EIO, times=1)
     async with trio.open_nursery() as nursery:
