@@ -97,12 +97,12 @@ class ProduceOperation(msgspec.Struct, eq=False):
 
     def respond(self) -> None:
         request, outcomes = self.request, self.outcomes
-        if request.message.acks == 0:
+        if not request.message.has_answer:
             failed = next((outcome for outcome in outcomes if outcome.error_code), None)
-            if failed is not None:
-                reason = ErrorCode(failed.error_code).name
-                request.hang_up(f"a produce request with acks=0 failed: {reason}")
-            request.no_response()
+            if failed is None:
+                request.no_response()
+            else:
+                request.refuse(ErrorCode(failed.error_code), failed.error_message or "")
             return
         topics = request.message.topic_data
         if len(topics) == 1:

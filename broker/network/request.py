@@ -75,8 +75,12 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
             self.connection.fill(self.slot, b"", (), 0)
 
     def refuse(self, code: ErrorCode, text: str) -> None:
-        """Answer that it failed as a whole."""
-        self.respond(self.api.failure(self.message, code, text))
+        """Answer that it failed as a whole, or hang up where it has no answer."""
+        if self.message.has_answer:
+            self.respond(self.api.failure(self.message, code, text))
+            return
+        self.hang_up(f"a request without an answer failed: {self.api.key.name}, {code.name}")
+        self.no_response()
 
     def hang_up(self, reason: str) -> None:
         """Close the connection: this request cannot be answered, and later answers would wait for it."""

@@ -31,7 +31,7 @@ from strandline.broker.network.request import InSteps, Remainder, RequestInHand
 from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
 from strandline.protocol.errors import BrokerError, ErrorCode
-from strandline.protocol.messages import ProduceRequest, Request
+from strandline.protocol.messages import Request
 from strandline.runtime.logging import Logger, RateLimited
 
 MAX_QUEUED_CONTROL_REQUESTS = 64
@@ -241,16 +241,11 @@ class RequestChannel:
     # --- failures ------------------------------------------------------------------------------------------------
 
     def _answer_failure(self, request: RequestInHand[Request], error: Exception) -> None:
-        message = request.message
         if isinstance(error, BrokerError):
             code, text = error.code, str(error.args[0])
         else:
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to handle the request, see its log"
             self._log_bug(request, error)
-        if isinstance(message, ProduceRequest) and message.acks == 0:
-            request.hang_up(f"a produce request with acks=0 failed: {code.name}")
-            request.no_response()
-            return
         request.refuse(code, text)
 
     def _log_bug(self, request: RequestInHand[Request], error: Exception) -> None:

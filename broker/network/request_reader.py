@@ -29,7 +29,7 @@ from strandline.broker.network.request import RequestInHand
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from strandline.protocol.messages import ApiVersionsRequest, Message, ProduceRequest, Request
+from strandline.protocol.messages import ApiVersionsRequest, Message, Request
 from strandline.runtime.logging import RateLimited
 
 MAX_OTHERS_IN_BURST = 16
@@ -210,10 +210,7 @@ class RequestReader:
             self._finish(connection, str(error))
             return None
         connection.context = context
-        if isinstance(message, ProduceRequest) and message.acks == 0:
-            slot = ResponseSlot(b"")
-        else:
-            slot = connection.new_slot()
+        slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
     def _take_other_version(

@@ -26,3 +26,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Request(Message, frozen=True, array_like=True, gc=False):
     """Base of requests; `protocol/api.py` has a row for each."""
+
+    @property
+    def has_answer(self) -> bool:
+        """False: nothing is sent back, and if it fails the close of its connection tells."""
+        return True

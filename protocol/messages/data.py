@@ -67,6 +67,10 @@ class ProduceRequest(Request, frozen=True, array_like=True, gc=False):
     topic_data: Named[TopicProduceData]
     transactional_id: str | None = None
 
+    @property
+    def has_answer(self) -> bool:
+        return self.acks != 0
+
 
 # --- Fetch -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.upkeep.cleaning import Cleaning
 from strandline.broker.upkeep.housekeeping import Housekeeping
 from strandline.broker.upkeep.retention_checks import RetentionChecks
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -42,6 +43,7 @@ from strandline.protocol.messages import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
+    Request,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
@@ -133,6 +135,11 @@ class Hand:
 
     def no_response(self) -> None:
         self.silent += 1
+
+    def refuse(self, code: ErrorCode, text: str) -> None:
+        assert isinstance(self.message, Request) and not self.message.has_answer
+        self.hang_up(f"{code.name}: {text}")
+        self.no_response()
 
     @property
     def is_answered(self) -> bool:
