@@ -122,7 +122,8 @@ def load_steps(
         end = _find_end(folder, segments, first_unsafe, scanned, stored_epochs.cache, known)
     # 5. Up to here nothing in the folder was changed.
     _resolve(context, folder, left, segments, topic_id, known)
-    _mend_indexes(context, segments[:first_unsafe], orphans, left.entries)
+    sealed_safe = segments[: min(first_unsafe, len(segments) - 1)]  # those of the last one are loaded when it is opened
+    _mend_indexes(context, sealed_safe, orphans, left.entries)
     segments = _take_scans(context, segments, first_unsafe, scanned, end)
     if is_new := not segments:
         segments = [create_segment(context, folder, known.log_start_offset, config, random)]

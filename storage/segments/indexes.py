@@ -69,7 +69,8 @@ class SegmentIndexes:
         self.are_built = False
         """Those in memory were made by this process, from the .log: no entry has to be proven."""
         self.damaged_at: int | None = None
-        """Those handed out last were built of a damaged .log and end at this byte of it. They are not kept."""
+        """Set when those that were handed out last were built from a damaged .log: they end at this byte. Such indexes
+        are not kept."""
 
     @property
     def offset(self) -> OffsetIndex:
@@ -101,10 +102,14 @@ class SegmentIndexes:
         self.pin()
 
     def pin(self) -> None:
-        """Keep the indexes in memory. IndexLost."""
-        self._loaded = self._loaded or self._load()
+        """Keep the indexes in memory: the segment is active. IndexLost."""
+        was_pinned, self._pinned = self._pinned, True  # at once: what stands behind its last whole batch is cut next
+        try:
+            self._loaded = self._loaded or self._load()
+        except BaseException:
+            self._pinned, self._is_lost = was_pinned, False
+            raise
         self._context.loaded_indexes.remove(self)
-        self._pinned = True
 
     def unpin(self) -> None:
         """The segment was sealed: the indexes may be evicted from now on. Call `flush` before."""
@@ -255,8 +260,8 @@ class SegmentIndexes:
 
     def _build(self, why: Exception) -> tuple[OffsetIndex, TimeIndex]:
         """Build both from the whole .log. If that is damaged they end there, and retention would delete the batches
-        behind, since the segment looks too old. So damage is CorruptLog while the log is served; at a start they are
-        handed out, but neither kept nor written."""
+        behind the damage, since the segment seems older than it is. So damage is CorruptLog while the log is served; at
+        a start they are handed out, but neither kept nor written."""
         segment = self._segment
         builder = build_indexes(
             segment.file.get(), segment.base_offset, segment.size_bytes, segment.index_interval_bytes

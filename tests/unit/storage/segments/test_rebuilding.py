@@ -258,6 +258,23 @@ def test_at_a_start_a_search_by_one_that_ends_at_damage_comes_to_an_end(site: St
     assert [name for name in site.reports.names() if name.startswith("index")] == ["index-ends-at-damage"]
 
 
+def test_that_of_an_active_segment_with_a_torn_end_is_whole_once_the_end_is_cut(site: StorageSite) -> None:
+    site.config = type(site.config)(segment_bytes=100_000, index_interval_bytes=INTERVAL)
+    manager = site.start()
+    manager.mark_loss_handled()
+    log = manager.create(TP, TOPIC_ID)
+    fill(log, 60)
+    manager.close(clean=True)
+    path = log.segments.active.path
+    site.disk.write(f"{path}.log", site.disk.read(f"{path}.log") + bytes(100))
+    site.disk.unlink(f"{path}.timeindex")
+    log = site.start().logs[TP]
+    assert site.reports.names() == ["index-rebuilt", "log-truncated"]
+    assert log.log_end_offset == 60 and log.segments.active.indexes.damaged_at is None
+    assert site.disk.exists(f"{path}.timeindex")
+    check_indexes(log.segments.active, INTERVAL, True)
+
+
 class Killed(BaseException):
     """The program ends here."""
 
