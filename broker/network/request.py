@@ -46,8 +46,8 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         self.hooks = (hook, *self.hooks)
 
     def respond(self, message: Message, regions: Regions = ()) -> None:
-        """Encode the answer and put it into its place; `Outbox.flush` sends it. `regions`: the record
-        batches of each partition that `message` names, in its order, or nothing where none has any.
+        """Encode the answer and put it into its place; `UnflushedConnections.flush` sends it. `regions`: the
+        record batches of each partition that `message` names, in its order, or nothing where none has any.
 
         Only the first answer counts; after a close there is none. Never raises: an answer that cannot be encoded
         becomes UNKNOWN_SERVER_ERROR."""
@@ -79,7 +79,7 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
         if self.message.has_answer:
             self.respond(self.api.failure(self.message, code, text))
             return
-        self.hang_up(f"a request without an answer failed: {self.api.key.name}, {code.name}")
+        self.hang_up(f"{self.api.key.name} failed, which has no answer: {code.name} {text}".rstrip())
         self.no_response()
 
     def hang_up(self, reason: str) -> None:

@@ -29,5 +29,5 @@ class Request(Message, frozen=True, array_like=True, gc=False):
 
     @property
     def has_answer(self) -> bool:
-        """False: nothing is sent back, and if it fails the close of its connection tells."""
+        """False: the broker sends nothing back. Where the request fails it closes the connection, which tells."""
         return True

@@ -240,6 +240,16 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error_response() -> N
         assert response.message.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+async def test_a_produce_without_an_answer_of_a_version_that_is_not_served_is_closed_unanswered() -> None:
+    async with open_pipeline({ApiKey.PRODUCE: answer}) as pipeline:
+        client = await pipeline.connect()
+        await client.send(request_frame(produce_request(), correlation_id=1))
+        await client.send(request_frame(produce_request(acks=0), version=99, correlation_id=2))
+        (good,) = await client.responses(1)
+        assert good.message == OK
+        assert await client.is_closed_by_peer()
+
+
 async def test_stopping_lets_due_responses_leave_and_then_closes(autojump_clock: trio.testing.MockClock) -> None:
     parked: list[RequestInHand] = []
     async with open_pipeline({ApiKey.PRODUCE: parked.append}) as pipeline, trio.open_nursery() as nursery:
