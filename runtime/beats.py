@@ -22,7 +22,7 @@ async def next_beat(interval_s: float) -> float:
     in seconds: the times that are returned lie whole intervals apart, however late the loop comes to it.
 
     The first wait may be shorter than the interval. How long the work between two waits takes does not shift the later
-    ones; a beat that passes during the work is left out. An interval that is shorter than a beat is slept."""
+    ones; beats that pass during the work are skipped. An interval that is shorter than a beat is slept."""
     if interval_s < BEAT_S:
         await trio.sleep(interval_s)
         return trio.current_time()

@@ -23,7 +23,7 @@ async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:
 
 
 def check_in_sync(replicas: Replicas, burst: Burst, partition: Partition, now: float) -> None:
-    """Look at one partition, and no more at it until something happens to it once nobody lags in it."""
+    """Look at one partition. If nobody lags in it, it is not looked at again before something happens to it."""
     if partition.check_in_sync(now):
         burst.changes.committed(partition)
     if partition.has_no_lag:

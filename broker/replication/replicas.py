@@ -102,8 +102,8 @@ class Replicas:
     def partition_failed(self, partition: Partition, error: Exception) -> None:
         """A disk error on this log: it accepts nothing more, and this broker neither leads nor follows it
         (invariant 24). Where only descriptors, room or an index are lacking nothing has failed: the request gets an
-        error, a later one may succeed. One that was deleted while the caller waited for the disk is nobody's any more,
-        whatever its closed log says."""
+        error, a later one may succeed. A replica that was deleted while the caller waited for the disk is left alone:
+        errors of its closed log mean nothing."""
         is_hosted = self.partitions.get(partition.topic_partition) is partition
         if partition.failed or not is_hosted or isinstance(error, DiskFull):
             return

@@ -2,9 +2,9 @@
 
 Threads write them while the event loop changes the logs. What must not stand on the disk any more (a cut is about to
 be made, a log is made anew under a name) is counted in `_outdated`: whoever is writing sees the count, and writes
-again. What the loop writes itself is counted when it begins and when it ends. While the count is even and stays, a
-checkpoint has one writer, which leaves it out where it would say the same: idle logs cost no fsync. A directory whose
-disk fails meanwhile is offline.
+again. What the loop writes itself is counted when it begins and when it ends. While the count is even and does not
+change, each checkpoint has one writer, which skips it where the file would say the same: idle logs cost no fsync. A
+directory whose disk fails meanwhile is offline.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class LogDirectory:
         self.unsure: set[str] = set()
         """Checkpoints of which the last write failed: they may say what was to be written."""
         self._written_in: dict[str, int | None] = {}
-        """In which round each checkpoint was written; None: in none."""
+        """In which round each checkpoint was written; None: outside of any."""
         self._at_stop: DirectoryState | None = None
         """What an orderly stop leaves, once all of it is written."""
         self.refused: set[TopicPartition] = set()
