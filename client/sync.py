@@ -54,8 +54,9 @@ class SyncClient:
 
     def close(self) -> None:
         """Stop; idempotent."""
-        if not self._closed:
-            self._closed = True
+        with Portal._shared_lock:  # two threads that close at once give the loop back once
+            was_closed, self._closed = self._closed, True
+        if not was_closed:
             self._portal.release()
 
     def close_at_exit(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 import trio
+import trio.testing
 
 from strandline import Admin, Consumer, Producer
 from strandline.client import sync, sync_producer
@@ -155,7 +156,7 @@ class BrokenNetwork(SocketNetwork):
         raise self.failure
 
 
-@pytest.mark.parametrize(
+each_kind_in_use = pytest.mark.parametrize(
     ("kind", "use"),
     [
         (Admin, lambda admin: admin.list_topics(timeout_ms=200)),
@@ -163,6 +164,9 @@ class BrokenNetwork(SocketNetwork):
         (Producer, lambda producer: (producer.send("t", b""), producer.flush())),
     ],
 )
+
+
+@each_kind_in_use
 def test_calls_after_a_failure_of_the_client_in_its_loop_name_it(
     kind: Callable[..., SyncClient], use: Callable[[Any], object]
 ) -> None:
@@ -196,6 +200,49 @@ def test_a_client_can_be_closed_from_the_moment_on_that_the_interpreter_may_clos
     for module in (sync, sync_producer):
         monkeypatch.setattr(module, "close_at_exit", lambda client: client.close_at_exit())
     kind("127.0.0.1:1")
+    assert Portal._shared is None
+
+
+def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second thread comes when the first one has looked whether the client is closed, and has not yet said so."""
+    second_came = threading.Event()
+
+    class Watched(SyncClient):
+        is_closed = False
+
+        @property
+        def _closed(self) -> bool:
+            seen = self.is_closed
+            if threading.current_thread() is second:
+                second_came.set()
+            elif second.ident is None:
+                second.start()
+                assert second_came.wait(PATIENCE_S)
+            return seen
+
+        @_closed.setter
+        def _closed(self, value: bool) -> None:
+            self.is_closed = value
+
+    class WatchedLock:
+        lock = Portal._shared_lock
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is second:
+                second_came.set()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    with Admin("127.0.0.1:1") as bystander:
+        client = Watched()
+        second = threading.Thread(target=client.close)
+        monkeypatch.setattr(Portal, "_shared_lock", WatchedLock())
+        client.close()
+        second.join(PATIENCE_S)
+        with pytest.raises(NoBrokerReachable):
+            bystander.list_topics(timeout_ms=200)
     assert Portal._shared is None
 
 
