@@ -7,6 +7,7 @@ several threads, but not by a forked child and not through pickle: each process 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -60,6 +61,16 @@ class SyncClient:
             self._portal.release()
 
     def close_at_exit(self) -> None:
+        """Close when the interpreter ends. Whatever goes wrong is only warned of: the other clients have to be closed,
+        too."""
+        try:
+            self._close_unasked()
+        except Exception as mistake:
+            text = f"a {type(self).__name__} that was left open could not be closed: {mistake!r}"
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
+
+    def _close_unasked(self) -> None:
+        """`close`, by nobody who could be told."""
         self.close()
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:

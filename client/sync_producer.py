@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import trio
@@ -206,11 +207,9 @@ class Producer(SyncClient):
                 )
             super().close()
 
-    def close_at_exit(self) -> None:
-        try:
+    def _close_unasked(self) -> None:
+        with suppress(FlushTimedOut, ClientClosed, RequestTimedOut):
             self.close(EXIT_FLUSH_MS / 1000)
-        except (FlushTimedOut, ClientClosed, RequestTimedOut):
-            return  # nobody is left to be told
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. UnknownTopic or what hindered it after `max_block_ms`."""

@@ -203,6 +203,16 @@ def test_a_client_can_be_closed_from_the_moment_on_that_the_interpreter_may_clos
     assert Portal._shared is None
 
 
+@pytest.mark.parametrize("kind", [Admin, Consumer, Producer])
+def test_a_client_that_cannot_be_closed_at_exit_is_warned_of_and_hinders_no_other(
+    kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kind("127.0.0.1:1") as client, monkeypatch.context() as patches:
+        patches.setattr(client, "close", lambda *_: 1 / 0)
+        with pytest.warns(RuntimeWarning, match="could not be closed: ZeroDivisionError"):
+            client.close_at_exit()
+
+
 def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second thread comes when the first one has looked whether the client is closed, and has not yet said so."""
     second_came = threading.Event()
