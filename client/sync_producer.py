@@ -140,6 +140,8 @@ class Producer(SyncClient):
 
         self._accepted_letters = 0
         self._accepted = News()
+        self._has_ended = False
+        """No letter will be accepted any more."""
         self._client = self._open(make_and_serve)
         limits = self._client.settings
         self._max_block_s = limits.max_block_ms / 1000
@@ -264,6 +266,7 @@ class Producer(SyncClient):
             await self._serve(feed_and_deliver)
         finally:  # whoever is refused now finds the failure noted
             self._refuse(self._mailbox.close())
+            self._has_ended = True
             self._accepted.tell()
 
     async def _take_letters(self, client: TrioProducer) -> None:
@@ -297,10 +300,10 @@ class Producer(SyncClient):
     async def _flush(self, letters: int, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s
         while self._accepted_letters < letters:
+            if self._has_ended:
+                raise ClientClosed("the producer was closed before all records were accepted for delivery")
             if not await self._accepted.wait_until(deadline):
                 raise FlushTimedOut(f"not all records were accepted for delivery within {limit_s:g} s")
-            if self._failure is not None:
-                raise self.ended_error() from self.failure
         await self._client.flush(max(0.0, deadline - trio.current_time()) * 1000)
 
     async def _flush_and_close(self, letters: int, limit_s: float) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -28,6 +29,7 @@ from strandline.client.errors import (
     TopicAlreadyExists,
     UnknownTopic,
 )
+from strandline.client.signals import News
 from strandline.client.sync import SyncClient
 from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
@@ -156,6 +158,18 @@ class BrokenNetwork(SocketNetwork):
         raise self.failure
 
 
+class LaterBrokenNetwork(BrokenNetwork):
+    """As broken, but not before it is told to be."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(failure)
+        self.gate = trio.Event()
+
+    async def connect(self, address: Address) -> NoReturn:
+        await self.gate.wait()
+        await super().connect(address)
+
+
 each_kind_in_use = pytest.mark.parametrize(
     ("kind", "use"),
     [
@@ -211,6 +225,45 @@ def test_a_client_that_cannot_be_closed_at_exit_is_warned_of_and_hinders_no_othe
         patches.setattr(client, "close", lambda *_: 1 / 0)
         with pytest.warns(RuntimeWarning, match="could not be closed: ZeroDivisionError"):
             client.close_at_exit()
+
+
+class WatchedNews(News):
+    """Tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waited_for = threading.Event()
+
+    async def wait_until(self, deadline: float) -> bool:
+        self.is_waited_for.set()
+        return await super().wait_until(deadline)
+
+
+def test_a_flush_ends_when_another_thread_closes_the_producer() -> None:
+    with Admin("127.0.0.1:1"), ThreadPoolExecutor(1) as threads:  # the admin client keeps the loop running
+        producer = Producer("127.0.0.1:1", max_block_ms=1000 * PATIENCE_S)
+        producer._accepted = news = WatchedNews()
+        producer.send("t", b"x")
+        flush = threads.submit(producer.flush, PATIENCE_S)
+        assert news.is_waited_for.wait(PATIENCE_S)
+        with pytest.raises(FlushTimedOut):
+            producer.close(timeout=0)
+        with pytest.raises(ClientClosed, match="closed before all records were accepted"):
+            flush.result()
+
+
+def test_a_flush_of_a_producer_that_has_ended_does_not_wait() -> None:
+    network = LaterBrokenNetwork(ZeroDivisionError("never"))
+    producer = Producer("127.0.0.1:1", environment=ClientEnvironment(network), max_block_ms=1000 * PATIENCE_S)
+    futures = [producer.send("t", b"x") for _ in range(2)]
+    producer._call(trio.testing.wait_all_tasks_blocked, timeout_s=PATIENCE_S)
+    producer._portal.post(producer._client.stop)
+    with pytest.raises(ClientClosed):
+        futures[1].result(PATIENCE_S)  # refused at the very end, behind the one that was being accepted
+    with pytest.raises(ClientClosed, match="closed before all records were accepted"):
+        producer.flush(PATIENCE_S)
+    with suppress(ClientClosed):
+        producer.close()
 
 
 def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
