@@ -13,6 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
+import trio
+
 from strandline.client.admin import CreatedTopic, NewTopic, RecoveredPartition, TrioAdmin
 from strandline.client.assignment import ConsumerRecord, FetchedBatches
 from strandline.client.consumer import TrioConsumer
@@ -38,6 +40,8 @@ class SyncClient:
         self._portal = Portal.acquire()
         self._closed = False
         self._failure: BaseException | None = None
+        self._under_way: dict[trio.CancelScope, None] = {}
+        """The calls that are in the loop now; only the loop's thread looks at it."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -77,10 +81,9 @@ class SyncClient:
         """One crossing. ClientClosed, RequestTimedOut and what the function raises."""
         if self._closed:
             raise ClientClosed(f"the {type(self).__name__.lower()} is closed")
-        if self._failure is not None:
-            raise self.ended_error() from self.failure
+        call: Callable[[], Awaitable[T]] = partial(self._until_failure, function, *args)
         try:
-            return self._portal.call(function, *args, timeout_s=timeout_s)
+            return self._portal.call(call, timeout_s=timeout_s)
         except ForkedPortal:
             raise self.forked_error() from None
         except (ClientError, PortalClosed) as error:
@@ -89,6 +92,17 @@ class SyncClient:
             raise self.ended_error() from self.failure
         except CallTimedOut as error:
             raise RequestTimedOut(f"the event loop of this client is stuck: {error}") from error
+
+    async def _until_failure(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Await `function(*args)` in the loop, but no longer than the client works: it may wait for its tasks."""
+        if self._failure is None:
+            with trio.CancelScope() as scope:
+                self._under_way[scope] = None
+                try:
+                    return await function(*args)
+                finally:
+                    del self._under_way[scope]
+        raise self.ended_error() from self.failure
 
     def _now(self, function: Callable[..., T], *args: Any) -> T:
         """One crossing to a plain function."""
@@ -129,6 +143,8 @@ class SyncClient:
             await run()
         except* Exception as failures:
             self._failure = first_cause(failures)
+            for scope in self._under_way:
+                scope.cancel()
 
 
 class _Front(SyncClient, Generic[C]):

@@ -197,6 +197,31 @@ def test_calls_after_a_failure_of_the_client_in_its_loop_name_it(
     assert Portal._shared is None
 
 
+@each_kind_in_use
+def test_calls_under_way_end_with_a_failure_of_the_client_in_its_loop(
+    kind: Callable[..., SyncClient], use: Callable[[Any], object]
+) -> None:
+    client = kind("127.0.0.1:1", environment=ClientEnvironment(BrokenNetwork(ZeroDivisionError("a mistake"))))
+    under_way = threading.Event()
+
+    async def endless() -> None:
+        under_way.set()
+        await trio.sleep_forever()
+
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(client._call, endless, timeout_s=PATIENCE_S)
+        assert under_way.wait(PATIENCE_S)
+        with pytest.raises(ClientClosed):
+            use(client)
+        with pytest.raises(ClientClosed, match=r"was ended by ZeroDivisionError\('a mistake'\)") as caught:
+            call.result()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ClientClosed, match=r"was ended by ZeroDivisionError\('a mistake'\)"):
+        client._call(endless, timeout_s=PATIENCE_S)
+    with suppress(ClientClosed):
+        client.close()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_calls_after_the_loop_itself_failed_name_what_ended_it() -> None:
     with Admin("127.0.0.1:1", environment=ClientEnvironment(BrokenNetwork(SystemExit("on its own")))) as admin:
