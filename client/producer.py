@@ -46,6 +46,7 @@ from strandline.client.signals import News, Pump
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.types import NO_BROKER, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment, production_client_environment
+from strandline.runtime.exception_groups import first_cause
 
 RECORDS_PER_CHUNK = 2_000
 """Records taken without letting other tasks run: some 3 ms."""
@@ -71,6 +72,8 @@ class TrioProducer(Service):
         self._pump = Pump()
         self._settled = News()
         self._finished = trio.Event()
+        self._failure: Exception | None = None
+        """What ended `run` although nobody closed or cancelled it."""
         self._metadata = Metadata(
             self.settings, self._environment, on_change=self._pump.wake, allow_auto_topic_creation=True
         )
@@ -196,7 +199,7 @@ class TrioProducer(Service):
                 f"a record for {topic!r} is refused: {error}; keys and values are bytes or None"
             )
         except trio.Cancelled:
-            sink.failed(ClientClosed("sending was cancelled before the record was accepted"), left)
+            sink.failed(self._closed_error("sending was cancelled before the record was accepted"), left)
             raise
         if left and refused is not None:
             sink.failed(refused, left)
@@ -270,9 +273,12 @@ class TrioProducer(Service):
                     nursery.start_soon(self._links.run)
                     task_status.started()
                     await self._pump.run(self._sender.pump)
+        except* Exception as failures:
+            self._failure = first_cause(failures)
+            raise
         finally:
             self._closed = True
-            self._sender.give_up_everything("the producer was closed")
+            self._sender.give_up_everything(str(self._closed_error("the producer was closed")))
             self._finished.set()
 
     async def _end_block(self, is_whole: bool) -> None:
@@ -284,9 +290,16 @@ class TrioProducer(Service):
 
     # --- Accepting ---
 
+    def _closed_error(self, text: str) -> ClientClosed:
+        if self._failure is None:
+            return ClientClosed(text)
+        error = ClientClosed(f"{text}: {self._failure!r} ended the producer")
+        error.__cause__ = self._failure
+        return error
+
     async def _layout(self, topic: str, partition: int | None) -> TopicView:
         if self._closed:
-            raise ClientClosed("the producer is closed")
+            raise self._closed_error("the producer is closed")
         known = self._metadata.view.topics.get(topic)
         if known is None or not known.partitions:
             known = await self._metadata.topic(topic, timeout_ms=self.settings.max_block_ms, setting="max_block_ms")
@@ -345,7 +358,7 @@ class TrioProducer(Service):
             while trio.current_time() < deadline:
                 await self._settled.wait_until(deadline)
                 if self._closed:
-                    raise ClientClosed("the producer was closed while a record waited for buffer_memory")
+                    raise self._closed_error("the producer was closed while a record waited for buffer_memory")
                 if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
                     self._pump.wake()
                     return

@@ -139,6 +139,8 @@ class Producer(SyncClient):
             return client
 
         self._accepted_letters = 0
+        self._taken: deque[_Letter] = deque()
+        """Letters out of the mailbox that the producer has not been given yet."""
         self._accepted = News()
         self._has_ended = False
         """No letter will be accepted any more."""
@@ -203,10 +205,7 @@ class Producer(SyncClient):
         try:
             self._call(self._flush_and_close, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
         finally:
-            for letter in self._mailbox.close():
-                letter.sink.failed(
-                    ClientClosed("the producer was closed before it took the record"), len(letter.records)
-                )
+            self._refuse(self._mailbox.close())
             super().close()
 
     def _close_unasked(self) -> None:
@@ -259,43 +258,42 @@ class Producer(SyncClient):
         async def feed_and_deliver() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._take_letters, client)
-                await client.run()
+                # Served here, too: a failure is noted before another task finds the producer closed by it.
+                await self._serve(client.run)
                 nursery.cancel_scope.cancel()
 
         try:
             await self._serve(feed_and_deliver)
         finally:  # whoever is refused now finds the failure noted
-            self._refuse(self._mailbox.close())
+            self._refuse([*self._taken, *self._mailbox.close()])
             self._has_ended = True
             self._accepted.tell()
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""
         while True:
-            letters = deque(await self._mailbox.take_all())
-            try:
-                while letters:
-                    letter = letters.popleft()
-                    topic, records, sink, partition, headers, timestamp_ms = letter
-                    if len(records) == 1 and client.accept_now(
-                        topic, records[0], sink, partition, headers, timestamp_ms
-                    ):
-                        self._accepted_letters += 1
-                        if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
-                            await trio.lowlevel.checkpoint()
-                        continue
-                    await client.accept(
-                        topic, records, sink, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-                    )
+            letters = self._taken = deque(await self._mailbox.take_all())
+            while letters:
+                letter = letters.popleft()
+                topic, records, sink, partition, headers, timestamp_ms = letter
+                if len(records) == 1 and client.accept_now(topic, records[0], sink, partition, headers, timestamp_ms):
                     self._accepted_letters += 1
-            finally:
-                self._refuse(letters)
+                    if self._accepted_letters % LETTERS_PER_CHECKPOINT == 0:
+                        await trio.lowlevel.checkpoint()
+                    continue
+                await client.accept(
+                    topic, records, sink, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+                )
+                self._accepted_letters += 1
             self._accepted.tell()
 
-    @staticmethod
-    def _refuse(letters: Iterable[_Letter]) -> None:
+    def _refuse(self, letters: Iterable[_Letter]) -> None:
         for letter in letters:
-            letter.sink.failed(ClientClosed("the producer was closed before it took the record"), len(letter.records))
+            error = ClientClosed("the producer was closed before it took the record")
+            if self.failure is not None:
+                error = self.ended_error()
+                error.__cause__ = self.failure
+            letter.sink.failed(error, len(letter.records))
 
     async def _flush(self, letters: int, limit_s: float) -> None:
         deadline = trio.current_time() + limit_s

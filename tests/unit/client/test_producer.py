@@ -360,6 +360,36 @@ class _Stop(Exception):
     """The program's own."""
 
 
+async def test_a_failure_of_the_producer_is_named_by_its_records_and_by_later_calls(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    failing = trio.Event()
+
+    async def serve(client: TrioProducer) -> None:
+        with pytest.RaisesGroup(ZeroDivisionError):
+            await client.run()
+
+    async def fail() -> None:
+        await failing.wait()
+        raise ZeroDivisionError("a mistake")
+
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        client = producer(cluster, linger_ms=10_000)
+        monkeypatch.setattr(client._links, "run", fail)
+        nursery.start_soon(serve, client)
+        delivery = await client.send("t", b"accepted")
+        failing.set()
+        with pytest.raises(DeliveryFailed, match=r"ZeroDivisionError\('a mistake'\) ended the producer"):
+            await delivery.wait()
+        with pytest.raises(ClientClosed, match=r"ZeroDivisionError\('a mistake'\) ended the producer") as caught:
+            await client.send("t", b"too late")
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("linger_ms", [0, 1000])
 async def test_an_error_of_the_program_leaves_the_producer_as_it_is_and_settles_what_is_left(
     linger_ms: int, autojump_clock: object

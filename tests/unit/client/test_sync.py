@@ -222,6 +222,37 @@ def test_calls_under_way_end_with_a_failure_of_the_client_in_its_loop(
         client.close()
 
 
+def test_records_that_a_failure_kept_from_being_accepted_name_it() -> None:
+    network = LaterBrokenNetwork(ZeroDivisionError("a mistake"))
+    producer = Producer("127.0.0.1:1", environment=ClientEnvironment(network))
+    futures = [producer.send("t", b"%d" % i) for i in range(3)]  # one in `accept`, the others behind it
+    many = producer.send_many("t", [(None, b"x")] * 5)
+    producer._portal.post(network.gate.set)
+    for future in (*futures, many):
+        with pytest.raises(ClientClosed, match=r"ZeroDivisionError\('a mistake'\)") as caught:
+            future.result(PATIENCE_S)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ClientClosed, match=r"ZeroDivisionError\('a mistake'\)"):
+        producer.send("t", b"too late").result(PATIENCE_S)
+    with suppress(ClientClosed):
+        producer.close()
+
+
+def test_a_failure_is_known_as_soon_as_the_producer_counts_as_closed_by_it() -> None:
+    network = LaterBrokenNetwork(ZeroDivisionError("a mistake"))
+    producer = Producer("127.0.0.1:1", environment=ClientEnvironment(network))
+
+    async def failure_in_that_turn() -> BaseException | None:
+        network.gate.set()
+        await producer._client.finished()
+        return producer.failure
+
+    producer.send("t", b"x")
+    assert isinstance(producer._call(failure_in_that_turn, timeout_s=PATIENCE_S), ZeroDivisionError)
+    with suppress(ClientClosed):
+        producer.close()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_calls_after_the_loop_itself_failed_name_what_ended_it() -> None:
     with Admin("127.0.0.1:1", environment=ClientEnvironment(BrokenNetwork(SystemExit("on its own")))) as admin:
