@@ -59,7 +59,7 @@ class SyncClient:
 
     def close(self) -> None:
         """Stop; idempotent."""
-        with Portal._shared_lock:  # two threads that close at once give the loop back once
+        with Portal.shared_lock:  # two threads that close at once give the loop back once
             was_closed, self._closed = self._closed, True
         if not was_closed:
             self._portal.release()

@@ -110,7 +110,8 @@ class Portal:
     """The loop and its thread; shared by all synchronous clients of a process (`acquire` and `release`)."""
 
     _shared: ClassVar[Portal | None] = None
-    _shared_lock: ClassVar[threading.Lock] = threading.Lock()
+    shared_lock: ClassVar[threading.Lock] = threading.Lock()
+    """Whoever comes or goes takes it, and holds it for no longer than that takes."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
@@ -128,7 +129,7 @@ class Portal:
     @classmethod
     def acquire(cls) -> Portal:
         """The process's portal, started if need be; give it back by `release`."""
-        with cls._shared_lock:
+        with cls.shared_lock:
             if cls._shared is None or not cls._shared._thread.is_alive():
                 cls._shared = Portal()
             cls._shared._users += 1
@@ -138,7 +139,7 @@ class Portal:
         """The last one to go stops the thread."""
         if self.is_foreign:
             return
-        with Portal._shared_lock:
+        with Portal.shared_lock:
             self._users -= 1
             if self._users > 0:
                 return
@@ -313,7 +314,7 @@ def _close_all() -> None:
 def _after_fork_in_child() -> None:
     """The parent's thread does not exist here, and its locks may be held by it for ever."""
     Portal._shared = None
-    Portal._shared_lock = threading.Lock()
+    Portal.shared_lock = threading.Lock()
     Outcome._lock = threading.Lock()
     _at_exit.clear()
 

@@ -344,7 +344,7 @@ def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: p
             self.is_closed = value
 
     class WatchedLock:
-        lock = Portal._shared_lock
+        lock = Portal.shared_lock
 
         def __enter__(self) -> None:
             if threading.current_thread() is second:
@@ -357,7 +357,7 @@ def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: p
     with Admin("127.0.0.1:1") as bystander:
         client = Watched()
         second = threading.Thread(target=client.close)
-        monkeypatch.setattr(Portal, "_shared_lock", WatchedLock())
+        monkeypatch.setattr(Portal, "shared_lock", WatchedLock())
         client.close()
         second.join(PATIENCE_S)
         with pytest.raises(NoBrokerReachable):
