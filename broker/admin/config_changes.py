@@ -26,10 +26,10 @@ import trio
 
 from strandline.broker.admin.dynamic_config import ENTITY_TYPE, DynamicConfig
 from strandline.broker.admin.topic_configs import TopicConfigs
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.patience import until_answered
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, InvalidZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import CurrentConfig

@@ -16,13 +16,11 @@ names a partition twice is INVALID_REQUEST, one that names many is carried out i
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
 import structlog
-import trio
 
-from strandline.broker.network.request import InSteps, Remainder, RequestInHand
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.network.request_context import RequestContext
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import Deadlines
@@ -30,6 +28,7 @@ from strandline.broker.replication.log_starts import LogStartWrites
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
     DeleteRecordsPartition,
@@ -129,20 +128,20 @@ class DeleteRecordsHandler:
         if not all_wanted:
             operation.respond()
         if len(all_wanted) > PARTITIONS_PER_STEP:
-            return InSteps(partial(self._delete_in_steps, all_wanted, operation))
+            return InSteps(self._delete_in_steps(all_wanted, operation))
         for position, (topic, wanted) in enumerate(all_wanted):
             self._delete(topic, wanted, operation, position)
         return None
 
-    async def _delete_in_steps(
+    def _delete_in_steps(
         self, all_wanted: list[tuple[str, DeleteRecordsPartition]], operation: DeleteOperation
-    ) -> None:
-        """Who leads what is looked at partition by partition."""
+    ) -> Iterator[int]:
+        """Who leads what is looked at partition by partition; each step ends a burst."""
         for position, (topic, wanted) in enumerate(all_wanted):
-            if position % PARTITIONS_PER_STEP == 0:
-                self._burst.end()
-                await trio.lowlevel.checkpoint()
             self._delete(topic, wanted, operation, position)
+            if position % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                self._burst.end()
+            yield 1
         self._burst.end()
 
     def _delete(self, topic: str, wanted: DeleteRecordsPartition, operation: DeleteOperation, position: int) -> None:

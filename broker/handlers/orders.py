@@ -15,9 +15,9 @@ import trio
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.membership.registration import Registration
 from strandline.broker.network.request import RequestInHand
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LeaderAndIsrRequest,

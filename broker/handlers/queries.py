@@ -7,15 +7,15 @@ leave their burst and let others run in between; only the latter waits for anybo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 
 import trio
 
-from strandline.broker.network.request import InSteps, Remainder, RequestInHand
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import at_once_or_in_steps
 from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -28,6 +28,7 @@ from strandline.protocol.messages import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
     MetadataBroker,
     MetadataPartition,
@@ -38,6 +39,7 @@ from strandline.protocol.messages import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderPartitionResponse,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResponse,
     UpdateMetadataPartitionState,
 )
@@ -102,27 +104,19 @@ class QueryHandler:
         """Brokers at the address that the asking listener advertises; topics as asked, or all."""
         asked, known = request.message.topics, self._metadata.topics
         names = sorted(known) if asked is None else list(dict.fromkeys(asked))
-        if len(names) + sum(len(known[name].partitions) for name in names if name in known) > PARTITIONS_PER_STEP:
-            return InSteps(partial(self._metadata_in_steps, request, names))
-        answer, alive = self._brokers(request), self._metadata.brokers
-        answer.topics.extend([self._topic(name, request, alive) for name in names])
-        request.respond(answer)
-        return None
+        partitions = sum(len(known[name].partitions) for name in names if name in known)
+        return at_once_or_in_steps(self._describe(request, names), len(names) + partitions)
 
-    async def _metadata_in_steps(self, request: RequestInHand[MetadataRequest], names: list[str]) -> None:
+    def _describe(self, request: RequestInHand[MetadataRequest], names: list[str]) -> Iterator[int]:
         """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
         among the brokers of the answer."""
         answer, alive = self._brokers(request), self._metadata.brokers
-        looked_at = 0
         for name in names:
             if request.message.topics is None and name not in self._metadata.topics:
                 continue  # it went meanwhile, and nobody asked for it
             topic = self._topic(name, request, alive)
             answer.topics.append(topic)
-            looked_at += 1 + len(topic.partitions)
-            if looked_at >= PARTITIONS_PER_STEP:
-                looked_at = 0
-                await trio.lowlevel.checkpoint()
+            yield 1 + len(topic.partitions)
         request.respond(answer)
 
     def _brokers(self, request: RequestInHand[MetadataRequest]) -> MetadataResponse:
@@ -165,35 +159,33 @@ class QueryHandler:
     def list_offsets(self, request: RequestInHand[ListOffsetsRequest]) -> Remainder | None:
         """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
         topics = request.message.topics
+        answers = [ListOffsetsTopicResponse(topic.name, []) for topic in topics]
         if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
-            return partial(self._list_offsets_in_steps, request)
-        if sum(len(topic.partitions) for topic in topics) > PARTITIONS_PER_STEP:
-            return InSteps(partial(self._list_offsets_in_steps, request))
-        request.respond(
-            ListOffsetsResponse(
-                [
-                    ListOffsetsTopicResponse(topic.name, [self._list_offset(topic.name, w) for w in topic.partitions])
-                    for topic in topics
-                ]
-            )
-        )
-        return None
+            return partial(self._search, request, answers)
+        return at_once_or_in_steps(self._list(request, answers), _count(topics))
 
-    async def _list_offsets_in_steps(self, request: RequestInHand[ListOffsetsRequest]) -> None:
-        """Those by timestamp one at a time."""
-        looked_at = 0
-        topics = [ListOffsetsTopicResponse(topic.name, []) for topic in request.message.topics]
-        for topic, answer in zip(request.message.topics, topics, strict=True):
+    def _list(
+        self, request: RequestInHand[ListOffsetsRequest], answers: list[ListOffsetsTopicResponse]
+    ) -> Iterator[int]:
+        for topic, answer in zip(request.message.topics, answers, strict=True):
             for wanted in topic.partitions:
-                if wanted.timestamp >= 0:
-                    await trio.lowlevel.checkpoint()
-                    answer.partitions.append(await self._find_by_time(topic.name, wanted))
-                else:
-                    looked_at += 1
-                    if looked_at % PARTITIONS_PER_STEP == 0:
-                        await trio.lowlevel.checkpoint()
-                    answer.partitions.append(self._list_offset(topic.name, wanted))
-        request.respond(ListOffsetsResponse(topics))
+                answer.partitions.append(self._list_offset(topic.name, wanted))
+                yield 1
+        request.respond(ListOffsetsResponse(answers))
+
+    async def _search(
+        self, request: RequestInHand[ListOffsetsRequest], answers: list[ListOffsetsTopicResponse]
+    ) -> None:
+        """One after the other, each as the log is at its turn."""
+        for topic, answer in zip(request.message.topics, answers, strict=True):
+            for wanted in topic.partitions:
+                await trio.lowlevel.checkpoint()
+                by_time = wanted.timestamp >= 0
+                found = (
+                    await self._find_by_time(topic.name, wanted) if by_time else self._list_offset(topic.name, wanted)
+                )
+                answer.partitions.append(found)
+        request.respond(ListOffsetsResponse(answers))
 
     def _list_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         """Earliest or latest; for a timestamp: the error, if there is one."""
@@ -267,28 +259,18 @@ class QueryHandler:
         here, which it asks for when every in-sync replica may have lost data (invariant 22)."""
         of_any_replica = request.message.replica_id == ANY_REPLICA and request.context.is_inter_broker
         epoch_end = self._epoch_end_on_disk if of_any_replica else self._epoch_end
-        if sum(len(topic.partitions) for topic in request.message.topics) > PARTITIONS_PER_STEP:
-            return InSteps(partial(self._epoch_ends_in_steps, request, epoch_end))
-        topics = [
-            OffsetForLeaderTopicResponse(topic.topic, [epoch_end(topic.topic, p) for p in topic.partitions])
-            for topic in request.message.topics
-        ]
-        request.respond(OffsetForLeaderEpochResponse(topics))
-        return None
+        return at_once_or_in_steps(self._tell_epoch_ends(request, epoch_end), _count(request.message.topics))
 
-    async def _epoch_ends_in_steps(
+    def _tell_epoch_ends(
         self,
         request: RequestInHand[OffsetForLeaderEpochRequest],
         epoch_end: Callable[[str, OffsetForLeaderPartition], OffsetForLeaderPartitionResponse],
-    ) -> None:
+    ) -> Iterator[int]:
         topics = [OffsetForLeaderTopicResponse(topic.topic, []) for topic in request.message.topics]
-        looked_at = 0
         for topic, answer in zip(request.message.topics, topics, strict=True):
             for wanted in topic.partitions:
-                looked_at += 1
-                if looked_at % PARTITIONS_PER_STEP == 0:
-                    await trio.lowlevel.checkpoint()
                 answer.partitions.append(epoch_end(topic.topic, wanted))
+                yield 1
         request.respond(OffsetForLeaderEpochResponse(topics))
 
     def _epoch_end(self, topic: str, wanted: OffsetForLeaderPartition) -> OffsetForLeaderPartitionResponse:
@@ -323,6 +305,10 @@ class QueryHandler:
         if partition is None or partition.leadership is None:
             return self._replicas.why_not_leading(topic, index, partition)[0]
         return 0
+
+
+def _count(topics: Sequence[ListOffsetsTopic] | Sequence[OffsetForLeaderTopic]) -> int:
+    return sum(len(topic.partitions) for topic in topics)
 
 
 def _partition(state: UpdateMetadataPartitionState, alive: Container[int]) -> MetadataPartition:

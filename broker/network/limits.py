@@ -76,9 +76,6 @@ class ConnectionQuota:
         else:
             del self._per_host[host]
 
-    def open_from(self, host: str) -> int:
-        return self._per_host.get(host, 0)
-
 
 class ByteBudget:
     """A number of bytes that waiters share in the order in which they came. A request larger than the whole budget is

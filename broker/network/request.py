@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -121,13 +120,3 @@ class RequestInHand(msgspec.Struct, Generic[M], eq=False):
 
 Remainder = Callable[[], Awaitable[None]]
 """What an inline handler leaves for a handler task to await (a worker's answer); answers by `respond`."""
-
-
-@dataclass(frozen=True, slots=True)
-class InSteps:
-    """A remainder that waits for nobody: it only lets others run between its steps."""
-
-    work: Remainder
-
-    def __call__(self) -> Awaitable[None]:
-        return self.work()

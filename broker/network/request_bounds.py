@@ -11,7 +11,7 @@ its partitions assigned by hand, or its settings, whichever are more).
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
 milliseconds. Handlers that can be left in between (Metadata, ListOffsets, OffsetForLeaderEpoch, DeleteRecords) let
-others run every `PARTITIONS_PER_STEP`; they wait for nobody, so tasks of their own do that (`request_channel.InSteps`),
+others run every `PARTITIONS_PER_STEP` (`steps.py`); they wait for nobody, so tasks of their own do that (`InSteps`),
 behind no creation of topics, conversion or cold read. ListOffsets by timestamp does wait, in a handler task. What only
 controllers send has no such bound: its handlers yield by themselves.
 
@@ -36,10 +36,6 @@ BROAD_BODY_BYTES = MAX_NAMED
 
 MAX_CLIENT_BODY_BYTES = 2 * 2**20
 """Of a request that clients may send: 10,000 partitions of as many topics with names of 100 characters."""
-
-PARTITIONS_PER_STEP = 200
-"""Partitions between two checkpoints, where a handler can be left in between: of questions, and of role changes, so
-that a request over 10 K partitions does not hold the loop."""
 
 LIMITS = f"a request is at most {MAX_CLIENT_BODY_BYTES} bytes that name {MAX_NAMED} topics or partitions: send several"
 

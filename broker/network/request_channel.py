@@ -27,8 +27,9 @@ import trio
 from strandline.broker.network.dialects import Dialect
 from strandline.broker.network.limits import ByteBudget
 from strandline.broker.network.regions import Warm, read_here
-from strandline.broker.network.request import InSteps, Remainder, RequestInHand
+from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.network.unflushed_connections import UnflushedConnections
+from strandline.broker.steps import InSteps
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import Request
@@ -193,11 +194,6 @@ class RequestChannel:
         return self._control_bytes if api.scheduling is Scheduling.CONTROL else self._data_bytes
 
     # --- its tasks -----------------------------------------------------------------------------------------------
-
-    @property
-    def queued_requests(self) -> int:
-        """Requests and submitted work that wait for a task, controllers' excepted."""
-        return len(self._data.items) + len(self._steps.items)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The handler tasks; runs until cancelled."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP
 
 
 async def run_isr_checks(replicas: Replicas, burst: Burst) -> None:

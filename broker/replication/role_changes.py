@@ -14,13 +14,13 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.checkpoint_schedule import CheckpointSchedule
 from strandline.broker.replication.follower import Followers
 from strandline.broker.replication.isr_updates import IsrUpdates
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LEADER_EPOCH_TOPIC_DELETED,

@@ -17,9 +17,9 @@ from __future__ import annotations
 import structlog
 import trio
 
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.runtime.beats import next_beat
 from strandline.runtime.environment import Blocking
 from strandline.storage.manager.log_directory import LogDirectory

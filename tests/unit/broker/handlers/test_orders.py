@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.handlers.orders import REMOVALS_PER_STEP, OrderHandlers
 from strandline.broker.membership.registration import Registration
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
 from strandline.broker.replication.role_changes import LOGS_PER_STEP
+from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     LeaderAndIsrRequest,

@@ -72,7 +72,7 @@ async def test_every_way_to_end_gives_the_slot_back(ending: str, autojump_clock:
     async with open_pipeline(HANDLERS, limits=ConnectionLimits(max_idle_ms=5000)) as pipeline:
         client = await pipeline.connect()
         assert await is_served(client)
-        assert (pipeline.quota.total, pipeline.quota.open_from("client")) == (1, 1)
+        assert (pipeline.quota.total, pipeline.quota._per_host) == (1, {"client": 1})
         if ending == "client closes":
             client.close()
         elif ending == "reset":
@@ -85,8 +85,8 @@ async def test_every_way_to_end_gives_the_slot_back(ending: str, autojump_clock:
             await pipeline.processor.stop(trio.current_time() + 1)
         if ending != "cancelled":
             await trio.testing.wait_all_tasks_blocked()
-            assert (pipeline.quota.total, pipeline.quota.open_from("client")) == (0, 0)
-    assert (pipeline.quota.total, pipeline.quota.open_from("client")) == (0, 0)
+            assert (pipeline.quota.total, pipeline.quota._per_host) == (0, {})
+    assert (pipeline.quota.total, pipeline.quota._per_host) == (0, {})
 
 
 async def test_connections_are_dealt_out_round_robin() -> None:

@@ -13,8 +13,8 @@ import trio
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.network.dialects import native
 from strandline.broker.network.dialects.native import decode_broad
-from strandline.broker.network.request import InSteps, Remainder, RequestInHand
-from strandline.broker.network.request_bounds import PARTITIONS_PER_STEP
+from strandline.broker.network.request import Remainder, RequestInHand
+from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol import messages as m
 from strandline.protocol.api import API_OF, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode, RemoteProtocolError

@@ -106,7 +106,7 @@ async def test_the_queue_is_bounded_and_pushes_back() -> None:
             await client.send(request_frame(create("t"), correlation_id=number))
         await trio.testing.wait_all_tasks_blocked()
         assert len(gate.started) == 2
-        assert pipeline.channel.queued_requests == 3
+        assert len(pipeline.channel._data.items) == 3
         gate.opened.set()
         for number, client in enumerate(clients):
             assert await correlation_ids(client, 1) == [number]
@@ -121,11 +121,11 @@ async def test_queued_bytes_are_bounded_and_given_back() -> None:
             await client.send(request_frame(create("t" * 100_000)))
         await trio.testing.wait_all_tasks_blocked()
         assert 200_000 < budget.used_bytes <= 250_000
-        assert pipeline.channel.queued_requests == 1
+        assert len(pipeline.channel._data.items) == 1
         small = await pipeline.connect("small")
         await small.send(request_frame(create("t"), correlation_id=77))
         await trio.testing.wait_all_tasks_blocked()
-        assert pipeline.channel.queued_requests == 2  # small requests do not wait for bytes
+        assert len(pipeline.channel._data.items) == 2  # small requests do not wait for bytes
         gate.opened.set()
         for client in clients:
             await correlation_ids(client, 1)

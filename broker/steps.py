@@ -1,0 +1,35 @@
+"""Long work in steps: others run in between, so that one step of the event loop is bounded by a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import trio
+
+PARTITIONS_PER_STEP = 200
+"""A request may be about 10 K of them."""
+
+
+class InSteps:
+    """What a handler leaves to be done that waits for nobody. `work` yields how many partitions it has seen to since it
+    yielded last, and answers by itself."""
+
+    def __init__(self, work: Iterator[int]) -> None:
+        self._work = work
+
+    async def __call__(self) -> None:
+        seen = 0
+        for count in self._work:
+            seen += count
+            if seen >= PARTITIONS_PER_STEP:
+                seen = 0
+                await trio.lowlevel.checkpoint()
+
+
+def at_once_or_in_steps(work: Iterator[int], partitions: int) -> InSteps | None:
+    """Have work done that is about so many partitions: here and now, or by what is returned where they are many."""
+    if partitions > PARTITIONS_PER_STEP:
+        return InSteps(work)
+    for _ in work:
+        pass
+    return None
