@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -56,7 +56,13 @@ class InvalidZnode(Exception):
         self.reason = reason
 
 
+class Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
 T = TypeVar("T")
+V = TypeVar("V", bound=Versioned)
 
 
 def read_json(path: str, data: bytes, cls: type[T]) -> T:
@@ -69,10 +75,13 @@ def read_json(path: str, data: bytes, cls: type[T]) -> T:
         raise InvalidZnode(path, str(error)) from None
 
 
-def check_version(path: str, version: int, highest: int) -> None:
-    """InvalidZnode for a version that this build does not know: its fields may mean something else."""
-    if not 1 <= version <= highest:
-        raise InvalidZnode(path, f"version {version}, this build knows 1 to {highest}: upgrade it")
+def read_versioned(path: str, data: bytes, cls: type[V], highest: int) -> V:
+    """The JSON as a `cls`. InvalidZnode also for a version that this build does not know: its fields may mean something
+    else."""
+    json = read_json(path, data, cls)
+    if not 1 <= json.version <= highest:
+        raise InvalidZnode(path, f"version {json.version}, this build knows 1 to {highest}: upgrade it")
+    return json
 
 
 def encode_uuid(uuid: bytes) -> str:

@@ -16,10 +16,9 @@ from strandline.protocol.znodes.base import (
     DELETE_TOPICS_PATH,
     TOPICS_PATH,
     InvalidZnode,
-    check_version,
     decode_uuid,
     encode_uuid,
-    read_json,
+    read_versioned,
 )
 
 # --- brokers -----------------------------------------------------------------------------------------------------
@@ -106,8 +105,7 @@ class BrokerIdZnode(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> BrokerIdZnode:
         """Registrations of version 1 have no endpoints: host and port stand for one PLAINTEXT listener."""
-        json = read_json(path, data, _BrokerJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _BrokerJson, cls.VERSION)
         endpoints = tuple(_endpoint(path, text, json.listener_security_protocol_map) for text in json.endpoints)
         if not endpoints and json.host is not None:
             endpoints = (BrokerEndpoint("PLAINTEXT", json.host, json.port),)
@@ -180,8 +178,7 @@ class TopicZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> TopicZnode:
-        json = read_json(path, data, _TopicJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _TopicJson, cls.VERSION)
         topic_id = None if json.topic_id is None else decode_uuid(path, json.topic_id)
         for partition, replicas in json.partitions.items():
             _check_brokers(path, f"the replicas of partition {partition}", replicas)
@@ -306,8 +303,7 @@ class PartitionStateZnode(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> PartitionStateZnode:
         """InvalidZnode also for what contradicts itself: everything that is elected and written rests on it."""
-        json = read_json(path, data, _PartitionStateJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _PartitionStateJson, cls.VERSION)
         elr, lossy = json.elr or [], json.lossy or []
         _check_brokers(path, "the members of the ISR", json.isr)
         _check_brokers(path, "the eligible replicas", elr)

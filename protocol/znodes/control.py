@@ -23,9 +23,9 @@ from strandline.protocol.znodes.base import (
     PREFERRED_REPLICA_ELECTION_PATH,
     REASSIGN_PARTITIONS_PATH,
     InvalidZnode,
-    check_version,
     encode_uuid,
     read_json,
+    read_versioned,
 )
 
 # --- controller --------------------------------------------------------------------------------------------------
@@ -54,8 +54,7 @@ class ControllerZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> ControllerZnode:
-        json = read_json(path, data, _ControllerJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _ControllerJson, cls.VERSION)
         try:
             return cls(json.brokerid, int(json.timestamp))
         except ValueError as error:
@@ -102,8 +101,7 @@ class _PartitionListZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls: type[P], path: str, data: bytes) -> P:
-        json = read_json(path, data, _PartitionsJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _PartitionsJson, cls.VERSION)
         return cls([TopicPartition(item.topic, item.partition) for item in json.partitions])
 
 
@@ -130,8 +128,7 @@ class LogDirEventNotificationZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> LogDirEventNotificationZnode:
-        json = read_json(path, data, _LogDirEventJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _LogDirEventJson, cls.VERSION)
         return cls(json.broker)
 
 
@@ -173,8 +170,7 @@ class ReassignPartitionsZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> ReassignPartitionsZnode:
-        json = read_json(path, data, _ReassignmentsJson)
-        check_version(path, json.version, cls.VERSION)
+        json = read_versioned(path, data, _ReassignmentsJson, cls.VERSION)
         reassignments = {TopicPartition(item.topic, item.partition): item.replicas for item in json.partitions}
         if len(reassignments) != len(json.partitions):
             raise InvalidZnode(path, "a partition is named twice")
@@ -201,9 +197,7 @@ class ConfigZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> ConfigZnode:
-        config = read_json(path, data, cls)
-        check_version(path, config.version, cls.VERSION)
-        return config
+        return read_versioned(path, data, cls, cls.VERSION)
 
 
 class ConfigChangeZnode(msgspec.Struct, frozen=True):
@@ -220,9 +214,7 @@ class ConfigChangeZnode(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> ConfigChangeZnode:
-        change = read_json(path, data, cls)
-        check_version(path, change.version, cls.VERSION)
-        return change
+        return read_versioned(path, data, cls, cls.VERSION)
 
 
 class ClusterIdZnode(msgspec.Struct, frozen=True):
