@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from strandline.cli.cluster_overrides import checked, keep_overrides, kept_overrides, property_lines
 from strandline.cli.cluster_probe import ask_brokers, wait_ready
@@ -160,9 +159,7 @@ class EmbeddedCluster:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- single members ----------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import time
 from pathlib import Path
-from types import TracebackType
 
 from strandline.cli.java import find_java
 from strandline.cli.process import Daemon, ProcessFailed
@@ -102,9 +101,7 @@ class EmbeddedZooKeeper:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _launch(self, java: str, class_path: str) -> None:

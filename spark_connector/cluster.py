@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from types import TracebackType
 from typing import Any
 
 from strandline import Admin, Consumer
@@ -42,9 +41,7 @@ class ClusterClient:
     def __enter__(self) -> ClusterClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def topics(self) -> list[str]:
