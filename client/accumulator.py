@@ -43,6 +43,14 @@ class Batch:
     done: bool = False
 
 
+class RefusedRecord(Exception):
+    """The record at `index` cannot be encoded; its `__cause__` tells why. Those before it were appended."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
 class PartitionQueue:
     """The batches of one partition, in order: under way | ready | open."""
 
@@ -97,7 +105,7 @@ class PartitionQueue:
         sink: DeliverySink,
         headers: Sequence[Header],
     ) -> int:
-        """Append `records[start:]` as far as they fit; the index of the first that does not."""
+        """Append `records[start:]` as far as they fit; the index of the first that does not. RefusedRecord."""
         builder = self.builder
         if builder is None:
             return start
@@ -113,7 +121,9 @@ class PartitionQueue:
                     if not append(timestamp_ms, key, value):
                         break
                     index += 1
-        finally:  # what was appended before a record of a wrong type counts
+        except Exception as error:
+            raise RefusedRecord(index) from error
+        finally:  # what was appended before that record counts
             if index > start:
                 if self._sinks and self._sinks[-1][0] is sink:  # told once per batch
                     first = self._sinks.pop()[1]
@@ -220,28 +230,36 @@ class Accumulator:
         result = DeliveredBatch(
             topic, partition, base_offset, batch.records_count, log_append_time_ms, batch.maybe_appended
         )
-        self._settle(batch, result)
         self.delivered_records += batch.records_count
-        for sink, first_index, count in batch.sinks:
-            sink.delivered(result, first_index, count)
+        self._settle(batch, result, lambda sink, first_index, count: sink.delivered(result, first_index, count))
 
     def give_up(self, batch: Batch, error: DeliveryFailed) -> None:
         """The batch is not delivered, or nobody knows: tell everybody, free its memory."""
         if batch.done:
             return
         topic, partition = batch.topic_partition
-        self._settle(batch, FailedBatch(topic, partition, batch.records_count, error))
         self.failed_records += batch.records_count
-        for sink, _, count in batch.sinks:
-            sink.failed(error, count)
+        result = FailedBatch(topic, partition, batch.records_count, error)
+        self._settle(batch, result, lambda sink, _, count: sink.failed(error, count))
 
-    def _settle(self, batch: Batch, result: DeliveredBatch | FailedBatch) -> None:
+    def _settle(
+        self, batch: Batch, result: DeliveredBatch | FailedBatch, tell: Callable[[DeliverySink, int, int], None]
+    ) -> None:
+        """Everybody is told, whatever goes wrong in the program that one of them belongs to: that is raised last."""
         batch.done = True
         self.used_bytes -= len(batch.data)
         del self.outstanding[batch.number]
+        mistakes: list[Exception] = []
+        for sink, first_index, count in batch.sinks:
+            try:
+                tell(sink, first_index, count)
+            except Exception as mistake:
+                mistakes.append(mistake)
+        self.on_settled()
         if self.on_batch is not None:
             self.on_batch(result)
-        self.on_settled()
+        if mistakes:
+            raise mistakes[0]
 
 
 def record_bytes(record: KeyAndValue, headers: Sequence[Header]) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from strandline.client.accumulator import Accumulator, Header, KeyAndValue, PartitionQueue
+from strandline.client.accumulator import Accumulator, Header, KeyAndValue, PartitionQueue, RefusedRecord
 from strandline.client.delivery import (
     DeliveredBatch,
     Delivery,
@@ -141,11 +141,11 @@ class TrioProducer(Service):
     ) -> bool:
         """The short way for one record: it joins the batch that is open for its partition. False, and nothing done,
         if there is none with room or anything else is unusual: then `accept` knows what to do or say."""
-        layout = self._metadata.view.topics.get(topic)
-        if layout is None or not layout.partitions or self._closed:
-            return False
-        key = record[0]
         try:
+            layout = self._metadata.view.topics.get(topic)
+            if layout is None or not layout.partitions or self._closed:
+                return False
+            key = record[0]
             if partition is None:
                 number = (
                     self._sticky_partition(layout)
@@ -156,7 +156,7 @@ class TrioProducer(Service):
                 number = partition
             queue = self._accumulator.queues.get((topic, number))  # type: ignore[call-overload]  # equal to the key
             return queue is not None and queue.extend(timestamp_ms, (record,), 0, sink, headers) == 1
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # whatever is wrong with the record, or with the program's partitioner
             return False
 
     async def accept(
@@ -194,10 +194,11 @@ class TrioProducer(Service):
                 await self._checkpoint(len(chunk))
         except ClientError as error:
             refused = error
-        except (TypeError, ValueError, OverflowError) as error:
-            refused = InvalidRecordValue(
-                f"a record for {topic!r} is refused: {error}; keys and values are bytes or None"
-            )
+        except RefusedRecord as error:
+            left -= error.index - start
+            refused = _refusal(topic, error.__cause__)
+        except Exception as error:
+            refused = _refusal(topic, error)
         except trio.Cancelled:
             sink.failed(self._closed_error("sending was cancelled before the record was accepted"), left)
             raise
@@ -278,8 +279,10 @@ class TrioProducer(Service):
             raise
         finally:
             self._closed = True
-            self._sender.give_up_everything(str(self._closed_error("the producer was closed")))
-            self._finished.set()
+            try:
+                self._sender.give_up_everything(str(self._closed_error("the producer was closed")))
+            finally:
+                self._finished.set()
 
     async def _end_block(self, is_whole: bool) -> None:
         try:
@@ -342,6 +345,8 @@ class TrioProducer(Service):
 
     async def _make_room(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header]) -> None:
         """A batch that can take `first`, waiting for memory if the policy says so."""
+        if self._finished.is_set():  # nobody would send it, nor say so
+            raise self._closed_error("the producer is closed")
         if self._accumulator.open_batch(queue, first, headers, trio.current_time()):
             self._pump.wake()
             return
@@ -373,3 +378,9 @@ class TrioProducer(Service):
         if self._since_checkpoint >= RECORDS_PER_CHUNK // 4:
             self._since_checkpoint = 0
             await trio.lowlevel.checkpoint()
+
+
+def _refusal(topic: str, cause: BaseException | None) -> InvalidRecordValue:
+    error = InvalidRecordValue(f"a record for {topic!r} is refused: {cause!r}; keys and values are bytes or None")
+    error.__cause__ = cause
+    return error

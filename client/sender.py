@@ -105,17 +105,23 @@ class Sender:
         return next_time
 
     def give_up_everything(self, why: str) -> None:
-        """The producer closes: settle what is left."""
+        """The producer closes: settle what is left, all of it; a mistake of who is told is raised in the end."""
+        mistakes: list[Exception] = []
         for queue in list(self._accumulator.active.values()):
             if queue.builder is not None:
                 self._accumulator.close_batch(queue)
             for batch in queue.in_flight:
                 batch.maybe_appended = True
             for batch in [*queue.in_flight, *queue.ready]:
-                self._accumulator.give_up(batch, self._timeout_error(batch, why))
+                try:
+                    self._accumulator.give_up(batch, self._timeout_error(batch, why))
+                except Exception as mistake:
+                    mistakes.append(mistake)
             queue.in_flight = []
             queue.ready.clear()
         self._accumulator.active.clear()
+        if mistakes:
+            raise mistakes[0]
 
     # --- 1 and 2: time ---
 

@@ -32,6 +32,14 @@ GRACE_S = 5.0
 """Every trio call ends by itself in time; this much later the thread stops waiting for it all the same."""
 
 
+def warn(text: str) -> None:
+    """For a mistake of the program, which must not end the loop: it is shown where warnings are made errors, too."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    except RuntimeWarning as warning:
+        warnings.showwarning(warning, RuntimeWarning, __name__, 0)
+
+
 class SyncClient:
     """What the three fronts share: the portal, the service's end, refusal of forks and pickles."""
 
@@ -67,8 +75,7 @@ class SyncClient:
         try:
             self._close_unasked()
         except Exception as mistake:
-            text = f"a {type(self).__name__} that was left open could not be closed: {mistake!r}"
-            warnings.warn(text, RuntimeWarning, stacklevel=1)
+            warn(f"a {type(self).__name__} that was left open could not be closed: {mistake!r}")
 
     def _close_unasked(self) -> None:
         """`close`, by nobody who could be told."""

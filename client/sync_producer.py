@@ -6,7 +6,6 @@ and while that is full the mailbox fills and the caller waits (`max_block_ms`) o
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from strandline.client.delivery import (
 from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
 from strandline.client.producer import TrioProducer
 from strandline.client.signals import News
-from strandline.client.sync import GRACE_S, SyncClient
+from strandline.client.sync import GRACE_S, SyncClient, warn
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
@@ -77,7 +76,7 @@ class SendFuture:
             try:
                 self._callback(metadata, error)
             except Exception as mistake:  # the program's; it must not take the connection to the broker with it
-                warnings.warn(f"the callback of send raised {mistake!r}", RuntimeWarning, stacklevel=1)
+                warn(f"the callback of send raised {mistake!r}")
 
 
 class SendManyFuture(RecordsSink):
@@ -265,9 +264,9 @@ class Producer(SyncClient):
         try:
             await self._serve(feed_and_deliver)
         finally:  # whoever is refused now finds the failure noted
-            self._refuse([*self._taken, *self._mailbox.close()])
             self._has_ended = True
             self._accepted.tell()
+            self._refuse([*self._taken, *self._mailbox.close()])
 
     async def _take_letters(self, client: TrioProducer) -> None:
         """Hand letters to the producer, in order."""

@@ -267,6 +267,68 @@ async def test_refused_before_it_is_accepted(autojump_clock: object) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("records", "refused"),
+    [
+        ([(b"k", b"1"), (b"k", b"2"), (b"k", "text")], 1),  # of one group: what stood before it counts
+        ([(b"k", b"1"), (), (b"k", b"2")], 3),  # partitions are chosen for all of them first
+        ([None], 1),
+        ([("text", b"1")], 1),
+    ],
+)
+async def test_records_of_a_wrong_kind_are_refused_and_each_is_told_of_once(
+    autojump_clock: object, records: list, refused: int
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster) as client:
+            await (await client.send("t", b"first", key=b"k")).wait()
+            many = await client.send_many("t", records)
+            with pytest.raises(InvalidRecordValue):
+                await many.wait()
+            assert (many.failed_records, many.delivered_records) == (refused, len(records) - refused)
+            await (await client.send("t", b"last", key=b"k")).wait()
+        nursery.cancel_scope.cancel()
+    assert len(values(cluster)) == 2 + len(records) - refused
+
+
+async def test_a_partitioner_that_raises_has_the_record_refused(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+
+    def choose(key: bytes, count: int) -> int:
+        raise LookupError("no such customer")
+
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, partitioner=choose) as client:
+            with pytest.raises(InvalidRecordValue, match="no such customer"):
+                await client.send("t", b"x", key=b"k")
+            await (await client.send("t", b"x")).wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_who_raises_when_told_keeps_nobody_else_from_being_told(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 2)
+
+    def raises(metadata: object, error: object) -> None:
+        raise ValueError("a mistake of the program")
+
+    with pytest.RaisesGroup(ValueError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            await cluster.start(nursery)
+            async with producer(cluster, linger_ms=60_000) as client:
+                told = [await client.send("t", b"x", partition=number, callback=raises) for number in range(2)]
+                told += [await client.send("t", b"y", partition=number) for number in range(2)]
+                client.stop()
+                await client.finished()
+                nursery.cancel_scope.cancel()
+    assert all(delivery.done for delivery in told)
+
+
 async def test_nobody_there_is_said_with_every_address_and_cause(autojump_clock: object) -> None:
     cluster = FakeCluster(2)
     async with producer(cluster, max_block_ms=2000) as client:

@@ -118,6 +118,27 @@ def test_what_was_sent_is_flushed_by_closing(cluster: FakeCluster) -> None:
     assert future.result(0).offset == 0
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_callback_that_fails_where_warnings_are_errors_is_shown_and_breaks_nothing(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a record, too, that no task of the producer took any more."""
+    cluster.add_topic("t")
+    shown: list[str] = []
+    monkeypatch.setattr("warnings.showwarning", lambda message, *_: shown.append(str(message)))
+    with Producer(cluster.bootstrap) as other:
+        with Producer("127.0.0.1:1") as producer:
+            futures = [producer.send("t", b"x", callback=lambda *_: 1 / 0) for _ in range(3)]
+            with suppress(FlushTimedOut):
+                producer.close(0.1)
+        for future in futures:
+            with pytest.raises(ClientClosed):
+                future.result(PATIENCE_S)
+        assert other.send("t", b"x", callback=lambda *_: 1 / 0).result().offset == 0
+        assert other.send("t", b"y").result().offset == 1
+    assert len(shown) == 4
+
+
 def test_a_callback_that_fails_warns_and_breaks_nothing(cluster: FakeCluster) -> None:
     cluster.add_topic("t")
     with Producer(cluster.bootstrap) as producer, pytest.warns(RuntimeWarning, match="callback of send"):
