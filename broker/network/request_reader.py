@@ -9,8 +9,8 @@ Rules:
   The first frame's first byte tells which one it is; the four before it, its length, mean nothing until then.
 * A peer's faults end only its own connection: framing lost, unknown dialect, an API that is unknown or not spoken in
   that dialect → closed; a body that cannot be read → INVALID_REQUEST in its turn, then closed. An unsupported version →
-  UNSUPPORTED_VERSION (ApiVersions goes to its handler, which answers whatever the version; what has no answer is
-  closed); an API between brokers on a
+  UNSUPPORTED_VERSION (ApiVersions goes to its handler, which answers whatever the version; what can be read and
+  has no answer is closed); an API between brokers on a
   client listener → CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on, unless the dialect cannot
   write such an answer: then it is closed in its turn. A body that names too much counts as one that cannot be read
   (`request_bounds`), and many large bodies end their burst.

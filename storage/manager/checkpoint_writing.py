@@ -95,16 +95,21 @@ class Checkpoints:
 
     def forget(self, tp: TopicPartition, home: LogDirectory) -> None:
         """A log is to be made in `home`: those that name a deleted one of that name would vouch for records that it
-        lacks. Of other directories nothing is written on a mere doubt: they may be full. OSError."""
+        lacks. OSError of that directory; another one that cannot be written is offline or full by itself, and on a mere
+        doubt nothing is written there."""
         with self._at_once():
             for directory in self._directories.online():
                 named = {name for name in NAMES if tp in directory.stored[name]}
                 if directory is home:
                     named |= directory.unsure
-                if named - {HIGH_WATERMARKS}:
-                    self.write(directory)
-                if HIGH_WATERMARKS in named:
-                    directory.forget_mark(tp)
+                try:
+                    if named - {HIGH_WATERMARKS}:
+                        self.write(directory)
+                    if HIGH_WATERMARKS in named:
+                        directory.forget_mark(tp)
+                except OSError:
+                    if directory is home:
+                        raise
 
     @contextmanager
     def _at_once(self) -> Iterator[None]:

@@ -164,6 +164,26 @@ def test_what_a_write_that_failed_left_vouches_for_no_later_log_of_that_name(sit
     assert not any(b"t 0 " in site.disk.read(path) for path in checkpoints if site.disk.exists(path))
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_full_directory_keeps_no_log_from_being_made_in_another(is_named: bool) -> None:
+    """is_named: its checkpoints name a log of that name, which was deleted; else the last write of one failed."""
+    site = StorageSite(dirs=("/logs", "/more"))
+    manager = site.start()
+    tps = [TopicPartition("t", number) for number in range(4)]  # in turn in each directory
+    for tp in tps:
+        fill(manager.create(tp, TOPIC_ID), 10)
+    manager.flush_all()
+    manager.checkpoints.write_recovery_points()
+    for tp in tps[1::2]:
+        manager.delete(tp)
+    fault = site.disk.fail("open", "/logs/*checkpoint*", errno.ENOSPC)
+    manager.delete(tps[0])
+    manager.checkpoints.write_recovery_points()
+    log = manager.create(tps[0] if is_named else TopicPartition("t", 9), bytes(range(1, 17)))
+    fill(log, 10)
+    assert fault.hits and log.segments.folder.startswith("/more/") and manager.directories.full_paths == ["/logs"]
+
+
 def test_nothing_is_skipped_by_a_thread_while_the_event_loop_writes_at_once(site: StorageSite) -> None:
     """What it began to write before may have been renamed last."""
     manager = serving(site)
