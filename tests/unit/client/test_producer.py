@@ -329,6 +329,25 @@ async def test_one_who_raises_when_told_keeps_nobody_else_from_being_told(autoju
     assert all(delivery.done for delivery in told)
 
 
+async def test_who_is_still_sending_when_the_producer_has_ended_is_told_and_waits_for_nothing(
+    autojump_clock: object,
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+
+        def stop_and_choose(key: bytes, count: int) -> int:
+            client.stop()  # it ends while the records are taken, some at a time
+            return 0
+
+        async with producer(cluster, partitioner=stop_and_choose) as client:
+            many = await client.send_many("t", [(b"k", b"%d" % number) for number in range(50_000)])
+            await client.finished()
+            assert many.done and many.failed_records == 50_000
+        nursery.cancel_scope.cancel()
+
+
 async def test_nobody_there_is_said_with_every_address_and_cause(autojump_clock: object) -> None:
     cluster = FakeCluster(2)
     async with producer(cluster, max_block_ms=2000) as client:
