@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import trio
 
 PARTITIONS_PER_STEP = 200
-"""A request may be about 10 K of them."""
+"""So many are seen to between two turns of others; a request may be about 10,000."""
 
 
 class InSteps:

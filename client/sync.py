@@ -78,7 +78,7 @@ class SyncClient:
             warn(f"a {type(self).__name__} that was left open could not be closed: {mistake!r}")
 
     def _close_unasked(self) -> None:
-        """`close`, by nobody who could be told."""
+        """`close`, where nobody is left to be told what went wrong."""
         self.close()
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:

@@ -10,10 +10,9 @@ Rules:
 * A peer's faults end only its own connection: framing lost, unknown dialect, an API that is unknown or not spoken in
   that dialect → closed; a body that cannot be read → INVALID_REQUEST in its turn, then closed. An unsupported version →
   UNSUPPORTED_VERSION (ApiVersions goes to its handler, which answers whatever the version; what can be read and
-  has no answer is closed); an API between brokers on a
-  client listener → CLUSTER_AUTHORIZATION_FAILED; after these two the connection goes on, unless the dialect cannot
-  write such an answer: then it is closed in its turn. A body that names too much counts as one that cannot be read
-  (`request_bounds`), and many large bodies end their burst.
+  has no answer is closed); an API between brokers on a client listener → CLUSTER_AUTHORIZATION_FAILED; after these two
+  the connection goes on, unless the dialect cannot write such an answer: then it is closed in its turn. A body that
+  names too much counts as one that cannot be read (`request_bounds`), and many large bodies end their burst.
 * What came whole before a fault is handled first. Produce with acks=0 takes no place in the response order.
 """
 
