@@ -45,8 +45,8 @@ class Scheduling(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row. `failure` makes the answer to a request that failed as a whole. `native`: the lowest and the highest
-    version that is spoken in the native dialect."""
+    """One row. `failure` makes the answer to a request that failed as a whole. `native`, `kafka`: the lowest and the
+    highest version that is spoken in that dialect; None: the API is not spoken in it."""
 
     key: ApiKey
     request: type[Request]
@@ -58,6 +58,7 @@ class Api:
     inter_broker_only: bool = False
     """Served on the inter-broker listener only (a controller's orders come from no client)."""
     native: tuple[int, int] = (0, 0)
+    kafka: tuple[int, int] | None = None
 
 
 _ORDER = (Scheduling.CONTROL, False, True)
