@@ -24,6 +24,7 @@ from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.handlers.controller_link import ControllerLink
 from strandline.broker.handlers.creations import AutomaticCreations
+from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
@@ -234,10 +235,14 @@ class Broker:
             software_version=__version__,
             create_topic=self.creations.add,
         )
+        environment = self.environment
+        self.inventory = InventoryHandler(
+            self.log_manager, replicas, environment.disk, environment.blocking, cluster_id=self._cluster_id
+        )
 
     def _build_channel(self) -> RequestChannel:
         """Which handler serves which API, and in which dialects."""
-        config, queries = self.config, self.queries
+        config, queries, inventory = self.config, self.queries, self.inventory
         return RequestChannel(
             handlers={
                 ApiKey.PRODUCE: self.data.produce.handle,
@@ -247,6 +252,9 @@ class Broker:
                 ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
+                ApiKey.DESCRIBE_LOG_DIRS: inventory.describe_log_dirs,
+                ApiKey.DESCRIBE_CLUSTER: inventory.describe_cluster,
+                ApiKey.DESCRIBE_PRODUCERS: inventory.describe_producers,
                 **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
                 ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,

@@ -32,7 +32,11 @@ class ApiKey(enum.IntEnum):
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_LOG_DIRS = 35
     ELECT_LEADERS = 43
+    LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
 
 
 class Scheduling(enum.Enum):
@@ -141,7 +145,37 @@ _ROWS = (
             "partition",
         ),
     ),
+    Api(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        m.DescribeLogDirsRequest,
+        m.DescribeLogDirsResponse,
+        failed.describe_log_dirs,
+        Scheduling.QUEUED,  # it asks the disks how much room they have
+        kafka=(1, 4),
+    ),
     Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
+    Api(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        m.ListPartitionReassignmentsRequest,
+        m.ListPartitionReassignmentsResponse,
+        failed.with_message(m.ListPartitionReassignmentsResponse),
+        *_CONTROLLERS,
+        kafka=(0, 0),
+    ),
+    Api(
+        ApiKey.DESCRIBE_CLUSTER,
+        m.DescribeClusterRequest,
+        m.DescribeClusterResponse,
+        failed.with_message(m.DescribeClusterResponse),
+        kafka=(0, 1),
+    ),
+    Api(
+        ApiKey.DESCRIBE_PRODUCERS,
+        m.DescribeProducersRequest,
+        m.DescribeProducersResponse,
+        failed.describe_producers,
+        kafka=(0, 0),
+    ),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

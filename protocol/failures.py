@@ -24,6 +24,11 @@ def of_the_whole(response: Callable[..., Message], *nothing: object) -> Failure:
     return lambda request, code, text: response(code, *nothing)
 
 
+def with_message(response: Callable[..., Message]) -> Failure:
+    """Of a response that has an error code and a message, and may lack all the rest."""
+    return lambda request, code, text: response(error_code=code, error_message=text)
+
+
 def produce(request: m.ProduceRequest | None, code: int, text: str | None) -> Message:
     asked = [] if request is None else request.topic_data
     topics = [(topic.name, [part.index for part in topic.partition_data]) for topic in asked]
@@ -94,3 +99,20 @@ def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | 
 
 def elect_leaders(request: m.ElectLeadersRequest | None, code: int, text: str | None) -> Message:
     return m.ElectLeadersResponse([], code, text)
+
+
+def describe_log_dirs(request: m.DescribeLogDirsRequest | None, code: int, text: str | None) -> Message:
+    """Kafka's versions below 3 have no error code but those of directories."""
+    return m.DescribeLogDirsResponse(code, [m.DescribeLogDirsResult(code, "")], error_message=text)
+
+
+def describe_producers(request: m.DescribeProducersRequest | None, code: int, text: str | None) -> Message:
+    topics = [(topic.name, topic.partition_indexes) for topic in request.topics] if request is not None else []
+    return m.DescribeProducersResponse(
+        [
+            m.DescribeProducersTopicResponse(
+                name, [m.DescribeProducersPartitionResponse(index, code, text) for index in indexes]
+            )
+            for name, indexes in topics or [(NO_TOPIC, [NO_PARTITION])]
+        ]
+    )

@@ -37,7 +37,7 @@ from strandline.controller.partitions.waits import Waits
 from strandline.controller.store import ClusterStore
 from strandline.controller.term.controller_election import Won
 from strandline.controller.term.fail_over import fail_over
-from strandline.controller.term.not_served import NotServed
+from strandline.controller.term.not_served import NotServed, no_reassignments
 from strandline.controller.term.notifications import Notifications
 from strandline.controller.tools import Tools
 from strandline.controller.topics.creation import Creation
@@ -52,6 +52,7 @@ from strandline.protocol.messages import (
     DeleteTopicsRequest,
     ElectLeadersRequest,
     LeaderAndIsrRequest,
+    ListPartitionReassignmentsRequest,
     Message,
     Request,
     StopReplicaRequest,
@@ -131,6 +132,7 @@ class Term:
             CreateTopicsRequest: Creation(tools, self.topic_store, topics.look, draw_id).answer,
             DeleteTopicsRequest: self.deletion.answer,
             ElectLeadersRequest: ElectLeaders(tools, self.settlement, self.recovery.ask).answer,
+            ListPartitionReassignmentsRequest: no_reassignments,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,
         }
         """What clients and brokers ask of the controller."""

@@ -6,3 +6,4 @@ from strandline.protocol.messages.cluster import *  # noqa: F403
 from strandline.protocol.messages.data import *  # noqa: F403
 from strandline.protocol.messages.elections import *  # noqa: F403
 from strandline.protocol.messages.groups import *  # noqa: F403
+from strandline.protocol.messages.inventory import *  # noqa: F403

@@ -211,6 +211,10 @@ BREADTH = [
             ("with topics without any", [["t", [element] * (_MANY - 10)], *[["t", []]] * 10]),
         )
     ],
+    *[
+        _unreadable(f"{key.name} of too many partitions", msgpack.packb([[["t", [0] * (_MANY // 2 + 1)]] * 2]), key)
+        for key in (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_PRODUCERS)
+    ],
     _unreadable("a body of more than 2 MiB", msgpack.packb([["t" * 250] * 9000])),
     BadInput(
         "an unknown version that names too much",

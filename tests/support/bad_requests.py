@@ -19,6 +19,9 @@ from strandline.protocol.messages import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
     DeleteTopicsRequest,
+    DescribeClusterRequest,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -184,6 +187,11 @@ TWICE = [
         DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 0)])] * 2, 1000),
         frozenset({ErrorCode.INVALID_REQUEST}),
     ),
+    BadRequest(
+        "describe the producers of a partition twice",
+        DescribeProducersRequest([DescribeProducersTopic(TOPIC, [0, 0])]),
+        frozenset({ErrorCode.INVALID_REQUEST}),
+    ),
 ]
 
 READS = [
@@ -201,6 +209,24 @@ READS = [
     ),
     BadRequest("fetch from a topic that is not there", _fetch(topic="nowhere"), _UNKNOWN),
     BadRequest("offsets of partition -1", _list_offsets(-1, -1), _UNKNOWN),
+    *[
+        BadRequest(
+            f"the producers of partition {index}",
+            DescribeProducersRequest([DescribeProducersTopic(TOPIC, [index])]),
+            _UNKNOWN,
+        )
+        for index in (-1, 2**31 - 1)
+    ],
+    BadRequest(
+        "the controllers of the cluster",
+        DescribeClusterRequest(endpoint_type=2),
+        frozenset({ErrorCode.MISMATCHED_ENDPOINT_TYPE}),
+    ),
+    BadRequest(
+        "what the cluster has of a kind that is not known",
+        DescribeClusterRequest(endpoint_type=-1),
+        frozenset({ErrorCode.UNSUPPORTED_ENDPOINT_TYPE}),
+    ),
     BadRequest(
         "end of an epoch of partition -1",
         OffsetForLeaderEpochRequest([OffsetForLeaderTopic(TOPIC, [OffsetForLeaderPartition(-1, 0)])]),

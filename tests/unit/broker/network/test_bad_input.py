@@ -19,6 +19,8 @@ from strandline.protocol.messages import (
     CreateTopicsResponse,
     DeleteRecordsResponse,
     DeleteTopicsResponse,
+    DescribeLogDirsResponse,
+    DescribeProducersResponse,
     FetchResponse,
     ListOffsetsResponse,
     Message,
@@ -51,6 +53,7 @@ async def queued(request: RequestInHand[Request]) -> Message:
         ApiKey.STOP_REPLICA: StopReplicaResponse(0, []),
         ApiKey.UPDATE_METADATA: UpdateMetadataResponse(0),
         ApiKey.CONTROLLED_SHUTDOWN: ControlledShutdownResponse(0, []),
+        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsResponse(0),
     }
     return responses[request.api.key]
 
@@ -63,6 +66,7 @@ HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.respond(OffsetForLeaderEpochResponse([])),
     ApiKey.DELETE_RECORDS: lambda request: request.respond(DeleteRecordsResponse([])),
     ApiKey.API_VERSIONS: lambda request: request.respond(ApiVersionsResponse(35, [])),
+    ApiKey.DESCRIBE_PRODUCERS: lambda request: request.respond(DescribeProducersResponse([])),
 }
 for key in (
     ApiKey.CREATE_TOPICS,
@@ -70,6 +74,7 @@ for key in (
     ApiKey.STOP_REPLICA,
     ApiKey.UPDATE_METADATA,
     ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.DESCRIBE_LOG_DIRS,
 ):
     HANDLERS[key] = queued
 
