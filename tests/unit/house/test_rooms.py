@@ -17,7 +17,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "runtime": ("config", "processes", "zookeeper"),
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "partitions", "topics", "brokers", "term"),
-    "broker": ("network", "replication", "upkeep", "membership", "admin", "handlers"),
+    "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
     "testkit": ("zookeeper", "disk", "network"),
 }
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""

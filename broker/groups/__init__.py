@@ -1,0 +1,1 @@
+"""The group coordinator: who is in a group, and where it goes on."""
