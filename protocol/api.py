@@ -31,6 +31,7 @@ class ApiKey(enum.IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_LOG_DIRS = 35
     ELECT_LEADERS = 43
@@ -132,6 +133,13 @@ _ROWS = (
             "name",
             "partition_index",
         ),
+    ),
+    Api(
+        ApiKey.INIT_PRODUCER_ID,
+        m.InitProducerIdRequest,
+        m.InitProducerIdResponse,
+        failed.of_the_whole(m.InitProducerIdResponse),
+        kafka=(0, 5),
     ),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,

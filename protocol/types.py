@@ -19,6 +19,9 @@ NO_TOPIC_ID: TopicId = bytes(16)
 NO_EPOCH = -1
 """Leader epoch, producer epoch or broker epoch that is not known."""
 
+NO_PRODUCER_ID = -1
+"""The producer id of batches, and of producers, that are not idempotent."""
+
 NO_TOPIC = ""
 NO_PARTITION = -1
 """What the one element of an answer is about that refuses a request as a whole."""

@@ -17,6 +17,7 @@
 | /log_dir_event_notification/log_dir_event_<seq> | LogDirEventNotificationZnode   | whose logs failed |
 | /config/<type>/<name>                     | ConfigZnode                          | overrides                |
 | /config/changes/config_change_<seq>       | ConfigChangeZnode                    | which overrides changed  |
+| /latest_producer_id_block                 | ProducerIdBlockZnode                 | producer ids given out   |
 | /cluster/id                               | ClusterIdZnode                       | drawn once               |
 
 Rules: `decode(path, data)` raises InvalidZnode and nothing else, whatever the data; the path is only what the error
@@ -58,6 +59,7 @@ from strandline.protocol.znodes.cluster import (
     TopicZnode,
 )
 from strandline.protocol.znodes.control import (
+    MAX_PRODUCER_ID,
     ClusterIdZnode,
     ConfigChangeZnode,
     ConfigZnode,
@@ -66,6 +68,7 @@ from strandline.protocol.znodes.control import (
     IsrChangeNotificationZnode,
     LogDirEventNotificationZnode,
     PreferredReplicaElectionZnode,
+    ProducerIdBlockZnode,
     ReassignPartitionsZnode,
 )
 
@@ -82,6 +85,7 @@ __all__ = [
     "ISR_CHANGE_NOTIFICATION_PATH",
     "LATEST_PRODUCER_ID_BLOCK_PATH",
     "LOG_DIR_EVENT_NOTIFICATION_PATH",
+    "MAX_PRODUCER_ID",
     "MAX_ZNODE_BYTES",
     "OUR_CONTROLLER_EPOCH_PATH",
     "PERSISTENT_PATHS",
@@ -102,6 +106,7 @@ __all__ = [
     "LogDirEventNotificationZnode",
     "PartitionStateZnode",
     "PreferredReplicaElectionZnode",
+    "ProducerIdBlockZnode",
     "ReassignPartitionsZnode",
     "TopicIdZnode",
     "TopicZnode",

@@ -5,6 +5,7 @@ See `znodes` for the table and the rules.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 from uuid import UUID
@@ -19,6 +20,7 @@ from strandline.protocol.znodes.base import (
     CONTROLLER_EPOCH_PATH,
     CONTROLLER_PATH,
     ISR_CHANGE_NOTIFICATION_PATH,
+    LATEST_PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENT_NOTIFICATION_PATH,
     PREFERRED_REPLICA_ELECTION_PATH,
     REASSIGN_PARTITIONS_PATH,
@@ -238,3 +240,44 @@ class ClusterIdZnode(msgspec.Struct, frozen=True):
         if not cluster.id:
             raise InvalidZnode(path, "the cluster id is empty")
         return cluster
+
+
+MAX_PRODUCER_ID = 2**63 - 1
+
+
+class _ProducerIdBlockJson(msgspec.Struct):
+    broker: Int32
+    block_start: str
+    block_end: str
+    version: int = 1
+
+
+class ProducerIdBlockZnode(msgspec.Struct, frozen=True):
+    """The producer ids that were given out last, [first_id, last_id], and to which broker; null before the first."""
+
+    broker_id: int
+    first_id: int
+    last_id: int
+
+    PATH: ClassVar[str] = LATEST_PRODUCER_ID_BLOCK_PATH
+    VERSION: ClassVar[int] = 1
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(
+            _ProducerIdBlockJson(self.broker_id, str(self.first_id), str(self.last_id), self.VERSION)
+        )
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> ProducerIdBlockZnode:
+        """The ids are texts there, since JSON's numbers are doubles to many readers."""
+        json = read_versioned(path, data, _ProducerIdBlockJson, cls.VERSION)
+        block = cls(json.broker, _producer_id(path, json.block_start), _producer_id(path, json.block_end))
+        if block.last_id < block.first_id:
+            raise InvalidZnode(path, f"the block ends with {block.last_id}, before its start {block.first_id}")
+        return block
+
+
+def _producer_id(path: str, text: str) -> int:
+    if re.fullmatch("[0-9]{1,19}", text) is None or int(text) > MAX_PRODUCER_ID:
+        raise InvalidZnode(path, f"{text!r} is no producer id")
+    return int(text)

@@ -28,6 +28,7 @@ from strandline.protocol.znodes import (
     IsrChangeNotificationZnode,
     PartitionStateZnode,
     PreferredReplicaElectionZnode,
+    ProducerIdBlockZnode,
     ReassignPartitionsZnode,
     TopicZnode,
 )
@@ -43,6 +44,7 @@ class Znode(Protocol):
 
 
 int32 = st.integers(-(2**31), 2**31 - 1)
+producer_ids = st.integers(0, 2**63 - 1)
 names = st.text("abcXYZ019._-", min_size=1, max_size=8)
 broker_ids = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True)
 partitions = st.dictionaries(st.integers(0, 10**6), broker_ids, max_size=4)
@@ -103,6 +105,9 @@ STRATEGIES: dict[type[Znode], st.SearchStrategy[Any]] = {
     ConfigZnode: st.builds(ConfigZnode, st.dictionaries(names, st.text(max_size=8), max_size=3)),
     ConfigChangeZnode: st.builds(ConfigChangeZnode, names.map(lambda name: f"topics/{name}")),
     ClusterIdZnode: st.builds(ClusterIdZnode.new, st.uuids()),
+    ProducerIdBlockZnode: st.tuples(int32, producer_ids, producer_ids).map(
+        lambda drawn: ProducerIdBlockZnode(drawn[0], min(drawn[1:]), max(drawn[1:]))
+    ),
 }
 every_class = pytest.mark.parametrize("cls", STRATEGIES, ids=lambda cls: cls.__name__)
 
@@ -167,6 +172,7 @@ _BUILT: dict[type[Znode], Callable[[], Znode]] = {
     ConfigZnode: lambda: ConfigZnode({"retention.ms": "1"}),
     ConfigChangeZnode: lambda: ConfigChangeZnode("topics/t"),
     ClusterIdZnode: lambda: ClusterIdZnode.new(UUID(int=1)),
+    ProducerIdBlockZnode: lambda: ProducerIdBlockZnode(2, 0, 999),
 }
 _EXAMPLES = {
     BrokerIdZnode: b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://node1:9092"],'
@@ -183,6 +189,7 @@ _EXAMPLES = {
     ConfigZnode: b'{"version":1,"config":{"retention.ms":"1"}}',
     ConfigChangeZnode: b'{"version":2,"entity_path":"topics/t"}',
     ClusterIdZnode: b'{"version":"1","id":"AAAAAAAAAAAAAAAAAAAAAQ"}',
+    ProducerIdBlockZnode: b'{"version":1,"broker":2,"block_start":"0","block_end":"999"}',
 }
 
 
@@ -267,3 +274,18 @@ def test_an_endpoint_that_nobody_can_connect_to_is_refused(endpoint: str) -> Non
     data = json.dumps({"version": 5, "host": None, "port": -1, "endpoints": [endpoint]}).encode()
     with pytest.raises(InvalidZnode, match="endpoint"):
         BrokerIdZnode.decode(PATH, data)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("5", "4"), ("-1", "9"), ("0", str(2**63)), ("0", "9" * 5000), ("1e3", "1e4"), ("", ""), (" 1", "2"), ("١", "2")],
+)
+def test_a_block_of_impossible_producer_ids_is_refused(start: str, end: str) -> None:
+    data = json.dumps({"version": 1, "broker": 1, "block_start": start, "block_end": end}).encode()
+    with pytest.raises(InvalidZnode, match=PATH):
+        ProducerIdBlockZnode.decode(PATH, data)
+
+
+def test_a_block_whose_ids_are_numbers_is_refused_as_kafka_does() -> None:
+    with pytest.raises(InvalidZnode, match="block_start"):
+        ProducerIdBlockZnode.decode(PATH, b'{"version":1,"broker":1,"block_start":0,"block_end":"999"}')
