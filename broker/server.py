@@ -26,9 +26,11 @@ from strandline.broker.handlers.controller_link import ControllerLink
 from strandline.broker.handlers.creations import AutomaticCreations
 from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.handlers.orders import OrderHandlers
+from strandline.broker.handlers.producer_ids import ProducerIdHandler
 from strandline.broker.handlers.queries import QueryHandler
 from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.leaving import leave_cluster
+from strandline.broker.membership.producer_ids import take_block
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.network.dialects.native import NATIVE
@@ -227,6 +229,9 @@ class Broker:
         self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
         self.controller_link = ControllerLink(replicas, self.environment.network, self.controller)
         self.creations = AutomaticCreations(self.controller_link.ask, self._log)
+        self.producer_ids = ProducerIdHandler(
+            partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log
+        )
         self.queries = QueryHandler(
             self.log_manager,
             replicas,
@@ -250,6 +255,7 @@ class Broker:
                 ApiKey.API_VERSIONS: queries.api_versions,
                 ApiKey.METADATA: queries.metadata,
                 ApiKey.DELETE_RECORDS: self.data.delete_records.handle,
+                ApiKey.INIT_PRODUCER_ID: self.producer_ids.handle,
                 ApiKey.LIST_OFFSETS: queries.list_offsets,
                 ApiKey.OFFSET_FOR_LEADER_EPOCH: queries.offset_for_leader_epoch,
                 ApiKey.DESCRIBE_LOG_DIRS: inventory.describe_log_dirs,
@@ -280,6 +286,7 @@ class Broker:
         background: list[Callable[[], Awaitable[None]]] = [
             data.isr_updates.run,
             self.creations.run,
+            self.producer_ids.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
             data.checkpoints.run_high_watermarks,

@@ -11,7 +11,12 @@ import pytest
 import trio
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.messages import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from strandline.protocol.records import build_batch
 from strandline.protocol.records.batch import scan
 from strandline.runtime.network import Address
@@ -36,15 +41,26 @@ async def connected(cluster: MemoryCluster, broker_id: int) -> RawClient:
     return RawClient(await cluster.network.node(CLIENT).connect(Address(node_name(broker_id), PORT)))
 
 
-async def send(cluster: MemoryCluster, records: bytes) -> tuple[int, int]:
-    """(error code, base offset) from whoever leads."""
-    client = await connected(cluster, cluster.leader(T0))
-    await client.send(produce_frame(records))
-    response: Any = await client.response()
+async def ask(cluster: MemoryCluster, broker_id: int, frame: bytes) -> Any:
+    client = await connected(cluster, broker_id)
+    await client.send(frame)
+    response = await client.response()
     client.close()
     assert response is not None
-    (outcome,) = response.message.responses[0].partition_responses
+    return response.message
+
+
+async def send(cluster: MemoryCluster, records: bytes) -> tuple[int, int]:
+    """(error code, base offset) from whoever leads."""
+    answer = await ask(cluster, cluster.leader(T0), produce_frame(records))
+    (outcome,) = answer.responses[0].partition_responses
     return outcome.error_code, outcome.base_offset
+
+
+async def new_producer_id(cluster: MemoryCluster, broker_id: int) -> int:
+    answer = await ask(cluster, broker_id, request_frame(InitProducerIdRequest()))
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    return answer.producer_id
 
 
 def sequences(cluster: MemoryCluster, broker_id: int) -> list[int]:
@@ -122,3 +138,25 @@ async def test_r17_a_batch_is_known_after_retention_took_it(autojump_clock) -> N
         known = cluster.partition(2, T0).log.producers.states.get(PID)
         assert known is not None and known.last_offset == 0, "out of a snapshot, the records are gone"
         assert await send(cluster, batch(1, b"next")) == (0, 5)
+
+
+async def test_every_broker_gives_out_producer_ids_that_no_other_does(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
+        given = [await new_producer_id(cluster, broker_id) for broker_id in (1, 2, 3, 1, 2, 3)]
+        cluster.crash(2)
+        cluster.expire_session(2)
+        await cluster.start_broker(2)
+        given.append(await new_producer_id(cluster, 2))
+    assert given == [0, 1000, 2000, 1, 1001, 2001, 3000], "blocks follow one another, one that was begun is lost"
+
+
+async def test_while_zookeeper_is_away_ids_in_hand_are_given_out_and_no_others(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
+        assert await new_producer_id(cluster, 2) == 0
+        cluster.zookeeper.stop()
+        assert await new_producer_id(cluster, 2) == 1
+        answer = await ask(cluster, 3, request_frame(InitProducerIdRequest()))
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        cluster.zookeeper.start()
+        await cluster.until(lambda: cluster.leads(cluster.leader(T0), T0), "somebody leads")
+        assert await new_producer_id(cluster, 3) >= 1000
