@@ -16,8 +16,8 @@ behind no creation of topics, conversion or cold read. ListOffsets by timestamp 
 controllers send has no such bound: its handlers yield by themselves.
 
 A partition that stands twice in one request: Produce appends both in their order; ListOffsets, OffsetForLeaderEpoch and
-Metadata answer; Fetch and DeleteRecords, which may wait and be looked at again and again, are INVALID_REQUEST, and so is
-DescribeProducers, of which each part of the answer may be long.
+Metadata answer; Fetch and DeleteRecords, which may wait and be looked at again and again, are INVALID_REQUEST, and so
+is DescribeProducers, of which each part of the answer may be long.
 """
 
 from __future__ import annotations
