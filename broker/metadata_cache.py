@@ -31,6 +31,8 @@ class MetadataCache:
     def __init__(self) -> None:
         self.brokers: dict[int, UpdateMetadataBroker] = {}
         self.topics: dict[str, TopicMetadata] = {}
+        self.name_of: dict[TopicId, str] = {}
+        """Of each of them, by its id."""
         self.unfinished_deletions: list[UnfinishedDeletion] = []
         self.controller_id = NO_BROKER
         self.version = 0
@@ -67,7 +69,10 @@ class MetadataCache:
             if known is None or known.topic_id != topic.topic_id:
                 if all(state.leader == LEADER_DURING_DELETE for state in topic.partition_states):
                     continue  # gone already, or created anew since: that one stays
+                if known is not None:
+                    self.name_of.pop(known.topic_id, None)
                 known = self.topics[topic.topic_name] = TopicMetadata(topic.topic_id)
+                self.name_of[topic.topic_id] = topic.topic_name
             for state in topic.partition_states:
                 if state.leader == LEADER_DURING_DELETE:
                     known.partitions.pop(state.partition_index, None)
@@ -80,3 +85,4 @@ class MetadataCache:
                     known.partitions[state.partition_index] = state
             if not known.partitions:
                 del self.topics[topic.topic_name]
+                self.name_of.pop(known.topic_id, None)

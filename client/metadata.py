@@ -116,7 +116,9 @@ class ClusterView:
         """This view after an answer; topics that were not asked about stay as they are."""
         topics = dict(self.topics)
         for topic in answer.topics:
-            topics[topic.name] = _merged_topic(topics.get(topic.name), topic)
+            if topic.name is None:
+                continue  # nobody here asks by ids
+            topics[topic.name] = _merged_topic(topic.name, topics.get(topic.name), topic)
         brokers = {
             item.node_id: BrokerView(item.node_id, Address(item.host, item.port), item.rack) for item in answer.brokers
         }
@@ -140,7 +142,7 @@ class ClusterView:
         return replace(self, topics=MappingProxyType(topics))
 
 
-def _merged_topic(known: TopicView | None, answer: MetadataTopic) -> TopicView:
+def _merged_topic(name: str, known: TopicView | None, answer: MetadataTopic) -> TopicView:
     partitions = {
         item.partition_index: PartitionView(
             item.leader_id,
@@ -161,7 +163,7 @@ def _merged_topic(known: TopicView | None, answer: MetadataTopic) -> TopicView:
             if only_trouble if now is None else NO_EPOCH < now.leader_epoch < before.leader_epoch:
                 partitions[index] = before
     topic_id = answer.topic_id if answer.topic_id != NO_TOPIC_ID or known is None else known.topic_id
-    return TopicView(answer.name, topic_id, MappingProxyType(partitions), answer.error_code, answer.is_internal)
+    return TopicView(name, topic_id, MappingProxyType(partitions), answer.error_code, answer.is_internal)
 
 
 class Metadata:

@@ -13,7 +13,7 @@ from typing import Any
 
 from strandline.protocol import messages as m
 from strandline.protocol.messages.base import Message
-from strandline.protocol.types import NO_PARTITION, NO_TOPIC
+from strandline.protocol.types import NO_PARTITION, NO_TOPIC, NO_TOPIC_ID, TopicId
 
 Failure = Callable[[Any, int, str | None], Message]
 """(request, or None where it could not be read; error code; one line of text) → the response."""
@@ -47,7 +47,9 @@ def fetch(request: m.FetchRequest | None, code: int, text: str | None) -> Messag
     return m.FetchResponse(
         [
             m.FetchTopicResponse(
-                topic.topic, [m.FetchPartitionData(part.partition, code, -1) for part in topic.partitions]
+                topic.topic,
+                [m.FetchPartitionData(part.partition, code, -1) for part in topic.partitions],
+                topic.topic_id,
             )
             for topic in topics
         ],
@@ -83,8 +85,9 @@ def per_partition(
 
 
 def metadata(request: m.MetadataRequest | None, code: int, text: str | None) -> Message:
-    names = (request.topics if request is not None else None) or [NO_TOPIC]
-    return m.MetadataResponse([], [m.MetadataTopic(code, name, []) for name in names], error_message=text)
+    by_id = [] if request is None else [m.MetadataTopic(code, None, [], topic_id) for topic_id in request.topic_ids]
+    names = (request.topics if request is not None else None) or ([] if by_id else [NO_TOPIC])
+    return m.MetadataResponse([], [*(m.MetadataTopic(code, name, []) for name in names), *by_id], error_message=text)
 
 
 def create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | None) -> Message:
@@ -93,8 +96,13 @@ def create_topics(request: m.CreateTopicsRequest | None, code: int, text: str | 
 
 
 def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | None) -> Message:
-    names = request.topic_names if request is not None else []
-    return m.DeleteTopicsResponse([m.DeletableTopicResult(name, code, text) for name in names or [NO_TOPIC]])
+    asked: list[tuple[str | None, TopicId]] = []
+    if request is not None:
+        asked += [(name, NO_TOPIC_ID) for name in request.topic_names]
+        asked += [(topic.name, topic.topic_id) for topic in request.topics]
+    return m.DeleteTopicsResponse(
+        [m.DeletableTopicResult(name, code, text, topic_id) for name, topic_id in asked or [(NO_TOPIC, NO_TOPIC_ID)]]
+    )
 
 
 def elect_leaders(request: m.ElectLeadersRequest | None, code: int, text: str | None) -> Message:

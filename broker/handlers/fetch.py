@@ -33,7 +33,7 @@ from strandline.protocol.messages import (
     FetchResponse,
     FetchTopicResponse,
 )
-from strandline.protocol.types import NO_EPOCH, NO_TOPIC_ID, TopicId
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC, NO_TOPIC_ID, TopicId
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
@@ -143,8 +143,15 @@ class FetchHandler:
         if is_follower and not request.context.is_inter_broker:
             request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
-        reads = [_Read(topic.topic, topic.topic_id, wanted) for topic in message.topics for wanted in topic.partitions]
-        if len(reads) > 1 and len({(read.topic, read.wanted.partition) for read in reads}) < len(reads):
+        name_of = replicas.metadata.name_of
+        reads = [
+            _Read(topic.topic or name_of.get(topic.topic_id, NO_TOPIC), topic.topic_id, wanted)
+            for topic in message.topics
+            for wanted in topic.partitions
+        ]
+        if len(reads) > 1 and len({(read.topic or read.topic_id, read.wanted.partition) for read in reads}) < len(
+            reads
+        ):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a fetch names a partition twice")
         self._burst.write_appends()  # an earlier produce of the same burst is visible to this fetch
         now = self._burst.now()
@@ -196,7 +203,7 @@ class FetchHandler:
     def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:
         """Why this fetch may not be served here, or None (KIP-320)."""
         if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
-            return ErrorCode.UNKNOWN_TOPIC_ID
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         epoch = read.wanted.current_leader_epoch
         if epoch != NO_EPOCH or is_follower:
             if epoch < partition.leader_epoch:
@@ -219,12 +226,12 @@ class FetchHandler:
         must_send = False
         topics: list[FetchTopicResponse] = []
         data_of_topic: list[FetchPartitionData] = []
-        current_topic: str | None = None
+        current: _Read | None = None
         for read in reads:
-            if read.topic != current_topic:
-                current_topic = read.topic
+            if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
+                current = read
                 data_of_topic = []
-                topics.append(FetchTopicResponse(current_topic, data_of_topic))
+                topics.append(FetchTopicResponse(read.topic, data_of_topic, read.topic_id))
             data, region = self._read_partition(read, message.replica_id, remaining_bytes, not size_bytes)
             data_of_topic.append(data)
             regions.append(region)
@@ -243,6 +250,8 @@ class FetchHandler:
         partition = self._replicas.partitions.get((read.topic, index))
         is_follower = replica_id >= 0
         if partition is None:
+            if read.topic_id != NO_TOPIC_ID and not self._replicas.metadata.has_topic(read.topic, read.topic_id):
+                return _refusal(index, ErrorCode.UNKNOWN_TOPIC_ID, NO_BROKER, NO_EPOCH), None
             why, leader_id, leader_epoch = self._replicas.why_not_leading(read.topic, index, None)
             return _refusal(index, why, leader_id, leader_epoch), None
         fenced = self._fence(partition, read, is_follower)

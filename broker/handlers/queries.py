@@ -47,7 +47,7 @@ from strandline.protocol.records import first_record_from
 from strandline.protocol.records.batch import BatchHeader, InvalidBatch
 from strandline.protocol.records.conversion import find_record
 from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, check_topic_name
-from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicPartition
+from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.environment import Computing, ComputingFailed
 from strandline.storage.errors import LogStorageError
 from strandline.storage.log.timestamps import batch_for_timestamp
@@ -102,12 +102,14 @@ class QueryHandler:
 
     def metadata(self, request: RequestInHand[MetadataRequest]) -> Remainder | None:
         """Brokers at the address that the asking listener advertises; topics as asked, or all."""
-        asked, known = request.message.topics, self._metadata.topics
+        asked, known, name_of = request.message.topics, self._metadata.topics, self._metadata.name_of
         names = sorted(known) if asked is None else list(dict.fromkeys(asked))
-        partitions = sum(len(known[name].partitions) for name in names if name in known)
-        return at_once_or_in_steps(self._describe(request, names), len(names) + partitions)
+        ids = list(dict.fromkeys(request.message.topic_ids))
+        described = [*names, *(name_of.get(topic_id) for topic_id in ids)]
+        partitions = sum(len(known[name].partitions) for name in described if name in known)
+        return at_once_or_in_steps(self._describe(request, names, ids), len(described) + partitions)
 
-    def _describe(self, request: RequestInHand[MetadataRequest], names: list[str]) -> Iterator[int]:
+    def _describe(self, request: RequestInHand[MetadataRequest], names: list[str], ids: list[TopicId]) -> Iterator[int]:
         """Topic by topic, each as it is at its turn; the brokers as they are at the first: who is named as a leader is
         among the brokers of the answer."""
         answer, alive = self._brokers(request), self._metadata.brokers
@@ -115,6 +117,14 @@ class QueryHandler:
             if request.message.topics is None and name not in self._metadata.topics:
                 continue  # it went meanwhile, and nobody asked for it
             topic = self._topic(name, request, alive)
+            answer.topics.append(topic)
+            yield 1 + len(topic.partitions)
+        for topic_id in ids:
+            found = self._metadata.name_of.get(topic_id)
+            if found is None:
+                topic = MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, [], topic_id)
+            else:
+                topic = self._topic(found, request, alive)
             answer.topics.append(topic)
             yield 1 + len(topic.partitions)
         request.respond(answer)

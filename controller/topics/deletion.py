@@ -18,11 +18,12 @@ from strandline.protocol.messages import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     StopReplicaRequest,
     StopReplicaResponse,
 )
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
-from strandline.protocol.types import TopicPartition
+from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.protocol.znodes import DELETE_TOPICS_PATH, DeleteTopicZnode
 
 
@@ -115,37 +116,51 @@ class Deletion:
     async def answer(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Delete topics; done when no replica and no znode is left. NotController; BrokerError for more topics than
         one request may delete."""
-        check_topics_count("deletes", len(request.topic_names))
-        names = list(dict.fromkeys(request.topic_names))
-        plans = await self._agenda.in_turn(partial(self._begin, names))
-        doomed = [plan for plan in plans.values() if isinstance(plan, Topic)]
+        check_topics_count("deletes", len(request.topic_names) + len(request.topics))
+        named = [DeleteTopicState(name) for name in request.topic_names]
+        asked = list(dict.fromkeys([*named, *request.topics]))
+        plans = await self._agenda.in_turn(partial(self._begin, asked))
+        doomed = [plan for plan in plans if isinstance(plan, Topic)]
         await self._agenda.within(request.timeout_ms, lambda: not any(map(self._is_there, doomed)))
-        return DeleteTopicsResponse(
-            [self._result(plan) if isinstance(plan, Topic) else plan for plan in plans.values()]
-        )
+        return DeleteTopicsResponse([self._result(plan) if isinstance(plan, Topic) else plan for plan in plans])
 
-    async def _begin(self, names: list[str]) -> dict[str, Topic | DeletableTopicResult]:
-        """Name → the topic that goes from now on, or why not."""
-        plans: dict[str, Topic | DeletableTopicResult] = {}
-        if any(name not in self._context.topics for name in names):
+    async def _begin(self, asked: list[DeleteTopicState]) -> list[Topic | DeletableTopicResult]:
+        """Of each: the topic that goes from now on, or why not. An id becomes a name here only: what removes topics and
+        makes them takes turns with this, so the name is still that topic's when its deletion begins."""
+        topics = self._find(asked)
+        if None in topics:
             await self._look_at_topics()
-        for name in names:
-            topic = self._context.topics.get(name)
-            if name in INTERNAL_TOPICS:
-                text = f"topic {name} {BROKERS_OWN}"
-                plans[name] = DeletableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
-            elif topic is None:
-                text = f"there is no topic {name[:300]!r}"
-                plans[name] = DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-            elif not self._tools.config.delete_topic_enable:
-                text = f"topic {name} is kept: delete.topic.enable is false"
-                plans[name] = DeletableTopicResult(name, ErrorCode.TOPIC_DELETION_DISABLED, text, topic.topic_id)
-            else:
-                await self._tools.store.ensure(DeleteTopicZnode.path(name))
-                plans[name] = topic
-        if any(isinstance(plan, Topic) for plan in plans.values()):
+            topics = self._find(asked)
+        plans = [self._plan(each, topic) for each, topic in zip(asked, topics, strict=True)]
+        for plan in plans:
+            if isinstance(plan, Topic):
+                await self._tools.store.ensure(DeleteTopicZnode.path(plan.name))
+        if any(isinstance(plan, Topic) for plan in plans):
             await self.look()
         return plans
+
+    def _find(self, asked: list[DeleteTopicState]) -> list[Topic | None]:
+        topics = self._context.topics
+        by_id = {topic.topic_id: topic for topic in topics.values()} if any(each.name is None for each in asked) else {}
+        return [by_id.get(each.topic_id) if each.name is None else topics.get(each.name) for each in asked]
+
+    def _plan(self, asked: DeleteTopicState, topic: Topic | None) -> Topic | DeletableTopicResult:
+        name = asked.name if topic is None else topic.name
+        if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+            text = f"topic {asked.name[:300]!r} is named by an id as well: only one of them may stand there"
+            return DeletableTopicResult(name, ErrorCode.INVALID_REQUEST, text, asked.topic_id)
+        if name is None:
+            text = "there is no topic with this id"
+            return DeletableTopicResult(None, ErrorCode.UNKNOWN_TOPIC_ID, text, asked.topic_id)
+        if name in INTERNAL_TOPICS:
+            return DeletableTopicResult(name, ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} {BROKERS_OWN}")
+        if topic is None:
+            text = f"there is no topic {name[:300]!r}"
+            return DeletableTopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        if not self._tools.config.delete_topic_enable:
+            text = f"topic {name} is kept: delete.topic.enable is false"
+            return DeletableTopicResult(name, ErrorCode.TOPIC_DELETION_DISABLED, text, topic.topic_id)
+        return topic
 
     def _result(self, topic: Topic) -> DeletableTopicResult:
         if not self._is_there(topic):

@@ -72,8 +72,10 @@ class MetadataPartition(Message, frozen=True, array_like=True, gc=False):
 
 
 class MetadataTopic(Message, frozen=True, array_like=True, gc=False):
+    """`name` None: asked for by an id that no topic has."""
+
     error_code: Int16
-    name: str
+    name: str | None
     partitions: list[MetadataPartition]
     topic_id: TopicId = NO_TOPIC_ID
     is_internal: bool = False
@@ -99,10 +101,11 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
 
 
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
-    """`topics` None: all topics; an empty list: brokers only."""
+    """`topics` None: all topics; an empty list: brokers only, and the topics of `topic_ids` (KIP-516)."""
 
     topics: Named[str] | None = None
     allow_auto_topic_creation: bool = False
+    topic_ids: Named[TopicId] = []
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------
@@ -146,7 +149,9 @@ class CreateTopicsRequest(Request, frozen=True, array_like=True, gc=False):
 
 
 class DeletableTopicResult(Message, frozen=True, array_like=True, gc=False):
-    name: str
+    """`name` None: asked for by an id that no topic has."""
+
+    name: str | None
     error_code: Int16
     error_message: str | None = None
     topic_id: TopicId = NO_TOPIC_ID
@@ -157,11 +162,20 @@ class DeleteTopicsResponse(Message, frozen=True, array_like=True, gc=False):
     throttle_time_ms: Int32 = 0
 
 
-class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
-    """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`."""
+class DeleteTopicState(Message, frozen=True, array_like=True, gc=False):
+    """A topic by its name, or by its id alone."""
 
-    topic_names: Named[str]
+    name: str | None = None
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+class DeleteTopicsRequest(Request, frozen=True, array_like=True, gc=False):
+    """Served by the controller; answers once the topic is gone from every broker or after `timeout_ms`. `topics`: more
+    of them, as Kafka's version 6 names them; who asks by an id never deletes a topic that was made anew (KIP-516)."""
+
+    topic_names: Named[str] = []
     timeout_ms: Int32 = 30_000
+    topics: Named[DeleteTopicState] = []
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------

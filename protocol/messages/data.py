@@ -93,8 +93,18 @@ class FetchPartition(Message, frozen=True, array_like=True, gc=False):
 
 
 class FetchTopic(Message, frozen=True, array_like=True, gc=False):
+    """A topic by its name, or by its id alone, with `NO_TOPIC` as the name; with both they have to agree."""
+
     topic: str
     partitions: Named[FetchPartition]
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+class ForgottenTopic(Message, frozen=True, array_like=True, gc=False):
+    """Partitions that an incremental fetch takes out of its session; named as in `FetchTopic`."""
+
+    topic: str
+    partitions: Named[Int32]
     topic_id: TopicId = NO_TOPIC_ID
 
 
@@ -126,8 +136,11 @@ class FetchPartitionData(Message, frozen=True, array_like=True, gc=False):
 
 
 class FetchTopicResponse(Message, frozen=True, array_like=True, gc=False):
+    """`topic_id` as in the request; `topic` also where it was asked for by its id, if any topic has that."""
+
     topic: str
     partitions: list[FetchPartitionData]
+    topic_id: TopicId = NO_TOPIC_ID
 
 
 class FetchResponse(Message, frozen=True, array_like=True, gc=False):
@@ -159,7 +172,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     isolation_level: Int8 = READ_UNCOMMITTED
     session_id: Int32 = 0
     session_epoch: Int32 = NO_EPOCH
-    forgotten_topics_data: Named[tuple[str, Named[int]]] = []
+    forgotten_topics_data: Named[ForgottenTopic] = []
     rack_id: str = ""
     is_idle: bool = False
 

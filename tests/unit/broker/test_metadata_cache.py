@@ -83,6 +83,18 @@ def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew() -> Non
     assert cache.partition("t", 0) is not None
 
 
+def test_a_topic_is_found_by_its_id_as_long_as_it_is_there() -> None:
+    cache = MetadataCache()
+    update(cache, state(0))
+    assert cache.name_of == {OLD_ID: "t"}
+    update(cache, state(0), topic_id=NEW_ID)
+    assert cache.name_of == {NEW_ID: "t"}, "made anew"
+    update(cache, state(0, leader=LEADER_DURING_DELETE), topic_id=OLD_ID)
+    assert cache.name_of == {NEW_ID: "t"}
+    update(cache, state(0, leader=LEADER_DURING_DELETE), topic_id=NEW_ID)
+    assert cache.name_of == {}
+
+
 def test_a_broker_is_reached_at_the_listener_that_is_asked_for_while_it_lives() -> None:
     cache = MetadataCache()
     update(cache, alive=(1,))

@@ -9,6 +9,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -50,6 +51,17 @@ def test_each_topic_of_the_request_gets_the_code() -> None:
         ("a", ErrorCode.NOT_CONTROLLER, "ask broker 2"),
         ("b", ErrorCode.NOT_CONTROLLER, "ask broker 2"),
     ]
+
+
+def test_each_topic_that_is_named_by_its_id_gets_the_code() -> None:
+    topic_id = b"i" * 16
+    response = refused(MetadataRequest([], topic_ids=[topic_id]), ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert isinstance(response, MetadataResponse)
+    assert [(t.name, t.topic_id, t.error_code) for t in response.topics] == [(None, topic_id, -1)]
+    request = DeleteTopicsRequest(["a"], topics=[DeleteTopicState(topic_id=topic_id)])
+    answer = refused(request, ErrorCode.NOT_CONTROLLER)
+    assert isinstance(answer, DeleteTopicsResponse)
+    assert [(t.name, t.topic_id) for t in answer.responses] == [("a", bytes(16)), (None, topic_id)]
 
 
 def test_a_request_about_everything_still_gets_the_code() -> None:

@@ -12,9 +12,16 @@ from trio.testing import MockClock
 
 from strandline.broker.network import regions
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import EpochEndOffset, FetchRequest
+from strandline.protocol.messages import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    UpdateMetadataPartitionState,
+)
 from strandline.protocol.records import decode_records
-from support.replica_site import T0, T1, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
+from strandline.protocol.types import TopicPartition
+from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
 
 HW = 3
 LEO = 5
@@ -132,10 +139,41 @@ async def test_a_follower_must_name_an_epoch(leading: ReplicaSite, autojump_cloc
     assert codes(leading.follow(3, LEO, epoch=-1)) == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
+async def test_a_topic_is_fetched_by_its_id_alone(leading: ReplicaSite, autojump_clock: MockClock) -> None:
+    leading.update_metadata(UpdateMetadataPartitionState(0, 1, 1, 2, [1], 0, [1, 2, 3]))
+    hand = leading.fetch((TopicPartition("", 0), 0), topic_id=TOPIC_ID)
+    assert offsets(hand) == [0, 1, 2]
+    [topic] = hand.answer.responses
+    assert (topic.topic, topic.topic_id) == ("t", TOPIC_ID)
+
+
+async def test_a_fetch_by_an_id_that_no_topic_has_is_refused_and_the_id_is_told(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    topics = [FetchTopic("", [FetchPartition(0, 0, 1000)], bytes([n]) * 16) for n in (8, 9)]
+    hand = Hand(FetchRequest(0, 0, 1000, topics))
+    leading.burst(hand)
+    assert codes(hand) == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+    assert [(topic.topic, topic.topic_id) for topic in hand.answer.responses] == [
+        ("", b"\x08" * 16),
+        ("", b"\x09" * 16),
+    ]
+
+
+async def test_a_fetch_by_an_id_other_than_that_of_the_log_here_is_refused(
+    leading: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    """The topic was made anew, and this broker has not been told yet what becomes of its replica."""
+    state = UpdateMetadataPartitionState(0, 1, 1, 2, [1], 0, [1, 2, 3])
+    leading.update_metadata(state, topic_id=b"\x07" * 16)
+    assert codes(leading.fetch((TopicPartition("", 0), 0), topic_id=b"\x07" * 16)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert codes(leading.fetch((TopicPartition("", 0), 0), topic_id=TOPIC_ID)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
 async def test_a_follower_of_another_topic_of_that_name_is_refused(
     leading: ReplicaSite, autojump_clock: MockClock
 ) -> None:
-    assert codes(leading.follow(3, LEO, topic_id=b"\x07" * 16)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert codes(leading.follow(3, LEO, topic_id=b"\x07" * 16)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     assert leading.partition().high_watermark == HW
 
 

@@ -141,6 +141,20 @@ async def test_all_topics_or_those_asked_for_or_none(queries: Queries, autojump_
     assert hand.answer.topics == [] and hand.answer.brokers
 
 
+async def test_topics_are_described_by_their_ids(queries: Queries, autojump_clock: MockClock) -> None:
+    queries.site.update_metadata(known())
+    queries.site.update_metadata(known(), topic="other", topic_id=b"o" * 16)
+    unknown = b"u" * 16
+    hand = Hand(MetadataRequest(["other"], True, [TOPIC_ID, unknown, TOPIC_ID]))
+    queries.handler.metadata(in_hand(hand))
+    assert [(topic.error_code, topic.name, topic.topic_id) for topic in hand.answer.topics] == [
+        (0, "other", b"o" * 16),
+        (0, "t", TOPIC_ID),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown),
+    ]
+    assert queries.created == [], "an id is nothing to create a topic by"
+
+
 async def test_a_leader_that_does_not_live_is_not_named(queries: Queries, autojump_clock: MockClock) -> None:
     queries.site.update_metadata(known(0, leader=2), known(1, leader=3), alive=(1, 3))
     topic = queries.metadata("t").topics[0]

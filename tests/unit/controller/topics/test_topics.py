@@ -20,6 +20,7 @@ from strandline.protocol.messages import (
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicState,
     LeaderAndIsrRequest,
     PartitionError,
     StopReplicaRequest,
@@ -372,6 +373,45 @@ async def test_deletion_can_be_switched_off(autojump_clock: MockClock, cluster: 
     await cluster.admin.create("/admin/delete_topics/t")
     await cluster.come_to_rest()
     assert cluster.brokers[2].roles[TP].leader == 2
+
+
+async def test_a_topic_is_deleted_by_its_id(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    topic_id = (await cluster.create(controller, "t", [[1, 2]])).topics[0].topic_id
+    await cluster.create(controller, "kept", [[1, 2]])
+    both = [DeleteTopicState(topic_id=topic_id)] * 2
+    [result] = (await controller.ask(DeleteTopicsRequest(topics=both))).responses
+    assert (result.name, result.error_code, result.topic_id) == ("t", 0, topic_id)
+    assert await gone(cluster, "t")
+    assert list(controller.term.context.topics) == ["kept"]
+
+
+async def test_a_topic_made_anew_is_not_deleted_by_the_id_of_the_one_before(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1, 2)
+    controller = await cluster.controller_on(1)
+    former_id = (await cluster.create(controller, "t", [[1, 2]])).topics[0].topic_id
+    await controller.ask(DeleteTopicsRequest(["t"]))
+    await cluster.create(controller, "t", [[1, 2]])
+    [result] = (await controller.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=former_id)]))).responses
+    assert (result.name, result.error_code, result.topic_id) == (None, ErrorCode.UNKNOWN_TOPIC_ID, former_id)
+    assert "t" in controller.term.context.topics and not controller.term.context.deleting
+
+
+async def test_a_topic_is_named_by_its_name_or_by_its_id_alone(autojump_clock: MockClock, cluster: Any) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    topic_id = (await cluster.create(controller, "t", [[1]])).topics[0].topic_id
+    asked = [DeleteTopicState("t", topic_id), DeleteTopicState(), DeleteTopicState("never-was")]
+    results = (await controller.ask(DeleteTopicsRequest(topics=asked))).responses
+    assert [(result.name, result.error_code) for result in results] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("never-was", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert "t" in controller.term.context.topics
 
 
 async def test_an_unknown_topic_cannot_be_deleted(autojump_clock: MockClock, cluster: Any) -> None:
