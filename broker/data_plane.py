@@ -1,7 +1,7 @@
 """A broker's replicas and the handlers of their data, built from top to bottom: each part is given what it uses.
 
-changes, deadlines ── replicas ── appends ── burst ── checkpoints ─┬─ ISR updates, index rebuilds, log starts, cuts
-                                                                   └─ followers ── role changes ── handlers
+changes, deadlines ── replicas ── appends, group log ── burst ── checkpoints ─┬─ ISR updates, index rebuilds, …
+                                                                              └─ followers ── role changes ── handlers
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.broker.replication.stalled_followers import StalledFollowers
+from strandline.protocol.records import Codec
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
@@ -59,8 +60,13 @@ class DataPlane:
         self.metadata = MetadataCache()
         self.replicas = Replicas(broker_id, config, self.metadata, changes, state_change_log)
         appends = Appends(self.replicas, changes, self.deadlines)
-        self.burst = Burst(environment.wall_clock, changes, appends.write, send_answers)
-        self.own_appends = OwnAppends(appends, self.burst)
+        self.group_log = OwnAppends(
+            appends,
+            environment.wall_clock,
+            codec=lambda: Codec(config.value.offsets_topic_compression_codec).name.lower(),
+            timeout_s=lambda: config.value.offsets_commit_timeout_ms / 1000,
+        )
+        self.burst = Burst(environment.wall_clock, changes, self.group_log.write, send_answers)
         self.checkpoints = CheckpointSchedule(logs, self.replicas, blocking)
         self.isr_updates = IsrUpdates(self.replicas, self.burst, coordination, state_change_log)
         self.warm = warm_in_threads(blocking)

@@ -279,8 +279,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Partitions of the topic of committed offsets.", honoured=False)
     offsets_topic_replication_factor: int = int32(3, at_least(1), "Its replicas.", honoured=False)
     offsets_topic_segment_bytes: int = int32(104857600, at_least(1), "Its segments.", honoured=False)
-    offsets_topic_compression_codec: int = int32(0, at_least(0),
-        "Its compression: 0 none, 1 gzip, 2 snappy, 3 lz4.", honoured=False)
+    offsets_topic_compression_codec: int = int32(0, between(0, 4),
+        "Its compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.", honoured=False)
     offsets_retention_minutes: int = int32(10080, at_least(1), "How long offsets of a dead group stay.", honoured=False)
     offsets_retention_check_interval_ms: int = int64(600000, at_least(1), "How often that is checked.", honoured=False)
     offsets_load_buffer_size: int = int32(5242880, at_least(1),
