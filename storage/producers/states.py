@@ -13,6 +13,7 @@ same epoch, anything else                                     OUT_OF_ORDER_SEQUE
 higher epoch                                                  taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
 lower epoch                                                   INVALID_PRODUCER_EPOCH
 ```
+UNKNOWN_PRODUCER_ID, which a Kafka before 2.5 gave to an unknown producer, is not given (KIP-360).
 A producer has at most five batches on their way. So one that stands before five known ones was acknowledged, and the
 word "duplicate", which clients take for success, is true. With fewer known it might be a batch that was overtaken while
 the producer was unknown here: that is out of order, never a silent loss.

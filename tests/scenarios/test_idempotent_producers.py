@@ -28,8 +28,8 @@ from support.scenario import T0, check_at_the_end, cluster_with_topic
 PID = 4711
 
 
-def batch(sequence: int, value: bytes) -> bytes:
-    return bytes(build_batch([(1000, None, value)], producer=(PID, 0, sequence)))
+def batch(sequence: int, value: bytes, key: bytes | None = None, epoch: int = 0) -> bytes:
+    return bytes(build_batch([(1000, key, value)], producer=(PID, epoch, sequence)))
 
 
 def produce_frame(records: bytes) -> bytes:
@@ -160,3 +160,58 @@ async def test_while_zookeeper_is_away_ids_in_hand_are_given_out_and_no_others(a
         cluster.zookeeper.start()
         await cluster.until(lambda: cluster.leads(cluster.leader(T0), T0), "somebody leads")
         assert await new_producer_id(cluster, 3) >= 1000
+
+
+async def test_r17_a_batch_is_known_after_compaction_took_it(autojump_clock) -> None:
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": "500",
+        "min.cleanable.dirty.ratio": "0.01",
+        "file.delete.delay.ms": "0",
+    }
+    properties = {"log.cleaner.backoff.ms": "500"}
+    async with cluster_with_topic([2, 3, 1], configs=configs, properties=properties) as (cluster, producer, _):
+        for sequence in range(3):
+            assert await send(cluster, batch(sequence, b"gone%d" % sequence, b"k")) == (0, sequence)
+        for number in range(8):
+            await (await producer.send(T0.topic, b"x" * 200 + b"%d" % number, key=b"k", partition=0)).wait()
+        await trio.sleep(60)
+        for broker_id in (1, 2, 3):
+            assert sequences(cluster, broker_id) == [2], "compaction keeps the last batch of a producer, and no other"
+        for broker_id in (2, 3):
+            assert [await send(cluster, batch(sequence, b"gone%d" % sequence, b"k")) for sequence in range(3)] == [
+                (0, sequence) for sequence in range(3)
+            ]
+            await cluster.stop(broker_id)
+            await cluster.until(
+                lambda left=broker_id: cluster.leader(T0) != left and cluster.leads(cluster.leader(T0), T0),
+                "another leads",
+            )
+            await cluster.start_broker(broker_id)
+            await cluster.until(lambda: cluster.isr(T0) == [1, 2, 3], "it is back")
+        assert await send(cluster, batch(4, b"gap", b"k")) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert await send(cluster, batch(3, b"next", b"k")) == (0, 11)
+
+
+async def test_a_producer_that_was_idle_for_too_long_may_go_on_anywhere_as_with_kafka(autojump_clock) -> None:
+    """Its records are acknowledged: there is nothing of it under way that could be doubled or overtaken."""
+    async with cluster_with_topic([2, 3, 1], properties={"producer.id.expiration.ms": "60000"}) as (cluster, _, _):
+        assert await send(cluster, batch(0, b"m0")) == (0, 0)
+        assert await send(cluster, batch(7, b"gap")) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        await trio.sleep(200)
+        assert await send(cluster, batch(7, b"m7")) == (0, 1)
+        assert await send(cluster, batch(7, b"m7")) == (0, 1)
+        assert await send(cluster, batch(0, b"m0")) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+
+
+async def test_a_new_leader_fences_the_epochs_that_the_old_one_saw_replaced(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
+        assert await send(cluster, batch(0, b"old")) == (0, 0)
+        assert await send(cluster, batch(1, b"new", epoch=1)) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert await send(cluster, batch(0, b"new", epoch=1)) == (0, 1)
+        cluster.crash(2)
+        cluster.expire_session(2)
+        await cluster.until(lambda: cluster.leader(T0) != 2 and cluster.leads(cluster.leader(T0), T0), "another leads")
+        assert await send(cluster, batch(1, b"old")) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+        assert await send(cluster, batch(0, b"new", epoch=1)) == (0, 1)
+        assert await send(cluster, batch(1, b"new", epoch=1)) == (0, 2)
