@@ -22,6 +22,7 @@ from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
+from strandline.broker.handlers.configs import ConfigHandlers
 from strandline.broker.handlers.controller_link import ControllerLink
 from strandline.broker.handlers.creations import AutomaticCreations
 from strandline.broker.handlers.inventory import InventoryHandler
@@ -228,6 +229,9 @@ class Broker:
         replicas, roles = self.data.replicas, self.data.roles
         self.orders = OrderHandlers(self.topic_configs, replicas, roles, self.registration, self._log)
         self.controller_link = ControllerLink(replicas, self.environment.network, self.controller)
+        self.configs = ConfigHandlers(
+            self.broker_id, self.config_changes.dynamic, self.data.metadata, self.coordination, self._log
+        )
         self.creations = AutomaticCreations(self.controller_link.ask, self._log)
         self.producer_ids = ProducerIdHandler(
             partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log
@@ -261,6 +265,9 @@ class Broker:
                 ApiKey.DESCRIBE_LOG_DIRS: inventory.describe_log_dirs,
                 ApiKey.DESCRIBE_CLUSTER: inventory.describe_cluster,
                 ApiKey.DESCRIBE_PRODUCERS: inventory.describe_producers,
+                ApiKey.DESCRIBE_CONFIGS: self.configs.describe,
+                ApiKey.ALTER_CONFIGS: self.configs.alter,
+                ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configs.alter_incrementally,
                 **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
                 ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,

@@ -33,8 +33,11 @@ class ApiKey(enum.IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -68,6 +71,13 @@ class Api:
 
 _ORDER = (Scheduling.CONTROL, False, True)
 _CONTROLLERS = (Scheduling.QUEUED, True)
+
+
+def _configs(
+    key: ApiKey, request: type[Request], response: type[Message], result: type[Message], kafka: tuple[int, int]
+) -> Api:
+    return Api(key, request, response, failed.per_resource(response, result), Scheduling.QUEUED, kafka=kafka)
+
 
 _ROWS = (
     Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce),
@@ -153,6 +163,20 @@ _ROWS = (
             "partition",
         ),
     ),
+    _configs(
+        ApiKey.DESCRIBE_CONFIGS,
+        m.DescribeConfigsRequest,
+        m.DescribeConfigsResponse,
+        m.DescribeConfigsResult,
+        kafka=(1, 4),
+    ),
+    _configs(
+        ApiKey.ALTER_CONFIGS,
+        m.AlterConfigsRequest,
+        m.AlterConfigsResponse,
+        m.AlterConfigsResourceResponse,
+        kafka=(0, 2),
+    ),
     Api(
         ApiKey.DESCRIBE_LOG_DIRS,
         m.DescribeLogDirsRequest,
@@ -162,6 +186,13 @@ _ROWS = (
         kafka=(1, 4),
     ),
     Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
+    _configs(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        m.IncrementalAlterConfigsRequest,
+        m.IncrementalAlterConfigsResponse,
+        m.AlterConfigsResourceResponse,
+        kafka=(0, 1),
+    ),
     Api(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         m.ListPartitionReassignmentsRequest,

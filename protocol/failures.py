@@ -105,6 +105,16 @@ def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | 
     )
 
 
+def per_resource(response: Callable[..., Message], result: Callable[..., Message]) -> Failure:
+    """Of a response about configurations: a list of (code, text, type, name)."""
+
+    def fail(request: Any, code: int, text: str | None) -> Message:
+        asked = [] if request is None else [(each.resource_type, each.resource_name) for each in request.resources]
+        return response([result(code, text, *each) for each in asked or [(m.ConfigResource.UNKNOWN, NO_TOPIC)]])
+
+    return fail
+
+
 def elect_leaders(request: m.ElectLeadersRequest | None, code: int, text: str | None) -> Message:
     return m.ElectLeadersResponse([], code, text)
 

@@ -74,7 +74,7 @@ class ConfigChanges:
         """static: of the broker's file."""
         self.config = CurrentConfig(static)
         self.kinds: dict[str, EntityKind] = {}
-        self._dynamic = DynamicConfig(static, coordination, log)
+        self.dynamic = DynamicConfig(static, coordination, log)
         self._coordination = coordination
         self._log = log
         self._seen = -1
@@ -95,7 +95,7 @@ class ConfigChanges:
         self._session_id = self._coordination.session_id
         self._folder_czxid = await self._find_folder()  # before what is in it: a later one is noticed as another one
         self._seen = max(map(_number, await self._announcements()), default=-1)
-        self.config.value = await self._dynamic.read()
+        self.config.value = await self.dynamic.read()
         return self.config.value
 
     async def of_topics(self, names: Collection[str]) -> dict[str, TopicConfig]:
@@ -106,7 +106,7 @@ class ConfigChanges:
         return {name: read_topic_config(config, each.overrides).config for name, each in zip(names, found, strict=True)}
 
     async def run(self, topics: TopicConfigs, replicas: Replicas, burst: Burst) -> None:
-        self.kinds[ENTITY_TYPE] = EntityKind(partial(self._read_brokers, topics), self._dynamic.troubled)
+        self.kinds[ENTITY_TYPE] = EntityKind(partial(self._read_brokers, topics), self.dynamic.troubled)
         self.kinds["topics"] = EntityKind(topics.read_again, topics.troubled)
         await until_answered(self._name_what_is_not_served)
         while True:
@@ -207,10 +207,10 @@ class ConfigChanges:
 
     async def _read_brokers(self, topics: TopicConfigs, names: Collection[str] | None) -> None:
         """What concerns this broker, if one of these names does."""
-        if names is not None and not set(names).intersection(self._dynamic.names):
+        if names is not None and not set(names).intersection(self.dynamic.names):
             return
         before = self.config.value
-        later = self.config.change(await self._dynamic.read())
+        later = self.config.change(await self.dynamic.read())
         if later:
             self._log.warning("these keys take effect at the next start", keys=later)
         if self.config.value != before:

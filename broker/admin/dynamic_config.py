@@ -6,14 +6,14 @@ It is read before anything that could delete runs, and again when it changes (`c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import structlog
 
 from strandline.protocol.znodes import ConfigZnode
 from strandline.runtime.config.broker import BrokerConfig
 from strandline.runtime.config.dynamic import DynamicReading, Layer, with_dynamic
-from strandline.runtime.config.standing import read_overrides
+from strandline.runtime.config.standing import Standing, read_overrides
 from strandline.runtime.coordination import Coordination
 
 FOR_ALL = "<default>"
@@ -26,22 +26,32 @@ class DynamicConfig:
     ) -> None:
         self.names = (FOR_ALL, str(static.broker_id))
         """Of the znodes that concern this broker, below /config/brokers; the lowest first."""
+        self._paths = [ConfigZnode.path(name, ENTITY_TYPE) for name in self.names]
+        self.static = static
         self._is_troubled = False
-        self._static = static
         self._coordination = coordination
         self._log = log
         self._told: tuple[object, ...] = ((), (), ())
 
     async def read(self) -> BrokerConfig:
         """What counts for a broker that starts now. CoordinationError."""
-        paths = [ConfigZnode.path(name, ENTITY_TYPE) for name in self.names]
-        found = await read_overrides(self._coordination, paths)
-        layers = [Layer(path, each.overrides, path == paths[-1]) for path, each in zip(paths, found, strict=True)]
-        reading = with_dynamic(self._static, layers)
+        found = await self._read()
+        reading = with_dynamic(self.static, self._layers(found))
         unreadable = tuple(each.why for each in found if each.why)
         self._is_troubled = bool(unreadable or reading.unusable)
         self._tell(reading, unreadable)
         return reading.config
+
+    async def layers(self) -> list[Layer]:
+        """As they stand in ZooKeeper, the lowest first. CoordinationError."""
+        return self._layers(await self._read())
+
+    async def _read(self) -> list[Standing]:
+        return await read_overrides(self._coordination, self._paths)
+
+    def _layers(self, found: Sequence[Standing]) -> list[Layer]:
+        own = self._paths[-1]
+        return [Layer(path, each.overrides, path == own) for path, each in zip(self._paths, found, strict=True)]
 
     def troubled(self) -> Collection[str]:
         """The names, where something there cannot be read or used: what is deleted by it waits until it is mended."""

@@ -3,6 +3,7 @@
 from strandline.protocol.messages.admin import *  # noqa: F403
 from strandline.protocol.messages.base import *  # noqa: F403
 from strandline.protocol.messages.cluster import *  # noqa: F403
+from strandline.protocol.messages.configs import *  # noqa: F403
 from strandline.protocol.messages.data import *  # noqa: F403
 from strandline.protocol.messages.elections import *  # noqa: F403
 from strandline.protocol.messages.groups import *  # noqa: F403

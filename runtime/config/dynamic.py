@@ -61,7 +61,7 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
             undecided |= TOPIC_DEFAULTS
             continue
         for name, text in layer.overrides.items():
-            why = _not_served(name, layer)
+            why = why_not_served(name, layer)
             if why is not None:
                 not_served.append(UnservedKey(layer.path, name, why))
                 continue
@@ -81,7 +81,23 @@ def with_dynamic(static: BrokerConfig, layers: Sequence[Layer]) -> DynamicReadin
     return DynamicReading(config, tuple(not_served), tuple(unusable))
 
 
-def _not_served(name: str, layer: Layer) -> str | None:
+def usable(layer: Layer, static: BrokerConfig) -> dict[str, str]:
+    """Those of its overrides that count, each looked at by itself; key → text."""
+    return {name: text for name, text in (layer.overrides or {}).items() if _is_usable(name, text, layer, static)}
+
+
+def _is_usable(name: str, text: str, layer: Layer, static: BrokerConfig) -> bool:
+    if why_not_served(name, layer) is not None:
+        return False
+    try:
+        _parsed(BROKER_KEYS[name], text, static)
+    except InvalidConfig:
+        return False
+    return True
+
+
+def why_not_served(name: str, layer: Layer) -> str | None:
+    """Why a key has no effect in that znode; None where it has."""
     key = BROKER_KEYS.get(name)
     if key is None:
         return "not known to this version"

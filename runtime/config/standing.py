@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from strandline.protocol.znodes import ConfigZnode, InvalidZnode
-from strandline.runtime.coordination import Coordination
+from strandline.runtime.coordination import Coordination, Znode
 
 
 class Standing(NamedTuple):
@@ -16,12 +16,13 @@ class Standing(NamedTuple):
     why: str = ""
 
 
+def standing_of(path: str, znode: Znode | None) -> Standing:
+    try:
+        return Standing({} if znode is None else ConfigZnode.decode(path, znode.data).config)
+    except InvalidZnode as error:
+        return Standing(None, str(error))
+
+
 async def read_overrides(coordination: Coordination, paths: Sequence[str]) -> list[Standing]:
     """What each znode says, in the order of `paths`. CoordinationError."""
-    found: list[Standing] = []
-    for path, znode in zip(paths, await coordination.get_many(paths), strict=True):
-        try:
-            found.append(Standing({} if znode is None else ConfigZnode.decode(path, znode.data).config))
-        except InvalidZnode as error:
-            found.append(Standing(None, str(error)))
-    return found
+    return [standing_of(*found) for found in zip(paths, await coordination.get_many(paths), strict=True)]

@@ -164,8 +164,8 @@ MUTANTS = [
     Mutant(
         "what ZooKeeper says of brokers is read too late",
         "broker/admin/config_changes.py",
-        "        self.config.value = await self._dynamic.read()\n",
-        "        await self._dynamic.read()\n",
+        "        self.config.value = await self.dynamic.read()\n",
+        "        await self.dynamic.read()\n",
         (CONFIGURATIONS, "test_what_zookeeper_says"),
     ),
     Mutant(

@@ -1,0 +1,151 @@
+"""What AlterConfigs and IncrementalAlterConfigs make of the overrides that stand in a znode. Pure.
+
+Keys that another Kafka wrote and that this version does not know stay as they are, unless somebody deletes them by
+name. What stands there already and cannot be used does not hinder other changes; nothing of that kind is added.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import (
+    AlterableConfig,
+    ConfigOperation,
+    ConfigType,
+    IncrementalAlterableConfig,
+)
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
+from strandline.runtime.config.describing import text_of, type_of
+from strandline.runtime.config.dynamic import Layer, why_not_served, with_dynamic
+from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.topic import REMOTE_STORAGE, TOPIC_KEYS, read_topic_config
+from strandline.runtime.config.values import InvalidConfig
+
+Overrides = Mapping[str, str]
+
+
+class Entity(NamedTuple):
+    """Whose overrides: a topic's or a broker's.
+
+    keys: its table. below: attribute → what counts where it has no override of its own. check: raises for what may not
+    be made of the first, by changes of these keys, the second.
+    """
+
+    keys: Mapping[str, ConfigKey]
+    below: Callable[[str], object]
+    check: Callable[[Overrides, Overrides, Collection[str]], None]
+
+
+def replaced(entity: Entity, standing: Overrides, wanted: Sequence[AlterableConfig]) -> dict[str, str]:
+    """AlterConfigs. BrokerError."""
+    _check_once(each.name for each in wanted)
+    values = {each.name: _given(each.name, each.value) for each in wanted}
+    kept = {name: text for name, text in standing.items() if name not in entity.keys}
+    after = kept | values
+    entity.check(standing, after, [name for name in after if after[name] != kept.get(name)])
+    return after
+
+
+def incremented(entity: Entity, standing: Overrides, changes: Sequence[IncrementalAlterableConfig]) -> dict[str, str]:
+    """IncrementalAlterConfigs. BrokerError."""
+    _check_once(change.name for change in changes)
+    after = dict(standing)
+    for change in changes:
+        name = change.name
+        match change.config_operation:
+            case ConfigOperation.SET:
+                after[name] = _given(name, change.value)
+            case ConfigOperation.DELETE:
+                after.pop(name, None)  # whatever it was: who asks again after a lost answer is not refused
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+                after[name] = _listed(entity, standing, change)
+            case operation:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name}: operation {operation} is unknown")
+    touched = [change.name for change in changes if change.config_operation != ConfigOperation.DELETE]
+    entity.check(standing, after, touched)
+    return after
+
+
+def _check_once(names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name} stands in the request twice")
+
+
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name} has no value: give one, or delete the key")
+    return value
+
+
+def _listed(entity: Entity, standing: Overrides, change: IncrementalAlterableConfig) -> str:
+    key = entity.keys.get(change.name)
+    if key is None:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"configuration {change.name}: there is no such key")
+    given = _given(change.name, change.value)
+    if type_of(key) is not ConfigType.LIST:
+        raise _refused(InvalidConfig(key.name, given, "it is no list: set it instead of adding to it or taking away"))
+    now = _parts(standing[key.name] if key.name in standing else text_of(entity.below(key.attribute)) or "")
+    parts = _parts(given)
+    if change.config_operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys((*now, *parts)))
+    return ",".join(part for part in now if part not in parts)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _refused(error: InvalidConfig) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, str(error))
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def topic_entity(config: BrokerConfig) -> Entity:
+    """config: of the broker, as it counts now."""
+    defaults = read_topic_config(config, {}).config
+
+    def unusable(overrides: Overrides) -> Sequence[InvalidConfig]:
+        return read_topic_config(config, {name: overrides[name] for name in TOPIC_KEYS if name in overrides}).unusable
+
+    def check(before: Overrides, after: Overrides, touched: Collection[str]) -> None:
+        if before.get(REMOTE_STORAGE) != after.get(REMOTE_STORAGE):
+            why = "Kafka's remote tier is not served: change that with the Kafka that began it"
+            raise _refused(InvalidConfig(REMOTE_STORAGE, after.get(REMOTE_STORAGE, ""), why))
+        for name in touched:
+            if name not in TOPIC_KEYS and before.get(name) != after[name]:
+                raise _refused(read_topic_config(config, {name: after[name]}).unknown[0])
+        stood = set(map(str, unusable(before)))
+        for error in unusable(after):
+            if error.key in touched or str(error) not in stood:
+                raise _refused(error)
+
+    return Entity(TOPIC_KEYS, lambda attribute: getattr(defaults, attribute), check)
+
+
+# --- brokers -----------------------------------------------------------------------------------------------------
+
+
+def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> Entity:
+    """static: of the broker's file. index: which of its layers is to change."""
+    below = with_dynamic(static, layers[:index]).config
+
+    def with_overrides(overrides: Overrides) -> list[Layer]:
+        return [layer._replace(overrides=overrides) if n == index else layer for n, layer in enumerate(layers)]
+
+    def check(before: Overrides, after: Overrides, touched: Collection[str]) -> None:
+        for name in touched:
+            why = why_not_served(name, layers[index])
+            if why is not None and before.get(name) != after.get(name):  # without the value: it may be a password
+                raise BrokerError(ErrorCode.INVALID_CONFIG, f"configuration {name}: {why}")
+        stood = {str(error) for error in with_dynamic(static, with_overrides(before)).unusable}
+        for error in with_dynamic(static, with_overrides(after)).unusable:
+            if error.key in touched or str(error) not in stood:
+                raise _refused(error)
+
+    return Entity(BROKER_KEYS, lambda attribute: getattr(below, attribute), check)

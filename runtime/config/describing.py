@@ -1,0 +1,160 @@
+"""What DescribeConfigs says of a topic or a broker: each key with its value, and all places where one stands. Pure.
+
+The order is Kafka's (KIP-226): the topic's own, `/config/brokers/<id>`, `/config/brokers/<default>`, the broker's file,
+the built-in default; the first one counts. Where other keys stand in for one (`log.retention.hours` for
+`log.retention.ms`), they are named only behind a place of that key itself; Kafka does so, too.
+
+What stands in ZooKeeper and is not known to this version is named without its value, which may be a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import dropwhile
+
+from strandline.protocol.messages import (
+    ConfigSource,
+    ConfigType,
+    DescribeConfigsResourceResult,
+    DescribeConfigsSynonym,
+)
+from strandline.runtime.config.broker import BROKER_KEYS, BrokerConfig
+from strandline.runtime.config.dynamic import Layer, usable, with_dynamic
+from strandline.runtime.config.keys import ConfigKey
+from strandline.runtime.config.topic import TOPIC_KEYS, read_topic_config
+from strandline.runtime.config.values import Value
+
+STAND_INS = {
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+}
+"""Key → those that count where it is left out, in their order."""
+
+NOT_KNOWN = "Not known to this version: without effect."
+
+_TYPES = {
+    "bool": ConfigType.BOOLEAN,
+    "int": ConfigType.INT,
+    "long": ConfigType.LONG,
+    "double": ConfigType.DOUBLE,
+    "string": ConfigType.STRING,
+    "list": ConfigType.LIST,
+}
+_KAFKAS_TYPES = {
+    "advertised.listeners": ConfigType.STRING,
+    "listener.security.protocol.map": ConfigType.STRING,
+    "listeners": ConfigType.STRING,
+    "log.dirs": ConfigType.STRING,
+    "max.connections.per.ip.overrides": ConfigType.STRING,
+    "offsets.commit.required.acks": ConfigType.SHORT,
+    "offsets.topic.replication.factor": ConfigType.SHORT,
+    "transaction.state.log.replication.factor": ConfigType.SHORT,
+}
+"""Where Kafka calls a key something else than its kind says."""
+
+
+def type_of(key: ConfigKey) -> ConfigType:
+    return _KAFKAS_TYPES.get(key.name) or _TYPES[key.kind.name]
+
+
+def text_of(value: Value) -> str | None:
+    """As one would write it in a file, numbers as Java writes them; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{name}:{each}" for name, each in value.items())
+    return str(value)
+
+
+def _java_double(value: float) -> str:
+    """Double.toString: a power of ten outside of 0.001 to 10,000,000, and always a fraction."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    shown = "".join(map(str, digits)).rstrip("0")
+    power = len(digits) + int(exponent) - 1
+    return f"{'-' if sign else ''}{shown[0]}.{shown[1:] or '0'}E{power}"
+
+
+class BrokerView:
+    """A broker's configuration with all its places. layers: `<default>`, then the broker's own."""
+
+    def __init__(self, static: BrokerConfig, layers: Sequence[Layer]) -> None:
+        self.config = with_dynamic(static, layers).config
+        default, own = (usable(layer, static) for layer in layers)
+        self._for_all = default
+        self._standing = [layer.overrides or {} for layer in layers]
+        in_file = {name: text_of(getattr(static, BROKER_KEYS[name].attribute)) for name in static.explicit}
+        built_in = {name: text_of(key.default) for name, key in BROKER_KEYS.items() if key.default is not None}
+        self._places = (
+            (own, ConfigSource.DYNAMIC_BROKER),
+            (default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (in_file, ConfigSource.STATIC_BROKER),
+            (built_in, ConfigSource.DEFAULT),
+        )
+
+    def places(self, name: str) -> list[DescribeConfigsSynonym]:
+        """Where a broker's key stands, the one that counts first."""
+        names = (name, *STAND_INS.get(name, ()))
+        found = (
+            DescribeConfigsSynonym(each, values[each], source)
+            for values, source in self._places
+            for each in names
+            if each in values
+        )
+        return list(dropwhile(lambda place: place.name != name, found))
+
+    def of_this_broker(self) -> Iterator[DescribeConfigsResourceResult]:
+        for name, key in BROKER_KEYS.items():
+            yield _result(key, text_of(getattr(self.config, key.attribute)), self.places(name), _is_fixed(key))
+        yield from _unknown(BROKER_KEYS, self._standing[1], ConfigSource.DYNAMIC_BROKER)
+
+    def of_all_brokers(self) -> Iterator[DescribeConfigsResourceResult]:
+        """What is set for all of them, and nothing else."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        for name, text in self._for_all.items():
+            places = [place for place in self.places(name) if place.source == source]
+            yield _result(BROKER_KEYS[name], text, places, _is_fixed(BROKER_KEYS[name]))
+        yield from _unknown(BROKER_KEYS, self._standing[0], source)
+
+    def of_topic(self, overrides: Mapping[str, str]) -> Iterator[DescribeConfigsResourceResult]:
+        """overrides: the topic's own. One that cannot be used is shown as it stands; the others as they count then."""
+        config = read_topic_config(self.config, overrides).config
+        for name, key in TOPIC_KEYS.items():
+            attribute = key.broker_attribute
+            places = [] if attribute is None else self.places(attribute.replace("_", "."))
+            value = text_of(getattr(config, key.attribute))
+            if name in overrides:
+                value = overrides[name].strip()
+                places.insert(0, DescribeConfigsSynonym(name, value, ConfigSource.TOPIC))
+            yield _result(key, value, places, read_only=False)
+        yield from _unknown(TOPIC_KEYS, overrides, ConfigSource.TOPIC)
+
+
+def _is_fixed(key: ConfigKey) -> bool:
+    return not (key.dynamic and key.honoured)
+
+
+def _result(
+    key: ConfigKey, value: str | None, places: list[DescribeConfigsSynonym], read_only: bool
+) -> DescribeConfigsResourceResult:
+    source = places[0].source if places else ConfigSource.DEFAULT
+    return DescribeConfigsResourceResult(key.name, value, read_only, False, source, places, type_of(key), key.doc)
+
+
+def _unknown(
+    known: Collection[str], standing: Mapping[str, str], source: ConfigSource
+) -> Iterator[DescribeConfigsResourceResult]:
+    for name in standing:
+        if name not in known:
+            places = [DescribeConfigsSynonym(name, None, source)]
+            yield DescribeConfigsResourceResult(name, None, False, True, source, places, ConfigType.UNKNOWN, NOT_KNOWN)

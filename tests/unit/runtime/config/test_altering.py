@@ -1,0 +1,145 @@
+"""What becomes of overrides that a client changes: Kafka's operations, and nothing that is not allowed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import AlterableConfig, ConfigOperation, IncrementalAlterableConfig
+from strandline.runtime.config.altering import Entity, broker_entity, incremented, replaced, topic_entity
+from strandline.runtime.config.dynamic import Layer
+from strandline.runtime.config.reading import load_broker_config
+
+STATIC = load_broker_config({"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"})
+TOPIC = topic_entity(STATIC)
+FOREIGN = {"compression.zstd.level": "3"}
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def broker(of_one: bool = True, for_all: dict[str, str] | None = None) -> Entity:
+    layers = [Layer("/config/brokers/<default>", for_all or {}, False), Layer("/config/brokers/1", {}, True)]
+    return broker_entity(STATIC, layers, 1 if of_one else 0)
+
+
+def change(
+    entity: Entity, standing: dict[str, str], *changes: tuple[str, int] | tuple[str, int, str | None]
+) -> dict[str, str]:
+    return incremented(entity, standing, [IncrementalAlterableConfig(*each) for each in changes])
+
+
+@pytest.mark.parametrize(
+    ("standing", "operation", "value", "expected"),
+    [
+        ({}, SET, "compact", "compact"),
+        ({"cleanup.policy": "compact"}, DELETE, None, None),
+        ({}, DELETE, None, None),
+        ({}, APPEND, "compact", "delete,compact"),
+        ({"cleanup.policy": "compact"}, APPEND, "delete, compact", "compact,delete"),
+        ({"cleanup.policy": "compact,delete"}, SUBTRACT, "delete", "compact"),
+    ],
+)
+def test_each_operation_does_what_kafkas_does(
+    standing: dict[str, str], operation: int, value: str | None, expected: str | None
+) -> None:
+    after = change(TOPIC, FOREIGN | standing, ("cleanup.policy", operation, value))
+    assert after.get("cleanup.policy") == expected
+    assert after.items() >= FOREIGN.items()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ([("segment.bytes", SET, "many")], ErrorCode.INVALID_CONFIG, "segment.bytes='many'"),
+        ([("segment.bytes", SET, "1")], ErrorCode.INVALID_CONFIG, "14 or more"),
+        ([("segment.byte", SET, "100")], ErrorCode.INVALID_CONFIG, "did you mean segment.bytes"),
+        ([("segment.byte", APPEND, "1")], ErrorCode.INVALID_CONFIG, "no such key"),
+        ([("segment.bytes", APPEND, "1")], ErrorCode.INVALID_CONFIG, "no list"),
+        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG, "one or more of"),
+        ([("min.compaction.lag.ms", SET, "5"), ("max.compaction.lag.ms", SET, "4")], ErrorCode.INVALID_CONFIG, "above"),
+        ([("segment.bytes", SET, None)], ErrorCode.INVALID_REQUEST, "no value"),
+        ([("segment.bytes", SET, "99"), ("segment.bytes", DELETE)], ErrorCode.INVALID_REQUEST, "twice"),
+        ([("segment.bytes", 4, "99")], ErrorCode.INVALID_REQUEST, "operation 4"),
+        ([("remote.storage.enable", SET, "true")], ErrorCode.INVALID_CONFIG, "remote tier"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_by_name(
+    changes: list[tuple[str, int, str | None]], code: ErrorCode, text: str
+) -> None:
+    with pytest.raises(BrokerError, match=re.escape(text)) as caught:
+        change(TOPIC, {}, *changes)
+    assert caught.value.code is code
+
+
+def test_what_stands_there_unusable_hinders_no_other_change_and_can_be_mended() -> None:
+    standing = {"retention.bytes": "all of them", **FOREIGN}
+    assert change(TOPIC, standing, ("segment.bytes", SET, "99")) == standing | {"segment.bytes": "99"}
+    assert change(TOPIC, standing, ("retention.bytes", DELETE), ("compression.zstd.level", DELETE)) == {}
+    with pytest.raises(BrokerError, match="all of them"):
+        change(TOPIC, standing, ("retention.bytes", SET, "all of them"))
+
+
+def test_a_remote_tier_is_not_taken_from_a_topic() -> None:
+    standing = {"remote.storage.enable": "true"}
+    with pytest.raises(BrokerError, match="remote tier"):
+        change(TOPIC, standing, ("remote.storage.enable", DELETE))
+    assert replaced(TOPIC, standing, []) == standing
+
+
+def test_replacing_keeps_what_is_not_known_and_nothing_else() -> None:
+    standing = FOREIGN | {"segment.bytes": "99", "retention.ms": "5"}
+    assert replaced(TOPIC, standing, [AlterableConfig("retention.ms", "7")]) == FOREIGN | {"retention.ms": "7"}
+    assert replaced(TOPIC, standing, [AlterableConfig("compression.zstd.level", "3")]) == FOREIGN
+    for wanted in ("4", "3 "):
+        with pytest.raises(BrokerError, match=re.escape("no such topic key")):
+            replaced(TOPIC, standing, [AlterableConfig("compression.zstd.level", wanted)])
+
+
+@pytest.mark.parametrize(
+    ("of_one", "name", "value", "text"),
+    [
+        (True, "log.cleaner.threads", "many", "log.cleaner.threads='many'"),
+        (True, "log.dirs", "/etc", "configuration log.dirs: read from the broker's file only"),
+        (True, "background.threads", "3", "configuration background.threads: not honoured yet"),
+        (True, "ssl.key.password", "hunter2", "configuration ssl.key.password: not known"),
+        (False, "advertised.listeners", "PLAINTEXT://a:1", "configuration advertised.listeners: counts for one"),
+        (True, "log.cleaner.min.compaction.lag.ms", "5", "must not be above log.cleaner.max.compaction.lag.ms=4"),
+    ],
+)
+def test_brokers_take_dynamic_keys_only(of_one: bool, name: str, value: str, text: str) -> None:
+    entity = broker(of_one, {"log.cleaner.max.compaction.lag.ms": "4"} if of_one else None)
+    with pytest.raises(BrokerError, match=re.escape(text)) as caught:
+        change(entity, {}, (name, SET, value))
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_brokers_own_list_begins_with_that_of_all_brokers() -> None:
+    entity = broker(for_all={"log.cleanup.policy": "compact"})
+    assert change(entity, {}, ("log.cleanup.policy", APPEND, "delete")) == {"log.cleanup.policy": "compact,delete"}
+
+
+NAMES = st.sampled_from(["segment.bytes", "retention.ms", "cleanup.policy", "compression.zstd.level", "nonsense"])
+TEXTS = st.sampled_from(["compact", "delete", "100", "-1", "many", ""])
+OVERRIDES = st.dictionaries(NAMES, TEXTS)
+
+
+@given(OVERRIDES, st.lists(st.tuples(NAMES, st.integers(0, 3), TEXTS), max_size=4))
+def test_no_change_adds_what_nobody_understands_and_the_rest_stays(
+    standing: dict[str, str], changes: list[tuple[str, int, str]]
+) -> None:
+    try:
+        after = change(TOPIC, standing, *changes)
+    except BrokerError:
+        return
+    touched = {name for name, _, _ in changes}
+    assert {n: t for n, t in after.items() if n not in touched} == {
+        n: t for n, t in standing.items() if n not in touched
+    }
+    for name in touched & set(after):
+        if after[name] != standing.get(name):
+            assert TOPIC.keys[name].parse(after[name]) is not None
+    assert change(TOPIC, after, *changes) == after, "an answer that was lost: the same once more"

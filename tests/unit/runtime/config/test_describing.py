@@ -1,0 +1,129 @@
+"""What DescribeConfigs says: Kafka's order of places, its spelling of values, and no value of what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.protocol.messages import ConfigSource, ConfigType, DescribeConfigsResourceResult
+from strandline.runtime.config.broker import BROKER_KEYS
+from strandline.runtime.config.describing import NOT_KNOWN, BrokerView, text_of, type_of
+from strandline.runtime.config.dynamic import Layer
+from strandline.runtime.config.reading import load_broker_config
+from strandline.runtime.config.topic import TOPIC_KEYS
+
+FILE = {"broker.id": "1", "zookeeper.connect": "z:1", "log.dirs": "/data"}
+
+
+def view(
+    file: dict[str, str] | None = None, for_all: dict[str, str] | None = None, own: dict[str, str] | None = None
+) -> BrokerView:
+    layers = [Layer("/config/brokers/<default>", for_all or {}, False), Layer("/config/brokers/1", own or {}, True)]
+    return BrokerView(load_broker_config(FILE | (file or {})), layers)
+
+
+def topic_key(view: BrokerView, name: str, overrides: dict[str, str] | None = None) -> DescribeConfigsResourceResult:
+    [found] = [each for each in view.of_topic(overrides or {}) if each.name == name]
+    return found
+
+
+def broker_key(view: BrokerView, name: str) -> DescribeConfigsResourceResult:
+    [found] = [each for each in view.of_this_broker() if each.name == name]
+    return found
+
+
+def places(entry: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(each.name, each.value, each.source) for each in entry.synonyms]
+
+
+def test_all_places_are_named_and_the_first_one_counts() -> None:
+    places_of_all = view({"message.max.bytes": "4"}, {"message.max.bytes": "3"}, {"message.max.bytes": "2"})
+    entry = topic_key(places_of_all, "max.message.bytes", {"max.message.bytes": "1"})
+    assert (entry.value, entry.config_source) == ("1", ConfigSource.TOPIC)
+    assert places(entry) == [
+        ("max.message.bytes", "1", 1),
+        ("message.max.bytes", "2", 2),
+        ("message.max.bytes", "3", 3),
+        ("message.max.bytes", "4", 4),
+        ("message.max.bytes", "1000012", 5),
+    ]
+    entry = topic_key(places_of_all, "max.message.bytes")
+    assert (entry.value, entry.config_source) == ("2", ConfigSource.DYNAMIC_BROKER)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ({}, ("604800000", [])),
+        ({"log.retention.hours": "2"}, ("7200000", [])),
+        (
+            {"log.retention.ms": "5", "log.retention.hours": "2"},
+            ("5", [("log.retention.ms", "5", 4), ("log.retention.hours", "2", 4), ("log.retention.hours", "168", 5)]),
+        ),
+    ],
+)
+def test_other_keys_that_stand_in_are_named_behind_the_key_itself_only(
+    file: dict[str, str], expected: tuple[str, list[tuple[str, str, int]]]
+) -> None:
+    """As Kafka's ConfigHelper does: `retention.ms=604800000 synonyms={}`."""
+    entry = topic_key(view(file), "retention.ms")
+    assert (entry.value, places(entry)) == expected
+    assert broker_key(view(file), "log.retention.ms").value == expected[0]
+
+
+def test_every_key_of_the_tables_is_described_with_its_kafka_type() -> None:
+    assert [each.name for each in view().of_this_broker()] == list(BROKER_KEYS)
+    assert [each.name for each in view().of_topic({})] == list(TOPIC_KEYS)
+    assert {name: type_of(BROKER_KEYS[name]) for name in ("listeners", "log.cleanup.policy", "log.preallocate")} == {
+        "listeners": ConfigType.STRING,
+        "log.cleanup.policy": ConfigType.LIST,
+        "log.preallocate": ConfigType.BOOLEAN,
+    }
+    assert type_of(BROKER_KEYS["offsets.topic.replication.factor"]) is ConfigType.SHORT
+    assert all(not each.read_only for each in view().of_topic({}))
+    assert broker_key(view(), "log.dirs").read_only and not broker_key(view(), "log.cleaner.threads").read_only
+    assert broker_key(view(), "background.threads").read_only, "dynamic in Kafka, not honoured here"
+
+
+def test_what_counts_for_all_brokers_is_what_is_set_for_them() -> None:
+    found = list(
+        view({"log.cleaner.threads": "3"}, {"log.cleaner.threads": "2"}, {"max.connections": "500"}).of_all_brokers()
+    )
+    assert [(each.name, each.value, each.config_source) for each in found] == [("log.cleaner.threads", "2", 3)]
+    assert places(found[0]) == [("log.cleaner.threads", "2", 3)]
+
+
+def test_what_is_not_known_is_named_without_its_value() -> None:
+    secret = {"listener.name.a.ssl.key.password": "hunter2"}
+    found = [*view(own=secret).of_this_broker(), *view(for_all=secret).of_all_brokers(), *view().of_topic(secret)]
+    unknown = [each for each in found if each.name in secret]
+    assert [each.config_source for each in unknown] == [2, 3, 1]
+    assert all(each.value is None and each.is_sensitive and each.documentation == NOT_KNOWN for each in unknown)
+    assert "hunter2" not in repr(found)
+
+
+def test_a_value_that_cannot_be_used_is_no_place_and_the_topics_own_is_shown_as_it_stands() -> None:
+    entry = broker_key(view(own={"log.cleaner.threads": "many"}), "log.cleaner.threads")
+    assert (entry.value, entry.config_source) == ("1", ConfigSource.DEFAULT)
+    assert topic_key(view(), "segment.bytes", {"segment.bytes": "many"}).value == "many"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        (True, "true"),
+        (("delete", "compact"), "delete,compact"),
+        ((), ""),
+        ({"A": "PLAINTEXT"}, "A:PLAINTEXT"),
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (1e6, "1000000.0"),
+        (1e7, "1.0E7"),
+        (12345678.5, "1.23456785E7"),
+        (-0.00025, "-2.5E-4"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (7, "7"),
+    ],
+)
+def test_values_are_spelled_as_java_does(value: object, text: str | None) -> None:
+    assert text_of(value) == text
