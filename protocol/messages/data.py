@@ -35,6 +35,13 @@ class TopicProduceData(Message, frozen=True, array_like=True, gc=False):
     topic_id: TopicId = NO_TOPIC_ID
 
 
+class BatchIndexAndErrorMessage(Message, frozen=True, array_like=True, gc=False):
+    """A record that keeps its batch out of the log: the `batch_index`-th of the batch, counted from 0 (KIP-467)."""
+
+    batch_index: Int32
+    batch_index_error_message: str | None = None
+
+
 class PartitionProduceResponse(Message, frozen=True, array_like=True, gc=False):
     """`base_offset` is the offset of the first record, −1 on an error; `log_append_time_ms` −1 unless LogAppendTime."""
 
@@ -47,6 +54,7 @@ class PartitionProduceResponse(Message, frozen=True, array_like=True, gc=False):
     current_leader_id: Int32 = NO_BROKER
     """With NOT_LEADER_OR_FOLLOWER: who leads now, as far as this broker knows."""
     current_leader_epoch: Int32 = NO_EPOCH
+    record_errors: list[BatchIndexAndErrorMessage] = []
 
 
 class TopicProduceResponse(Message, frozen=True, array_like=True, gc=False):
