@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from strandline.broker.groups.loading import GroupLoader
 from strandline.broker.handlers.delete_records import DeleteRecordsHandler
 from strandline.broker.handlers.fetch import FetchHandler
 from strandline.broker.handlers.produce import ProduceHandler
@@ -80,6 +81,9 @@ class DataPlane:
         self.converter = converter = Converter(computing, config, state_change_log)
         self.produce = ProduceHandler(self.replicas, appends, self.burst, converter, environment.wall_clock)
         stalled = StalledFollowers(logs, self.replicas, self.checkpoints, self.burst, blocking)
+        self.group_loader = GroupLoader(
+            self.replicas, self.deadlines, self.burst, stalled.look, blocking, computing, log
+        )
         self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit)
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
