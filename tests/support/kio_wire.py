@@ -35,7 +35,7 @@ ODD_LENGTHS += [
 """What stands for a length in a hostile body: null, negative, huge, more than remains, more than may be named."""
 
 
-KIO_ERRORS = (ValueError, SerialError)
+KIO_ERRORS = (ValueError, KeyError, SerialError)
 
 
 def module(api: str, version: int, kind: str) -> ModuleType:
