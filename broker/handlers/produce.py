@@ -32,6 +32,7 @@ from strandline.broker.replication.purgatory import Waiter
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -193,7 +194,7 @@ class ProduceHandler:
                 now_ms=0 if rules is None else self._burst.wall_ms(),
             )
         except InvalidBatch as error:
-            return PartitionProduceResponse(index, error.code, error_message=str(error))
+            return _invalid(index, error)
         if rules is not None:
             return RuledBatches(partition, topic_id, position, batches, rules)
         self._appends.add(partition, operation, position, batches)
@@ -232,7 +233,7 @@ class ProduceHandler:
         may have been replaced without having heard of it."""
         topic, index = part.partition.topic_partition
         if part.refusal is not None:
-            return PartitionProduceResponse(index, part.refusal.code, error_message=str(part.refusal))
+            return _invalid(index, part.refusal)
         partition = self._replicas.partitions.get((topic, index))
         if partition is not part.partition or partition.leadership is None or self._replicas.is_leaving:
             return self._refuse_not_leading(topic, index, partition)
@@ -241,6 +242,13 @@ class ProduceHandler:
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
         code, leader_id, leader_epoch = self._replicas.why_not_leading(topic, index, partition)
         return PartitionProduceResponse(index, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
+
+
+def _invalid(index: int, error: InvalidBatch) -> PartitionProduceResponse:
+    """What is wrong with a batch, and with which record: then a producer may send the others again (KIP-467)."""
+    text = str(error)
+    at_fault = [] if error.batch_index < 0 else [BatchIndexAndErrorMessage(error.batch_index, text)]
+    return PartitionProduceResponse(index, error.code, error_message=text, record_errors=at_fault)
 
 
 def _refusal(

@@ -55,6 +55,7 @@ class PartitionProduceResponse(Message, frozen=True, array_like=True, gc=False):
     """With NOT_LEADER_OR_FOLLOWER: who leads now, as far as this broker knows."""
     current_leader_epoch: Int32 = NO_EPOCH
     record_errors: list[BatchIndexAndErrorMessage] = []
+    """The records at fault, as far as that is known: the producer may send the others again."""
 
 
 class TopicProduceResponse(Message, frozen=True, array_like=True, gc=False):

@@ -50,13 +50,17 @@ _new_tuple = tuple.__new__
 
 Buffer = bytes | bytearray | memoryview
 
+NO_RECORD = -1
+
 
 class InvalidBatch(Exception):
-    """A batch that breaks a rule of the format. `code` is what the producer or the log is told, the text says why."""
+    """A batch that breaks a rule of the format. `code` is what the producer or the log is told, the text says why.
+    `batch_index`: which of its records does, counted from 0; `NO_RECORD` where that is not known."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, batch_index: int = NO_RECORD) -> None:
         super().__init__(message)
         self.code = code
+        self.batch_index = batch_index
 
 
 class BatchHeader(NamedTuple):

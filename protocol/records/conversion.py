@@ -47,7 +47,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
 
 Converted = bytes | list[int | str] | None
-"""Of one batch: its new bytes; or [error code, text]; or None: it is good as it is."""
+"""Of one batch: its new bytes; or [error code, text, batch index]; or None: it is good as it is."""
 
 
 def convert(
@@ -87,7 +87,7 @@ def _plain_copy(batch: memoryview, header: BatchHeader, max_decompressed_bytes: 
         if error.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
         # The CRC is right, so these are the bytes that were sent: a code that asks for another try would not help.
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, str(error), error.batch_index) from None
 
 
 def _rebuild(plain: memoryview, header: BatchHeader, codec: int, largest_ms: int) -> bytes:
@@ -130,7 +130,7 @@ def convert_all(
             outcomes.append(outcome)
         except InvalidBatch as error:
             decoded_bytes += max_decompressed_bytes if error.code is ErrorCode.MESSAGE_TOO_LARGE else len(batch)
-            outcomes.append([int(error.code), str(error)])
+            outcomes.append([int(error.code), str(error), error.batch_index])
     return outcomes, decoded_bytes
 
 

@@ -35,6 +35,7 @@ from strandline.protocol.records.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     MIN_BATCH_LENGTH,
+    NO_RECORD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -166,7 +167,7 @@ def _walk(view: memoryview, header: tuple[int, ...], slack_is_readable: bool) ->
             if timestamp_ms > largest_ms:
                 largest_ms = timestamp_ms
             elif timestamp_ms < NO_TIMESTAMP_MS:
-                raise _bad_timestamp(timestamp_ms)
+                raise _bad_timestamp(timestamp_ms, record.offset - base_offset)
     except MALFORMED_RECORDS as error:
         raise _malformed(expected - base_offset, error) from None
     if largest_ms > MAX_TIMESTAMP_MS:
@@ -195,7 +196,7 @@ def walk_by_rules(
             if timestamp_ms > largest_ms:
                 largest_ms = timestamp_ms
             elif timestamp_ms < NO_TIMESTAMP_MS:
-                raise _bad_timestamp(timestamp_ms)
+                raise _bad_timestamp(timestamp_ms, expected - base_offset)
             if needs_keys and record.key is None:
                 raise _no_key(expected - base_offset)
             expected += 1
@@ -265,10 +266,11 @@ def _check_producer(producer_id: int, epoch: int, sequence: int, attributes: int
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"producer id {producer_id}")
 
 
-def _bad_timestamp(timestamp_ms: int) -> InvalidBatch:
+def _bad_timestamp(timestamp_ms: int, index: int = NO_RECORD) -> InvalidBatch:
     return InvalidBatch(
         ErrorCode.INVALID_TIMESTAMP,
         f"timestamp {timestamp_ms} ms is outside [{NO_TIMESTAMP_MS}, {MAX_TIMESTAMP_MS}]",
+        index,
     )
 
 
@@ -277,11 +279,12 @@ def _out_of_bounds(index: int, timestamp_ms: int, earliest_ms: int, latest_ms: i
         ErrorCode.INVALID_TIMESTAMP,
         f"record {index} has timestamp {timestamp_ms} ms, which is outside [{earliest_ms}, {latest_ms}]: correct the"
         " producer's clock or raise message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+        index,
     )
 
 
 def _bad_offset(index: int, delta: int) -> InvalidBatch:
-    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} of a batch has offset delta {delta}")
+    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} of a batch has offset delta {delta}", index)
 
 
 def _malformed(index: int, error: Exception) -> InvalidBatch:
@@ -289,7 +292,7 @@ def _malformed(index: int, error: Exception) -> InvalidBatch:
 
 
 def _no_key(index: int) -> InvalidBatch:
-    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} has no key, which a compacted topic needs")
+    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} has no key, which a compacted topic needs", index)
 
 
 # --- from the leader ---------------------------------------------------------------------------------------------

@@ -138,6 +138,19 @@ async def test_what_a_topic_asks_of_each_kind_of_batch(
                 assert stored(site)[len(before) + 16 :] == data[16:], name
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+async def test_a_producer_is_told_which_record_is_at_fault(codec: str, autojump_clock: MockClock) -> None:
+    site = site_with({"cleanup.policy": "compact"})
+    await site.lead(replicas=(1,), isr=(1,))
+    for make, at_fault in ((keyless, [1]), (nonsense, [])):
+        hand = await answered(site, produce_hand((T0, make(codec)), acks=1))
+        outcome = hand.outcomes[0]
+        assert [each.batch_index for each in outcome.record_errors] == at_fault
+        assert [each.batch_index_error_message for each in outcome.record_errors] == [outcome.error_message] * len(
+            at_fault
+        )
+
+
 @pytest.mark.parametrize("target", ["uncompressed", *CODECS[1:]])
 @pytest.mark.parametrize("codec", CODECS)
 async def test_every_codec_becomes_the_topics(target: str, codec: str, autojump_clock: MockClock) -> None:

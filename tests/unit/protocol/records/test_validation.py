@@ -26,6 +26,7 @@ from strandline.protocol.records import (
     validate_fetched,
     validate_produced,
 )
+from strandline.protocol.records.batch import NO_RECORD
 from strandline.protocol.records.rules import BatchRules
 from strandline.protocol.records.validation import MAX_BATCHES, ProducedBatch
 
@@ -218,6 +219,30 @@ def test_a_good_batch_in_front_does_not_save_a_bad_one(case: str) -> None:
     assert caught.value.code is code
 
 
+@pytest.mark.parametrize("rules", [None, BatchRules(stamps=True)])
+@pytest.mark.parametrize(
+    ("second", "index"),
+    [
+        (record(1, timestamp_delta_ms=-NOW_MS - 2), 1),
+        (record(2), 1),
+        (record(1, length=500), NO_RECORD),  # where a record does not end, the next may be what is wrong
+    ],
+    ids=["timestamp", "offset", "framing"],
+)
+def test_the_record_at_fault_is_named_where_it_is_known(second: bytes, index: int, rules: BatchRules | None) -> None:
+    data = Batch(records=record(0) + second + record(2), count=3, last_offset_delta=2, base_offset=70).build()
+    with pytest.raises(InvalidBatch) as caught:
+        validate(data, rules=rules, now_ms=NOW_MS)
+    assert caught.value.batch_index == index
+
+
+@pytest.mark.parametrize("case", ["bad CRC", "control batch", "more records than the count", "max timestamp 2^63-1"])
+def test_no_record_is_named_where_the_batch_is_at_fault(case: str) -> None:
+    with pytest.raises(InvalidBatch) as caught:
+        validate(BROKEN[case][0].build())
+    assert caught.value.batch_index == NO_RECORD
+
+
 def test_nothing_at_all_is_a_valid_produce() -> None:
     assert validate(bytearray()) == []
 
@@ -293,7 +318,7 @@ def test_a_compacted_topic_needs_a_key_in_every_record() -> None:
     assert validate(keyless)
     with pytest.raises(InvalidBatch, match="record 4 has no key") as caught:
         validate(keyless, rules=KEYED)
-    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert (caught.value.code, caught.value.batch_index) == (ErrorCode.INVALID_RECORD, 4)
 
 
 @pytest.mark.parametrize("offset_ms", [-100, -50, 0, 100])
@@ -312,7 +337,7 @@ def test_a_timestamp_out_of_bounds_is_found_in_the_middle_too(rules: BatchRules,
     assert validate(bytearray(data))
     with pytest.raises(InvalidBatch, match="record 1 has timestamp") as caught:
         validate(data, rules=rules, now_ms=NOW_MS)
-    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert (caught.value.code, caught.value.batch_index) == (ErrorCode.INVALID_TIMESTAMP, 1)
 
 
 def test_records_without_timestamp_are_in_no_bounds() -> None:
