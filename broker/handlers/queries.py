@@ -19,8 +19,11 @@ from strandline.broker.steps import at_once_or_in_steps
 from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -50,7 +53,7 @@ from strandline.protocol.topic_name import INTERNAL_TOPICS, InvalidTopicName, ch
 from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, TopicId, TopicPartition
 from strandline.runtime.environment import Computing, ComputingFailed
 from strandline.storage.errors import LogStorageError
-from strandline.storage.log.timestamps import batch_for_timestamp
+from strandline.storage.log.timestamps import batch_for_timestamp, largest_timestamp
 from strandline.storage.manager.log_manager import LogManager
 
 INLINE_DECODE_BYTES = 256 * 1024
@@ -167,10 +170,11 @@ class QueryHandler:
     # --- ListOffsets -------------------------------------------------------------------------------------------
 
     def list_offsets(self, request: RequestInHand[ListOffsetsRequest]) -> Remainder | None:
-        """Earliest, latest (the read limit) or by timestamp; asked of the leader only."""
+        """Earliest, latest (the read limit), by timestamp, or the largest timestamp; asked of the leader only. Whether
+        transactions are open changes nothing: there are none, so what is committed is stable, too."""
         topics = request.message.topics
         answers = [ListOffsetsTopicResponse(topic.name, []) for topic in topics]
-        if any(wanted.timestamp >= 0 for topic in topics for wanted in topic.partitions):
+        if any(_is_by_time(wanted) for topic in topics for wanted in topic.partitions):
             return partial(self._search, request, answers)
         return at_once_or_in_steps(self._list(request, answers), _count(topics))
 
@@ -190,35 +194,39 @@ class QueryHandler:
         for topic, answer in zip(request.message.topics, answers, strict=True):
             for wanted in topic.partitions:
                 await trio.lowlevel.checkpoint()
-                by_time = wanted.timestamp >= 0
-                found = (
-                    await self._find_by_time(topic.name, wanted) if by_time else self._list_offset(topic.name, wanted)
+                answer.partitions.append(
+                    await self._find_by_time(topic.name, wanted)
+                    if _is_by_time(wanted)
+                    else self._list_offset(topic.name, wanted)
                 )
-                answer.partitions.append(found)
         request.respond(ListOffsetsResponse(answers))
 
     def _list_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """Earliest or latest; for a timestamp: the error, if there is one."""
-        index = wanted.partition_index
+        """What no record has to be read for; for a timestamp: the error, if there is one."""
+        index, timestamp = wanted.partition_index, wanted.timestamp
         partition = self._replicas.partitions.get((topic, index))
         code = self._fence(topic, index, wanted.current_leader_epoch, partition)
         if code:
             return ListOffsetsPartitionResponse(index, code)
         assert partition is not None and partition.leadership is not None
         log, leadership = partition.log, partition.leadership
-        if wanted.timestamp == EARLIEST_TIMESTAMP:
-            return ListOffsetsPartitionResponse(index, 0, -1, log.log_start_offset, partition.leader_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = log.log_start_offset
+            return ListOffsetsPartitionResponse(index, 0, -1, start, log.epochs.epoch_at(start))
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, 0)
         if leadership.high_watermark < leadership.leading_since_offset:
             # A new leader's HW may lag behind what its predecessor has shown: wait until it is sure (invariant 8).
             return ListOffsetsPartitionResponse(index, ErrorCode.OFFSET_NOT_AVAILABLE)
-        if wanted.timestamp == LATEST_TIMESTAMP:
+        if timestamp == LATEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(index, 0, -1, leadership.high_watermark, partition.leader_epoch)
-        if wanted.timestamp < 0:
-            return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_TIMESTAMP)
+        if timestamp < MAX_TIMESTAMP:
+            return ListOffsetsPartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
         return ListOffsetsPartitionResponse(index, 0)
 
     async def _find_by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """The first record that is not older. The role is looked at anew after each wait for a worker."""
+        """The first record that is not older, or that has the largest timestamp of those below the read limit. The role
+        is looked at anew after each wait for a worker."""
         index, timestamp_ms = wanted.partition_index, wanted.timestamp
         behind = 0
         while True:
@@ -229,7 +237,9 @@ class QueryHandler:
             epoch = partition.leader_epoch
             start, end = max(behind, partition.log.log_start_offset), partition.high_watermark
             try:
-                found = batch_for_timestamp(partition.log, timestamp_ms, start, end)
+                if wanted.timestamp == MAX_TIMESTAMP and not behind:
+                    timestamp_ms = largest_timestamp(partition.log, start, end)
+                found = batch_for_timestamp(partition.log, timestamp_ms, start, end) if timestamp_ms >= 0 else None
                 if found is None:
                     return ListOffsetsPartitionResponse(index, 0)
                 header, batch = found
@@ -315,6 +325,11 @@ class QueryHandler:
         if partition is None or partition.leadership is None:
             return self._replicas.why_not_leading(topic, index, partition)[0]
         return 0
+
+
+def _is_by_time(wanted: ListOffsetsPartition) -> bool:
+    """Indexes and batches have to be read for it."""
+    return wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
 
 
 def _count(topics: Sequence[ListOffsetsTopic] | Sequence[OffsetForLeaderTopic]) -> int:

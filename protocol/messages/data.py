@@ -12,6 +12,12 @@ EARLIEST_TIMESTAMP = -2
 """ListOffsets: ask for the log start offset."""
 LATEST_TIMESTAMP = -1
 """ListOffsets: ask for the read limit (the high watermark)."""
+MAX_TIMESTAMP = -3
+"""ListOffsets: ask for the first record that has the largest timestamp (KIP-734)."""
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""ListOffsets: ask where the log begins on the broker's own disk (KIP-405): the log start, since there is no other."""
+LATEST_TIERED_TIMESTAMP = -5
+"""ListOffsets: ask for the last offset that lies elsewhere (KIP-1005): there is none."""
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -190,7 +196,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
 
 
 class ListOffsetsPartition(Message, frozen=True, array_like=True, gc=False):
-    """`timestamp`: milliseconds, or `EARLIEST_TIMESTAMP` / `LATEST_TIMESTAMP`."""
+    """`timestamp`: milliseconds, or one of the negative numbers above."""
 
     partition_index: Int32
     timestamp: Int64
@@ -203,7 +209,7 @@ class ListOffsetsTopic(Message, frozen=True, array_like=True, gc=False):
 
 
 class ListOffsetsPartitionResponse(Message, frozen=True, array_like=True, gc=False):
-    """`offset` −1 where no record has a timestamp ≥ the asked one; `timestamp` is that record's, in ms."""
+    """`offset` −1 where no record has a timestamp ≥ the asked one; `timestamp` and `leader_epoch` are that record's."""
 
     partition_index: Int32
     error_code: Int16

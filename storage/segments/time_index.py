@@ -54,6 +54,10 @@ class TimeIndex(SparseIndex):
         is none."""
         return bisect_right(self.timestamps_ms, timestamp_ms) - 1
 
+    def entry_below(self, offset: int) -> int:
+        """The last entry that notes an offset below `offset`; −1 where there is none."""
+        return bisect_left(self.relative_offsets, offset - self.base_offset) - 1
+
     def offset_of(self, entry: int) -> int:
         """The offset that an entry notes; of entry −1 the base offset."""
         return self.base_offset + (self.relative_offsets[entry] if entry >= 0 else 0)

@@ -20,7 +20,7 @@ from strandline.storage.cleaning.takeover import LentSegments
 from strandline.storage.disk.removal import remove
 from strandline.storage.log.checked_append import Appended, append_checked
 from strandline.storage.log.log_start import check_retention, raise_log_start, take_off_head
-from strandline.storage.log.timestamps import batch_for_timestamp
+from strandline.storage.log.timestamps import batch_for_timestamp, largest_timestamp
 from strandline.storage.producers.states import SEQUENCES
 from support.cleaning import clean, foreseen, newest_of, plan_for
 from support.log_audit import state_of
@@ -308,3 +308,15 @@ class LogMachine(LogUnderCrashes):
         expected = next((each.base_offset for each in headers if each.max_timestamp_ms >= timestamp_ms), None)
         found = batch_for_timestamp(self.log, timestamp_ms, self.model.start, self.model.end)
         assert (found and found[0].base_offset) == expected
+
+    @rule(offset=st.floats(0, 1), end=st.floats(0, 1))
+    def find_the_largest_timestamp(self, offset: float, end: float) -> None:
+        span = self.model.end - self.model.start
+        first, limit = (self.model.start + int(span * fraction) for fraction in (offset, end))
+        within = [
+            each.max_timestamp_ms
+            for each in map(read_header, self.model.batches)
+            if each.base_offset < limit and each.last_offset >= first
+        ]
+        if first < limit:
+            assert largest_timestamp(self.log, first, limit) == max(within, default=-1)

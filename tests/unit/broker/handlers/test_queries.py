@@ -14,8 +14,11 @@ from strandline.broker.network.dialects.native import NativeDialect
 from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     ApiVersion,
     ApiVersionsRequest,
     ListOffsetsPartition,
@@ -227,8 +230,8 @@ async def test_a_new_leader_names_no_latest_offset_until_it_has_committed_what_i
     site.produce((T0, batch(5)), acks=1)
     await site.follow_leader(epoch=1)
     await site.lead(epoch=2)
-    for timestamp in (LATEST_TIMESTAMP, 1000):
-        found = await queries.offset_at(timestamp) if timestamp >= 0 else queries.offset(timestamp)
+    for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, 1000):
+        found = queries.offset(timestamp) if timestamp == LATEST_TIMESTAMP else await queries.offset_at(timestamp)
         assert found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     assert queries.offset(EARLIEST_TIMESTAMP).error_code == 0
     site.follow(2, 5)
@@ -251,7 +254,75 @@ async def test_an_offset_by_time_is_never_at_or_above_the_high_watermark(
     assert (found.offset, found.timestamp, found.leader_epoch) == (1, 1100, 2)
     later = await queries.offset_at(1150)
     assert (later.error_code, later.offset, later.timestamp) == (0, -1, -1)
-    assert queries.offset(-5).error_code == ErrorCode.INVALID_TIMESTAMP
+    newest = await queries.offset_at(MAX_TIMESTAMP)
+    assert (newest.offset, newest.timestamp, newest.leader_epoch) == (1, 1100, 2)
+
+
+@pytest.mark.parametrize("timestamp", [-6, -7, -(2**63)])
+async def test_a_time_before_1970_that_stands_for_nothing_is_of_no_version(
+    timestamp: int, queries: Queries, autojump_clock: MockClock
+) -> None:
+    await queries.site.lead()
+    assert queries.offset(timestamp).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_all_of_a_log_lies_on_the_brokers_own_disk(queries: Queries, autojump_clock: MockClock) -> None:
+    site = queries.site
+    await site.lead(epoch=2)
+    site.produce((T0, batch(5)), acks=1)
+    for follower in (2, 3):
+        site.follow(follower, 5)
+    site.delete_records((T0, 3))
+    assert queries.offset(EARLIEST_LOCAL_TIMESTAMP) == ListOffsetsPartitionResponse(0, 0, -1, 3, 2)
+    assert queries.offset(LATEST_TIERED_TIMESTAMP) == ListOffsetsPartitionResponse(0, 0, -1, -1, -1)
+
+
+async def test_an_earliest_offset_has_the_epoch_of_its_record(queries: Queries, autojump_clock: MockClock) -> None:
+    site = queries.site
+    await site.lead(epoch=2)
+    site.produce((T0, batch(5)), acks=1)
+    await site.lead(epoch=4)
+    assert queries.offset(EARLIEST_TIMESTAMP).leader_epoch == 2
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_the_newest_record_is_the_first_of_the_largest_timestamp(
+    codec: str, queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    for first_ms in (1000, 3000, 2000, 3000):
+        site.produce((T0, batch(4, timestamp_ms=first_ms, codec=codec)))
+    found = await queries.offset_at(MAX_TIMESTAMP)
+    assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, 7, 3003, 0)
+
+
+async def test_a_log_without_records_or_without_times_has_no_newest_record(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    none = ListOffsetsPartitionResponse(0, 0)
+    assert await queries.offset_at(MAX_TIMESTAMP) == none
+    site.produce((T0, build_batch([(-1, None, b"x")])))
+    assert await queries.offset_at(MAX_TIMESTAMP) == none
+
+
+async def test_the_newest_record_is_looked_for_in_what_was_not_deleted(
+    queries: Queries, autojump_clock: MockClock
+) -> None:
+    site = await lone_leader(queries, T0)
+    for first_ms in (3000, 1000, 2000, 1500):
+        site.produce((T0, batch(timestamp_ms=first_ms)))
+    site.delete_records((T0, 1))
+    found = await queries.offset_at(MAX_TIMESTAMP)
+    assert (found.offset, found.timestamp) == (2, 2000)
+
+
+async def test_a_newest_record_that_its_batch_only_claims_is_none(queries: Queries, autojump_clock: MockClock) -> None:
+    site = await lone_leader(queries, T0)
+    lying = bytearray(batch(10, timestamp_ms=1000, size_bytes=100, codec="gzip"))
+    correct_max_timestamp(memoryview(lying), 9999)
+    site.produce((T0, bytes(lying)))
+    assert await queries.offset_at(MAX_TIMESTAMP) == ListOffsetsPartitionResponse(0, 0)
 
 
 @pytest.mark.parametrize(
