@@ -1,0 +1,79 @@
+"""Where Kafka's schema and our messages differ by more than a name (`converter`): what one side has as a map or as a
+plain list, and the other as a list of structs; what an old version means by a value, or by saying nothing.
+
+Keys are (our message's class, field): of ours in `READ`, of the schema's in `WRITE`. A reader gets kio's entity, which
+knows its version; a writer gets our message and the version that it becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.types import NO_TOPIC_ID
+
+
+def _names_of_metadata(entity: Any) -> list[str] | None:
+    """Version 0 asks for all topics by naming none, later ones by null."""
+    if entity.topics is None or (entity.__version__ == 0 and not entity.topics):
+        return None
+    return [topic.name for topic in entity.topics if topic.name is not None]
+
+
+def _ids(entity: Any) -> list[bytes]:
+    """Of the topics that have no name in the request; the name counts where both stand there."""
+    return [
+        topic.topic_id.bytes if topic.topic_id is not None else NO_TOPIC_ID
+        for topic in entity.topics or ()
+        if topic.name is None
+    ]
+
+
+def _may_create(entity: Any) -> bool:
+    """Before version 4 nobody could say no."""
+    return bool(getattr(entity, "allow_auto_topic_creation", True))
+
+
+def _assignments(entity: Any) -> dict[int, list[int]]:
+    found = {part.partition_index: list(part.broker_ids) for part in entity.assignments}
+    if len(found) < len(entity.assignments):
+        raise RemoteProtocolError(f"the assignment of topic {entity.name!r} names a partition twice")
+    return found
+
+
+def _configs(entity: Any) -> dict[str, str]:
+    """A key without a value has the default."""
+    return {config.name: config.value for config in entity.configs if config.value is not None}
+
+
+READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("MetadataRequest", "topics"): _names_of_metadata,
+    ("MetadataRequest", "allow_auto_topic_creation"): _may_create,
+    ("MetadataRequest", "topic_ids"): _ids,
+    ("CreatableTopic", "assignments"): _assignments,
+    ("CreatableTopic", "configs"): _configs,
+}
+
+
+def kio_error_code(code: int) -> KioErrorCode:
+    """Codes of other versions than kio knows are errors that it does not know."""
+    try:
+        return KioErrorCode(code)
+    except ValueError:
+        return KioErrorCode.unknown_server_error
+
+
+def _code_of_offset(message: Any, version: int) -> KioErrorCode:
+    """Before version 5 clients do not know OFFSET_NOT_AVAILABLE, which they are to repeat (KIP-207)."""
+    if message.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+        return KioErrorCode.leader_not_available
+    return kio_error_code(message.error_code)
+
+
+WRITE: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("ListOffsetsPartitionResponse", "error_code"): _code_of_offset,
+}
+"""Called with (message, version=…)."""
