@@ -86,9 +86,9 @@ class QueryHandler:
 
     def api_versions(self, request: RequestInHand[ApiVersionsRequest]) -> None:
         keys = [
-            ApiVersion(key, *routed)
+            ApiVersion(key, *listed)
             for key, api in sorted(APIS.items())
-            if (routed := request.dialect.versions(api)) is not None
+            if (listed := request.dialect.listed(api)) is not None
             and (request.context.is_inter_broker or not api.inter_broker_only)
         ]
         request.respond(

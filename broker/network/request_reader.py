@@ -8,7 +8,8 @@ Rules:
 * What the bytes mean its dialect knows (`dialects`), which checks every length before memory is taken or more awaited.
   The first frame's first byte tells which one it is; the four before it, its length, mean nothing until then.
 * A peer's faults end only its own connection: framing lost, unknown dialect, an API that is unknown or not spoken in
-  that dialect → closed; a body that cannot be read → INVALID_REQUEST in its turn, then closed. An unsupported version →
+  that dialect → closed, unless the dialect has a `refusal` that its sender understands: then the connection goes on; a
+  body that cannot be read → INVALID_REQUEST in its turn, then closed. An unsupported version →
   UNSUPPORTED_VERSION (ApiVersions goes to its handler, which answers whatever the version; what can be read and
   has no answer is closed); an API between brokers on a client listener → CLUSTER_AUTHORIZATION_FAILED; after these two
   the connection goes on, unless the dialect cannot write such an answer: then it is closed in its turn. A body that
@@ -38,6 +39,9 @@ pending bytes of a connection are looked at once per burst."""
 
 BODY_BYTES_OF_ONE = 2048
 """So many bytes of a body count as one more of these, Produce included: some hundred partitions."""
+
+MAX_REFUSED_BYTES = 64 * 1024
+"""A longer frame that asks for an API which is not spoken is not awaited."""
 
 _PRODUCE, _INLINE = ApiKey.PRODUCE, Scheduling.INLINE
 """Looked up once: a member of an enum takes as long to find as a small object to make."""
@@ -100,6 +104,7 @@ class RequestReader:
         self.leaving: dict[Connection, Leaving] = {}
         self._channel = channel
         self._limits = limits
+        self._max_refused_bytes = min(MAX_REFUSED_BYTES, limits.large_frame_bytes, limits.receive_buffer_bytes)
         self._log = log
 
     def take(
@@ -127,9 +132,10 @@ class RequestReader:
                 if header is None:
                     break
                 api = apis.get(header.api_key)
-                if api is None or (routed := dialect.versions(api)) is None:
-                    raise RemoteProtocolError(f"unknown api key {header.api_key}")
                 size = header.size_bytes
+                routed = None if api is None else dialect.versions(api)
+                if routed is None and size > self._max_refused_bytes:
+                    raise RemoteProtocolError(f"unknown api key {header.api_key}")
                 if available < size:
                     connection.expected_bytes, connection.expected_api = size, api
                     if size > len(view):
@@ -138,11 +144,16 @@ class RequestReader:
                 if room <= len(requests):
                     next_ = Next.YIELD if connection.room else Next.ROOM
                     break
-                request = self._take(connection, dialect, api, routed, header, view[position : position + size])
+                frame = view[position : position + size]
+                if api is None or routed is None:
+                    self._refuse_unknown(connection, dialect, header, frame)
+                    request = None
+                else:
+                    request = self._take(connection, dialect, api, routed, header, frame)
                 position += size
                 if request is not None:
                     header = request.header
-                    if api.scheduling is not _INLINE:
+                    if request.api.scheduling is not _INLINE:
                         queued = request
                         next_ = Next.QUEUED
                         break
@@ -150,7 +161,7 @@ class RequestReader:
                 elif connection.finish_reason is not None:
                     next_ = Next.DRAIN
                     break
-                others += (request is None or api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
+                others += (request is None or request.api.key is not _PRODUCE) + header.body_bytes // BODY_BYTES_OF_ONE
                 if others >= MAX_OTHERS_IN_BURST:
                     next_ = Next.YIELD
                     break
@@ -212,6 +223,13 @@ class RequestReader:
         connection.context = context
         slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
+
+    def _refuse_unknown(self, connection: Connection, dialect: Dialect, header: Header, frame: memoryview) -> None:
+        """Answer a request for an API that is not spoken. RemoteProtocolError: its sender would not understand it."""
+        answer = dialect.refusal(header, frame)
+        if answer is None:
+            raise RemoteProtocolError(f"unknown api key {header.api_key}")
+        connection.fill(connection.new_slot(), answer, (), 0)
 
     def _take_other_version(
         self,

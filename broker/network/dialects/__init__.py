@@ -64,6 +64,9 @@ class Dialect(Protocol):
         """The lowest and the highest version that is routed, from the API's row, which has a field for each dialect.
         None: this dialect has no such API."""
 
+    def listed(self, api: Api) -> tuple[int, int] | None:
+        """The same as ApiVersions tells it, where clients need to be told more than that."""
+
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:
@@ -77,3 +80,7 @@ class Dialect(Protocol):
         """The answer to a request: its first bytes, what follows them (regions, and bytes between them where the
         dialect has some), and how many bytes that is. LocalProtocolError: it cannot be encoded, in that version for
         instance."""
+
+    def refusal(self, header: Header, frame: memoryview) -> bytes | None:
+        """The answer to a whole frame that asks for an API which is not spoken here. None: there is no answer that its
+        sender would understand."""

@@ -52,6 +52,8 @@ class NativeDialect:
     def versions(self, api: Api) -> tuple[int, int]:
         return api.native
 
+    listed = versions
+
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:
@@ -74,6 +76,9 @@ class NativeDialect:
         attached_bytes = name_sizes(cast(FetchResponse, message), regions) if regions else 0
         head = encode_head(header.api_key, header.version, header.correlation_id, message, attached_bytes)
         return head, [region for region in regions if region is not None] if attached_bytes else (), attached_bytes
+
+    def refusal(self, header: Header, frame: memoryview) -> bytes | None:
+        return None  # who speaks it has our list of APIs
 
 
 NATIVE = NativeDialect()

@@ -59,6 +59,7 @@ class ToyHeader(NamedTuple):
 
 
 VERSIONS = {ApiKey.PRODUCE: (3, 9), ApiKey.FETCH: (4, 12), ApiKey.API_VERSIONS: (0, 3)}
+REFUSED_KEY, REFUSED = 99, struct.pack(">ii", 4, 2)
 
 
 class Toy:
@@ -78,6 +79,11 @@ class Toy:
 
     def versions(self, api: Api) -> tuple[int, int] | None:
         return VERSIONS.get(api.key)
+
+    listed = versions
+
+    def refusal(self, header: Header, frame: memoryview) -> bytes | None:
+        return REFUSED if header.api_key == REFUSED_KEY else None
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
@@ -307,6 +313,28 @@ async def test_an_api_that_a_dialect_has_not_is_unknown_there_before_its_frame_i
         await toy.send(HEAD.pack(1_000_000, ApiKey.METADATA, 0, 1))
         assert await toy.is_closed_by_peer()
         assert await native.request(MetadataRequest()) is not None
+
+
+async def test_a_refusal_that_the_peer_understands_has_its_place_in_the_order_and_the_connection_goes_on(
+    handlers: Handlers,
+) -> None:
+    unknown = HEAD.pack(8, REFUSED_KEY, 0, 2)
+    async with open_pipeline(handlers.table, dialects=BOTH) as pipeline:
+        client = await pipeline.connect()
+        frames = [
+            toy_frame(ApiKey.FETCH, 1, "me", 0, version=4),
+            unknown,
+            toy_frame(ApiKey.FETCH, 3, "me", 0, version=4),
+        ]
+        for frame in frames:
+            await client.send(frame[:5])
+            await trio.testing.wait_all_tasks_blocked()
+            await client.send(frame[5:])
+        assert [number for number, _ in await toy_answers(client, 3)] == [1, 2, 3]
+        await client.send(unknown * 200)
+        assert len(await toy_answers(client, 200)) == 200
+        await client.send(HEAD.pack(8, REFUSED_KEY + 1, 0, 2))
+        assert await client.is_closed_by_peer()
 
 
 async def test_a_gate_sees_who_asks_and_every_answer_whatever_the_dialect(handlers: Handlers) -> None:
