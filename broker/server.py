@@ -34,6 +34,7 @@ from strandline.broker.membership.leaving import leave_cluster
 from strandline.broker.membership.producer_ids import take_block
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
+from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.listeners import Listeners
 from strandline.broker.network.request_channel import RequestChannel, WorkQueue
@@ -273,7 +274,7 @@ class Broker:
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,
                 ApiKey.UPDATE_METADATA: self.orders.update_metadata,
             },
-            dialects=(NATIVE,),
+            dialects=(NATIVE, KAFKA),
             end_of_burst=self.data.burst.end,
             unflushed_connections=self.unflushed_connections,
             work=self.work,

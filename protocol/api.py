@@ -80,8 +80,8 @@ def _configs(
 
 
 _ROWS = (
-    Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce),
-    Api(ApiKey.FETCH, m.FetchRequest, m.FetchResponse, failed.fetch),
+    Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce, kafka=(3, 11)),
+    Api(ApiKey.FETCH, m.FetchRequest, m.FetchResponse, failed.fetch, kafka=(4, 16)),
     Api(
         ApiKey.LIST_OFFSETS,
         m.ListOffsetsRequest,
@@ -93,8 +93,9 @@ _ROWS = (
             "name",
             "partition_index",
         ),
+        kafka=(1, 9),
     ),
-    Api(ApiKey.METADATA, m.MetadataRequest, m.MetadataResponse, failed.metadata),
+    Api(ApiKey.METADATA, m.MetadataRequest, m.MetadataResponse, failed.metadata, kafka=(0, 12)),
     Api(
         ApiKey.LEADER_AND_ISR,
         m.LeaderAndIsrRequest,
@@ -129,9 +130,24 @@ _ROWS = (
         m.ApiVersionsRequest,
         m.ApiVersionsResponse,
         failed.of_the_whole(m.ApiVersionsResponse, []),
+        kafka=(0, 4),
     ),
-    Api(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest, m.CreateTopicsResponse, failed.create_topics, *_CONTROLLERS),
-    Api(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest, m.DeleteTopicsResponse, failed.delete_topics, *_CONTROLLERS),
+    Api(
+        ApiKey.CREATE_TOPICS,
+        m.CreateTopicsRequest,
+        m.CreateTopicsResponse,
+        failed.create_topics,
+        *_CONTROLLERS,
+        kafka=(2, 7),
+    ),
+    Api(
+        ApiKey.DELETE_TOPICS,
+        m.DeleteTopicsRequest,
+        m.DeleteTopicsResponse,
+        failed.delete_topics,
+        *_CONTROLLERS,
+        kafka=(1, 6),
+    ),
     Api(
         ApiKey.DELETE_RECORDS,
         m.DeleteRecordsRequest,
@@ -143,6 +159,7 @@ _ROWS = (
             "name",
             "partition_index",
         ),
+        kafka=(0, 2),
     ),
     Api(
         ApiKey.INIT_PRODUCER_ID,
@@ -162,6 +179,7 @@ _ROWS = (
             "topic",
             "partition",
         ),
+        kafka=(2, 4),
     ),
     _configs(
         ApiKey.DESCRIBE_CONFIGS,

@@ -1,0 +1,175 @@
+"""Kafka's dialect: what its clients send and read, at the versions that `protocol/api.py` names.
+
+| requests | read and written by |
+|---|---|
+| Produce, Fetch: hot | `protocol/kafka/produce.py` and `fetch.py`, by hand |
+| the others | kio's schemas: `protocol/kafka/schemas.py`, `converter.py` |
+
+Brokers do not speak it among each other. The client's id stands in the header of each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import cast
+
+from strandline.broker.network.dialects import Header, Records, Regions
+from strandline.broker.network.regions import Piece
+from strandline.broker.network.request_bounds import (
+    BROAD_BODY_BYTES,
+    LIMITS,
+    MAX_CLIENT_BODY_BYTES,
+    collector_paused,
+)
+from strandline.broker.network.request_context import RequestContext
+from strandline.protocol.api import Api, ApiKey
+from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from strandline.protocol.kafka.converter import count_named, to_entity, to_message
+from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
+from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
+from strandline.protocol.kafka.produce import encode_produce_response, read_produce
+from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
+from strandline.protocol.messages import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FetchResponse,
+    Message,
+    ProduceResponse,
+    Request,
+)
+from strandline.protocol.messages.base import MAX_NAMED
+from strandline.runtime.disk import FileRegion
+
+FIRST_FLEXIBLE_PRODUCE = 9
+FIRST_FLEXIBLE_FETCH = 12
+"""From here on headers and bodies have tagged fields (ProduceRequest.json, FetchRequest.json)."""
+
+OLDEST_LISTED_PRODUCE = 0
+"""Old librdkafka believes that a broker whose list begins later has no compression, and silently sends uncompressed;
+the version that it sends is a later one all the same."""
+
+_PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
+
+
+class KafkaDialect:
+    """See `Dialect`."""
+
+    name = "kafka"
+    first_byte = FIRST_BYTE
+
+    read_header = staticmethod(read_header)
+
+    def versions(self, api: Api) -> tuple[int, int] | None:
+        return api.kafka
+
+    def listed(self, api: Api) -> tuple[int, int] | None:
+        if api.key is _PRODUCE and api.kafka is not None:
+            return OLDEST_LISTED_PRODUCE, api.kafka[1]
+        return api.kafka
+
+    def decode(
+        self, context: RequestContext, api: Api, header: Header, frame: memoryview
+    ) -> tuple[RequestContext, Header, Request, Records]:
+        header = cast(KafkaHeader, header)
+        client_id = header.client_id.decode(errors="replace")
+        if client_id != context.client_id:
+            context = replace(context, client_id=client_id)
+        body = frame[header.size_bytes - header.body_bytes :]
+        version = header.version
+        if api.key is _PRODUCE:
+            if version >= FIRST_FLEXIBLE_PRODUCE:
+                body = skip_tags(body)
+            message, records = read_produce(version, body)
+            header.body_bytes -= sum(len(batches) for batches in records if batches is not None)
+            return context, header, message, records
+        if api.key is _FETCH:
+            if version >= FIRST_FLEXIBLE_FETCH:
+                body = skip_tags(body)
+            return context, header, read_fetch(version, body), ()
+        return context, header, _read_cold(api, version, body), ()
+
+    def encode(
+        self, api: Api, header: Header, message: Message, regions: Regions
+    ) -> tuple[bytes, Sequence[Piece], int]:
+        if api.key is _PRODUCE:
+            frame = encode_produce_response(header.version, header.correlation_id, cast(ProduceResponse, message))
+            return frame, (), 0
+        if api.key is _FETCH:
+            return _encode_fetch(header, cast(FetchResponse, message), regions)
+        if api.key is _API_VERSIONS:
+            return _encode_api_versions(api, header, cast(ApiVersionsResponse, message)), (), 0
+        return _encode_cold(api, header, header.version, message), (), 0
+
+    def refusal(self, header: Header, frame: memoryview) -> bytes | None:
+        return None
+
+
+KAFKA = KafkaDialect()
+
+
+def _read_cold(api: Api, version: int, body: memoryview) -> Request:
+    """A request by its schema; what it may name is bounded (`request_bounds`)."""
+    try:
+        entity_class = request_class(api.key, version)
+    except NoSuchSchema as error:
+        raise RemoteProtocolError(str(error)) from error
+    if entity_class.__flexible__:
+        body = skip_tags(body)
+    try:
+        if len(body) <= BROAD_BODY_BYTES:
+            return cast(Request, to_message(api.request, read_entity(entity_class, body)))
+        if len(body) > MAX_CLIENT_BODY_BYTES:
+            raise RemoteProtocolError(f"body of {len(body)} bytes")
+        with collector_paused():
+            entity = read_entity(entity_class, body)
+            named = count_named(entity)
+            if named > MAX_NAMED:
+                raise RemoteProtocolError(f"a {api.request.__name__} that names {named} topics and partitions")
+            return cast(Request, to_message(api.request, entity))
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(f"{error} ({LIMITS})" if len(body) > BROAD_BODY_BYTES else str(error)) from error
+
+
+def _encode_cold(api: Api, header: Header, version: int, message: Message) -> bytes:
+    try:
+        entity_class = response_class(api.key, version)
+    except NoSuchSchema as error:
+        raise LocalProtocolError(str(error)) from error
+    body = write_entity(to_entity(entity_class, message))
+    has_tags = entity_class.__flexible__ and api.key is not _API_VERSIONS
+    return response_frame(header.correlation_id, body, has_tags=has_tags)
+
+
+def _encode_api_versions(api: Api, header: Header, message: ApiVersionsResponse) -> bytes:
+    """Who asks in a version that is not served gets version 0 and the range that is (KIP-511)."""
+    assert api.kafka is not None
+    lowest, highest = api.kafka
+    if lowest <= header.version <= highest:
+        return _encode_cold(api, header, header.version, message)
+    refusal = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(api.key, lowest, highest)])
+    return _encode_cold(api, header, lowest, refusal)
+
+
+def _encode_fetch(header: Header, message: FetchResponse, regions: Regions) -> tuple[bytes, Sequence[Piece], int]:
+    """Record batches stand within the answer's body, each between two pieces of it."""
+    if not regions:
+        count = sum(len(topic.partitions) for topic in message.responses)
+        [frame] = encode_fetch_response(header.version, header.correlation_id, message, [0] * count)
+        return frame, (), 0
+    sizes = [_size(region) for region in regions]
+    head, *behind = encode_fetch_response(header.version, header.correlation_id, message, sizes)
+    pieces: list[Piece] = []
+    between = iter(behind)
+    for region in regions:
+        if region is not None:
+            pieces.append(region)
+            pieces.extend(islice(between, 1))
+    return head, pieces, sum(sizes) + sum(map(len, behind))
+
+
+def _size(region: FileRegion | memoryview | bytes | None) -> int:
+    if region is None:
+        return 0
+    return region.length if isinstance(region, FileRegion) else len(region)
