@@ -176,11 +176,15 @@ class RequestReader:
                 leaving.own_bytes()
             self.leaving[connection] = leaving
             return position, Next.QUEUED
+        return position, self._next_after(connection, fault, next_)
+
+    def _next_after(self, connection: Connection, fault: RemoteProtocolError | None, next_: Next) -> Next:
+        """What follows a burst of which nothing is left to do."""
         if fault is not None:
             self.break_off(connection, str(fault))
         elif connection.finish_reason is not None:
             next_ = Next.DRAIN
-        return position, Next.END if connection.closed else next_
+        return Next.END if connection.closed else next_
 
     def _pick_dialect(self, connection: Connection, buffer: bytearray, have: int) -> Dialect | None:
         """Decided once, by the first byte of a connection's first frame. None: it is not there yet."""
