@@ -84,7 +84,8 @@ class DataPlane:
         self.group_loader = GroupLoader(
             self.replicas, self.deadlines, self.burst, stalled.look, blocking, computing, log
         )
-        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit)
+        random = environment.random("fetch-sessions")
+        self.fetch = FetchHandler(self.replicas, self.burst, self.deadlines, stalled, self.warm, submit, random)
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )

@@ -11,12 +11,15 @@ the burst that brings data (no linger, no timer per fetch).
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
 import trio
 
+from strandline.broker.handlers.fetch_reads import Answer, FetchReads
+from strandline.broker.handlers.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Read
+from strandline.broker.handlers.session_fetches import SessionFetches
 from strandline.broker.network.regions import Warm, is_cold
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.burst import Burst
@@ -25,35 +28,9 @@ from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.stalled_followers import StalledFollowers, is_look_due
 from strandline.protocol.errors import BrokerError, ErrorCode
-from strandline.protocol.messages import (
-    EpochEndOffset,
-    FetchPartition,
-    FetchPartitionData,
-    FetchRequest,
-    FetchResponse,
-    FetchTopicResponse,
-)
-from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC, NO_TOPIC_ID, TopicId
+from strandline.protocol.messages import FetchRequest, FetchResponse
+from strandline.protocol.types import NO_TOPIC
 from strandline.runtime.disk import FileRegion
-from strandline.storage.errors import LogStorageError, OffsetOutOfRange
-
-
-class _Read(msgspec.Struct):
-    """One partition of a fetch."""
-
-    topic: str
-    topic_id: TopicId
-    wanted: FetchPartition
-
-
-class _Answer(msgspec.Struct):
-    """What a fetch would be answered with now. `regions`: of each partition, in order; None where there is nothing to
-    read. `must_send`: an error or a divergence stands in it."""
-
-    response: FetchResponse
-    regions: list[FileRegion | None]
-    size_bytes: int
-    must_send: bool
 
 
 class PendingFetch:
@@ -65,7 +42,7 @@ class PendingFetch:
         self,
         handler: FetchHandler,
         request: RequestInHand[FetchRequest],
-        reads: list[_Read],
+        reads: list[Read],
         partitions: list[Partition],
         *,
         waits_long: bool,
@@ -83,13 +60,13 @@ class PendingFetch:
     def look(self) -> None:
         if self._is_abandoned():
             return
-        answer = self._handler.read(self._request, self._reads)
+        answer = self._handler.reads.read(self._request.message, self._reads)
         if answer.must_send or answer.size_bytes >= self._request.message.min_bytes:
             self._send(answer)
 
     def answer(self) -> None:
         if not self._is_abandoned():
-            self._send(self._handler.read(self._request, self._reads))
+            self._send(self._handler.reads.read(self._request.message, self._reads))
 
     def _is_abandoned(self) -> bool:
         """Its connection is gone: nobody is told, and nobody counts as having waited."""
@@ -97,17 +74,17 @@ class PendingFetch:
             self._end()
         return self._request.is_abandoned
 
-    def _send(self, answer: _Answer) -> None:
+    def _send(self, answer: Answer) -> None:
         self._end()
         if self._waits_long:
             self._handler.note_wait(self._request.message.replica_id, self._partitions)
-        self._handler.send(self._request, answer)
+        self._handler.finish(self._request, self._reads, answer)
 
     def expire(self, now: float) -> float:
         if not self._waits_long:
             self.answer()
         elif not self._is_abandoned():  # nobody looked at it: nothing changed in any of its partitions
-            self._send(_Answer(FetchResponse([]), [], 0, False))
+            self._send(Answer(FetchResponse([]), [], 0, False))
         return NEVER
 
     def _end(self) -> None:
@@ -127,14 +104,17 @@ class FetchHandler:
         stalled: StalledFollowers,
         warm: Warm,
         submit: Callable[[Remainder], None],
+        random: random.Random,
     ) -> None:
-        """`submit` has work done by a handler task."""
+        """`submit` has work done by a handler task. `random` draws the ids of sessions."""
         self._replicas = replicas
         self._burst = burst
         self.deadlines = deadlines
         self._stalled = stalled
         self._warm = warm
         self._submit = submit
+        self.reads = FetchReads(replicas)
+        self.sessions = SessionFetches(self.reads, random, burst, deadlines, self.send)
 
     def handle(self, request: RequestInHand[FetchRequest]) -> None:
         message = request.message
@@ -143,9 +123,15 @@ class FetchHandler:
         if is_follower and not request.context.is_inter_broker:
             request.respond(FetchResponse([], ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
+        if message.session_epoch != FINAL_EPOCH or message.session_id != NO_SESSION:
+            if message.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+                self._burst.write_appends()
+                self.sessions.go_on(request)
+                return
+            self.sessions.end(message.session_id)
         name_of = replicas.metadata.name_of
         reads = [
-            _Read(topic.topic or name_of.get(topic.topic_id, NO_TOPIC), topic.topic_id, wanted)
+            Read(topic.topic or name_of.get(topic.topic_id, NO_TOPIC), topic.topic_id, wanted)
             for topic in message.topics
             for wanted in topic.partitions
         ]
@@ -161,9 +147,9 @@ class FetchHandler:
             for read in reads:
                 at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
         if not at_end:  # else there is nothing to read: the usual case of a follower that keeps up
-            answer = self.read(request, reads)
+            answer = self.reads.read(message, reads)
             if answer.must_send or answer.size_bytes >= message.min_bytes or not may_wait:
-                self.send(request, answer)
+                self.finish(request, reads, answer)
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]
         limit_ms = min(message.max_wait_ms, replicas.config.connections_max_idle_ms)
@@ -173,13 +159,13 @@ class FetchHandler:
         fetch = PendingFetch(self, request, reads, partitions, waits_long=waits_long)
         self.deadlines.enter(fetch, now + limit_ms / 1000)
 
-    def _record_follower(self, read: _Read, replica_id: int, incarnation: int, now: float) -> bool:
+    def _record_follower(self, read: Read, replica_id: int, incarnation: int, now: float) -> bool:
         """The progress that a follower's fetch proves: only in this epoch, only undiverged, only if assigned.
 
         Returns whether it has all that there is; False also when there is an error to answer."""
         wanted = read.wanted
         partition = self._replicas.partitions.get((read.topic, wanted.partition))
-        if partition is None or self._fence(partition, read, True) is not None:
+        if partition is None or self.reads.fence(partition, read, True) is not None:
             return False
         leadership = partition.leadership
         assert leadership is not None
@@ -200,94 +186,6 @@ class FetchHandler:
             self._submit(partial(self._stalled.look, partition, wanted.fetch_offset))
         return wanted.fetch_offset == partition.log.log_end_offset
 
-    def _fence(self, partition: Partition, read: _Read, is_follower: bool) -> ErrorCode | None:
-        """Why this fetch may not be served here, or None (KIP-320)."""
-        if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
-        epoch = read.wanted.current_leader_epoch
-        if epoch != NO_EPOCH or is_follower:
-            if epoch < partition.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH
-            # Nobody who follows at this epoch can have records of a later one: it must not be told to cut them.
-            if epoch > partition.leader_epoch or (is_follower and read.wanted.last_fetched_epoch > epoch):
-                return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if partition.leadership is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return None
-
-    def read(self, request: RequestInHand[FetchRequest], reads: list[_Read]) -> _Answer:
-        """Read every partition within the limits of the request; changes nothing."""
-        message = request.message
-        remaining_bytes = message.max_bytes
-        if message.replica_id < 0:
-            remaining_bytes = min(remaining_bytes, self._replicas.config.fetch_max_bytes)
-        regions: list[FileRegion | None] = []
-        size_bytes = 0
-        must_send = False
-        topics: list[FetchTopicResponse] = []
-        data_of_topic: list[FetchPartitionData] = []
-        current: _Read | None = None
-        for read in reads:
-            if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
-                current = read
-                data_of_topic = []
-                topics.append(FetchTopicResponse(read.topic, data_of_topic, read.topic_id))
-            data, region = self._read_partition(read, message.replica_id, remaining_bytes, not size_bytes)
-            data_of_topic.append(data)
-            regions.append(region)
-            if region is not None:
-                size_bytes += region.length
-                remaining_bytes -= region.length
-            elif data.error_code or data.diverging_epoch is not None:
-                must_send = True
-        return _Answer(FetchResponse(topics), regions, size_bytes, must_send)
-
-    def _read_partition(
-        self, read: _Read, replica_id: int, remaining_bytes: int, is_first: bool
-    ) -> tuple[FetchPartitionData, FileRegion | None]:
-        wanted = read.wanted
-        index = wanted.partition
-        partition = self._replicas.partitions.get((read.topic, index))
-        is_follower = replica_id >= 0
-        if partition is None:
-            if read.topic_id != NO_TOPIC_ID and not self._replicas.metadata.has_topic(read.topic, read.topic_id):
-                return _refusal(index, ErrorCode.UNKNOWN_TOPIC_ID, NO_BROKER, NO_EPOCH), None
-            why, leader_id, leader_epoch = self._replicas.why_not_leading(read.topic, index, None)
-            return _refusal(index, why, leader_id, leader_epoch), None
-        fenced = self._fence(partition, read, is_follower)
-        if fenced is not None:
-            return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
-        leadership = partition.leadership
-        assert leadership is not None
-        if is_follower and replica_id not in leadership.followers:
-            return _refusal(index, ErrorCode.REPLICA_NOT_AVAILABLE, partition.leader_id, partition.leader_epoch), None
-        log = partition.log
-        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (invariant 9)
-        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
-        if diverging is not None:
-            return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
-        limit = log.log_end_offset if is_follower else high_watermark
-        region: FileRegion | None = None
-        code: int = 0
-        if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
-            max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
-            if max_bytes > 0 or is_first:
-                try:
-                    region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
-                except OffsetOutOfRange:
-                    code = ErrorCode.OFFSET_OUT_OF_RANGE
-                except (LogStorageError, OSError) as error:
-                    self._replicas.partition_failed(partition, error)
-                    code = ErrorCode.KAFKA_STORAGE_ERROR
-                if region is not None and not is_first and region.length > max_bytes:
-                    region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
-        elif wanted.fetch_offset > log.log_end_offset:
-            code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif not is_follower and high_watermark < leadership.leading_since_offset:
-            # Its predecessor may have shown more: this leader's HW would seem to go back (invariant 8).
-            code = ErrorCode.OFFSET_NOT_AVAILABLE
-        return _data(index, code, high_watermark, log.log_start_offset), region
-
     def note_wait(self, replica_id: int, partitions: list[Partition]) -> None:
         """This follower's fetch was parked until now on a connection that lives: it must not count as lagging since it
         came, when the log grows at last."""
@@ -297,14 +195,20 @@ class FetchHandler:
             if progress:
                 progress.waited_until(now)
 
-    def send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
+    def finish(self, request: RequestInHand[FetchRequest], reads: list[Read], answer: Answer) -> None:
+        """Send the answer of a fetch that is not part of a session, but may begin one."""
+        if request.message.session_epoch == INITIAL_EPOCH and request.message.replica_id < 0:
+            self.sessions.begin(request.message, reads, answer)
+        self.send(request, answer)
+
+    def send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         """Answer now, or through a handler task when the disk would make the loop wait."""
         if any(region is not None and is_cold(region) for region in answer.regions):
             self._submit(partial(self._warm_and_send, request, answer))
             return
         request.respond(answer.response, answer.regions if answer.size_bytes else ())
 
-    async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: _Answer) -> None:
+    async def _warm_and_send(self, request: RequestInHand[FetchRequest], answer: Answer) -> None:
         for region in answer.regions:
             if region is not None and is_cold(region):
                 try:
@@ -316,7 +220,7 @@ class FetchHandler:
         self._burst.end()
 
     def _cold_read_failed(
-        self, request: RequestInHand[FetchRequest], answer: _Answer, failed: FileRegion, error: OSError
+        self, request: RequestInHand[FetchRequest], answer: Answer, failed: FileRegion, error: OSError
     ) -> None:
         """The disk failed under one replica (invariant 24), which ends; so does the connection, whose later answers
         would wait for this one for ever. The client asks again and gets the typed error."""
@@ -330,20 +234,7 @@ class FetchHandler:
         request.hang_up(f"a fetch cannot be answered: {error}")
 
 
-def _data(
-    index: int, code: int, high_watermark: int, log_start_offset: int, diverging: EpochEndOffset | None = None
-) -> FetchPartitionData:
-    return FetchPartitionData(
-        index,
-        code,
-        high_watermark,
-        log_start_offset=log_start_offset,
-        last_stable_offset=high_watermark,
-        diverging_epoch=diverging,
-    )
-
-
-def _may_wait_long(message: FetchRequest, reads: list[_Read], partitions: list[Partition]) -> bool:
+def _may_wait_long(message: FetchRequest, reads: list[Read], partitions: list[Partition]) -> bool:
     """It takes whatever comes. It is in sync, and stays so, in all of them (whether it may join is asked at each
     fetch), and its disk has where they begin (until then each answer tells it)."""
     replica_id = message.replica_id
@@ -358,7 +249,3 @@ def _may_wait_long(message: FetchRequest, reads: list[_Read], partitions: list[P
         if read.wanted.log_start_offset < partition.log.log_start_offset:
             return False
     return True
-
-
-def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:
-    return FetchPartitionData(index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch)

@@ -33,7 +33,7 @@ class Changes:
 
     def committed(self, partition: Partition) -> None:
         """The high watermark rose."""
-        if partition.parked_fetches:
+        if partition.parked_fetches or partition.watches:
             self._committed[partition] = None
 
     def wake(self, partition: Partition) -> None:
@@ -52,6 +52,8 @@ class Changes:
             served.update((fetch, None) for fetch, follower in partition.parked_fetches.items() if follower)
         for partition in committed:
             served.update((fetch, None) for fetch, follower in partition.parked_fetches.items() if not follower)
+            if partition.watches:
+                served.update(dict.fromkeys(partition.tell_watches()))
         for fetch in served:
             fetch.look()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from strandline.broker.replication.leadership import FollowerProgress, IsrProposal, Leadership
-from strandline.broker.replication.purgatory import OffsetWaiters, ParkedFetch
+from strandline.broker.replication.purgatory import OffsetWaiters, ParkedFetch, Watch
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import EpochEndOffset, LeaderAndIsrPartitionState
 from strandline.protocol.records import ProducedBatch
@@ -43,6 +43,7 @@ class Partition:
         "topic_id",
         "topic_partition",
         "waiters",
+        "watches",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class Partition:
         """Appends that wait for HW."""
         self.parked_fetches: dict[ParkedFetch, bool] = {}
         """Who waits for data here, and whether it is a follower: those wait for the log to grow, consumers for HW."""
+        self.watches: dict[Watch, None] = {}
+        """Fetch sessions of consumers that have nothing to read here."""
         self.deletions = OffsetWaiters()
         """Who waits until the log starts of all live replicas have been raised."""
         self._follower_high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -369,9 +372,15 @@ class Partition:
         answer, and they need not wait for data first."""
         self._check_invariants()
         self.complete_deletions()
+        self.tell_watches()
         for fetch, is_follower in list(self.parked_fetches.items()):
             if is_follower:
                 fetch.answer()
+
+    def tell_watches(self) -> list[ParkedFetch]:
+        """Tell who watches that something changed; returns the fetches that wait for it."""
+        watches, self.watches = self.watches, {}
+        return [fetch for watch in watches if (fetch := watch.changed()) is not None]
 
     def complete_deletions(self) -> None:
         """A replica's log start is on its disk, or another one counts now: answer who waited for that."""

@@ -110,6 +110,14 @@ def _required_offset(waiter: Waiter) -> int:
     return waiter.required_offset
 
 
+class Watch(Protocol):
+    """Who wants to know of the next change of a partition: once, then it has to watch anew."""
+
+    def changed(self) -> ParkedFetch | None:
+        """More was committed, the log starts elsewhere, or the role changed. Returns the fetch that waits for it, if
+        one does. It neither looks at the partition nor changes it."""
+
+
 class ParkedFetch(Protocol):
     """A fetch that waits for data in any of several partitions."""
 

@@ -174,7 +174,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replica_selector_class: str | None = string(None, NOT_EMPTY, "Which replica consumers read from.", honoured=False)
     fetch_max_bytes: int = int32(57671680, at_least(1024),
         "Most bytes of one answer to a consumer; a larger first batch is sent whole.")
-    max_incremental_fetch_session_cache_slots: int = int32(1000, at_least(0), "Fetch sessions kept.", honoured=False)
+    max_incremental_fetch_session_cache_slots: int = int32(1000, at_least(0), "Fetch sessions kept.")
     fetch_purgatory_purge_interval_requests: int = int32(1000, at_least(0),
         "Clean-up of waiting fetches.", honoured=False)
     producer_purgatory_purge_interval_requests: int = int32(1000, at_least(0),

@@ -34,6 +34,7 @@ from strandline.protocol.messages import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -434,9 +435,13 @@ def fetch_hand(
     partition_max_bytes: int = 2**20,
     topic_id: TopicId = NO_TOPIC_ID,
     is_idle: bool = False,
+    session: tuple[int, int] = (0, -1),
+    forgotten: Sequence[TopicPartition] = (),
+    rack_id: str = "",
     connection: FakeConnection | None = None,
 ) -> Hand:
-    """A Fetch request of (partition, offset) pairs; a follower's comes on an inter-broker connection."""
+    """A Fetch request of (partition, offset) pairs; a follower's comes on an inter-broker connection. session: its id
+    and epoch."""
     topics: list[FetchTopic] = []
     for tp, offset in reads:
         if not topics or topics[-1].topic != tp.topic:
@@ -444,5 +449,17 @@ def fetch_hand(
         topics[-1].partitions.append(
             FetchPartition(tp.partition, offset, partition_max_bytes, epoch, last_epoch, log_start)
         )
-    request = FetchRequest(wait_ms, min_bytes, max_bytes, topics, replica_id, replica_epoch, is_idle=is_idle)
+    request = FetchRequest(
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        topics,
+        replica_id,
+        replica_epoch,
+        session_id=session[0],
+        session_epoch=session[1],
+        forgotten_topics_data=[ForgottenTopic(tp.topic, [tp.partition], topic_id) for tp in forgotten],
+        rack_id=rack_id,
+        is_idle=is_idle,
+    )
     return Hand(request, b"", connection or FakeConnection(is_inter_broker=replica_id >= 0))

@@ -128,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         "fetches of an older epoch are served",
-        "broker/handlers/fetch.py",
+        "broker/handlers/fetch_reads.py",
         "            if epoch < partition.leader_epoch:\n",
         "            if epoch < -1:\n",
         (OF_REPLICATION, "test_r4_"),
@@ -247,7 +247,7 @@ MUTANTS = [
     ),
     Mutant(
         "a leader has a follower cut epochs that are yet to come",
-        "broker/handlers/fetch.py",
+        "broker/handlers/fetch_reads.py",
         " or (is_follower and read.wanted.last_fetched_epoch > epoch):\n",
         ":\n",
         ("../unit/broker/handlers/test_fetch.py", "test_a_follower_with_an_epoch"),

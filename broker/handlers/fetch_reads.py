@@ -1,0 +1,154 @@
+"""What a fetch would be answered with now: reads partitions within the limits of the request, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from strandline.broker.handlers.fetch_sessions import Read
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    EpochEndOffset,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID
+from strandline.runtime.disk import FileRegion
+from strandline.storage.errors import LogStorageError, OffsetOutOfRange
+
+R = TypeVar("R", bound=Read)
+
+
+class Answer(msgspec.Struct):
+    """`regions`: of each partition, in order; None where there is nothing to read. `must_send`: an error or a
+    divergence stands in it."""
+
+    response: FetchResponse
+    regions: list[FileRegion | None]
+    size_bytes: int
+    must_send: bool
+
+
+class FetchReads:
+    """See the module."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.replicas = replicas
+
+    def read(
+        self,
+        message: FetchRequest,
+        reads: Iterable[R],
+        is_news: Callable[[R, FetchPartitionData, FileRegion | None], bool] | None = None,
+    ) -> Answer:
+        """Partition by partition, in this order, until the limits of the request are reached. The answer names those of
+        which `is_news` says so, or all."""
+        remaining_bytes = message.max_bytes
+        if message.replica_id < 0:
+            remaining_bytes = min(remaining_bytes, self.replicas.config.fetch_max_bytes)
+        regions: list[FileRegion | None] = []
+        size_bytes = 0
+        must_send = False
+        topics: list[FetchTopicResponse] = []
+        data_of_topic: list[FetchPartitionData] = []
+        current: Read | None = None
+        for read in reads:
+            data, region = self.read_one(read, message.replica_id, remaining_bytes, not size_bytes)
+            if is_news is not None and not is_news(read, data, region):
+                continue
+            if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
+                current = read
+                data_of_topic = []
+                topics.append(FetchTopicResponse(read.topic, data_of_topic, read.topic_id))
+            data_of_topic.append(data)
+            regions.append(region)
+            if region is not None:
+                size_bytes += region.length
+                remaining_bytes -= region.length
+            elif data.error_code or data.diverging_epoch is not None:
+                must_send = True
+        return Answer(FetchResponse(topics), regions, size_bytes, must_send)
+
+    def read_one(
+        self, read: Read, replica_id: int, remaining_bytes: int, is_first: bool
+    ) -> tuple[FetchPartitionData, FileRegion | None]:
+        wanted = read.wanted
+        index = wanted.partition
+        partition = self.replicas.partitions.get((read.topic, index))
+        is_follower = replica_id >= 0
+        if partition is None:
+            if read.topic_id != NO_TOPIC_ID and not self.replicas.metadata.has_topic(read.topic, read.topic_id):
+                return _refusal(index, ErrorCode.UNKNOWN_TOPIC_ID, NO_BROKER, NO_EPOCH), None
+            why, leader_id, leader_epoch = self.replicas.why_not_leading(read.topic, index, None)
+            return _refusal(index, why, leader_id, leader_epoch), None
+        fenced = self.fence(partition, read, is_follower)
+        if fenced is not None:
+            return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
+        leadership = partition.leadership
+        assert leadership is not None
+        if is_follower and replica_id not in leadership.followers:
+            return _refusal(index, ErrorCode.REPLICA_NOT_AVAILABLE, partition.leader_id, partition.leader_epoch), None
+        log = partition.log
+        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (invariant 9)
+        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+        if diverging is not None:
+            return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
+        limit = log.log_end_offset if is_follower else high_watermark
+        region: FileRegion | None = None
+        code: int = 0
+        if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
+            max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
+            if max_bytes > 0 or is_first:
+                try:
+                    region = log.read(wanted.fetch_offset, max(max_bytes, 0), limit)
+                except OffsetOutOfRange:
+                    code = ErrorCode.OFFSET_OUT_OF_RANGE
+                except (LogStorageError, OSError) as error:
+                    self.replicas.partition_failed(partition, error)
+                    code = ErrorCode.KAFKA_STORAGE_ERROR
+                if region is not None and not is_first and region.length > max_bytes:
+                    region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
+        elif wanted.fetch_offset > log.log_end_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif not is_follower and high_watermark < leadership.leading_since_offset:
+            # Its predecessor may have shown more: this leader's HW would seem to go back (invariant 8).
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+        return _data(index, code, high_watermark, log.log_start_offset), region
+
+    def fence(self, partition: Partition, read: Read, is_follower: bool) -> ErrorCode | None:
+        """Why this fetch may not be served here, or None (KIP-320)."""
+        if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        epoch = read.wanted.current_leader_epoch
+        if epoch != NO_EPOCH or is_follower:
+            if epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            # Nobody who follows at this epoch can have records of a later one: it must not be told to cut them.
+            if epoch > partition.leader_epoch or (is_follower and read.wanted.last_fetched_epoch > epoch):
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if partition.leadership is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+
+
+def _data(
+    index: int, code: int, high_watermark: int, log_start_offset: int, diverging: EpochEndOffset | None = None
+) -> FetchPartitionData:
+    return FetchPartitionData(
+        index,
+        code,
+        high_watermark,
+        log_start_offset=log_start_offset,
+        last_stable_offset=high_watermark,
+        diverging_epoch=diverging,
+    )
+
+
+def _refusal(index: int, code: int, leader_id: int, leader_epoch: int) -> FetchPartitionData:
+    return FetchPartitionData(index, code, -1, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
