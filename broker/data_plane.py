@@ -7,6 +7,7 @@ changes, deadlines ── replicas ── appends, group log ── burst ──
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -64,8 +65,8 @@ class DataPlane:
         self.group_log = OwnAppends(
             appends,
             environment.wall_clock,
-            codec=lambda: Codec(config.value.offsets_topic_compression_codec).name.lower(),
-            timeout_s=lambda: config.value.offsets_commit_timeout_ms / 1000,
+            codec=partial(_codec_of_offsets, config),
+            timeout_s=partial(_commit_timeout_s, config),
         )
         self.burst = Burst(environment.wall_clock, changes, self.group_log.write, send_answers)
         self.checkpoints = CheckpointSchedule(logs, self.replicas, blocking)
@@ -89,3 +90,11 @@ class DataPlane:
         self.delete_records = DeleteRecordsHandler(
             self.replicas, self.burst, self.deadlines, self.log_starts, state_change_log
         )
+
+
+def _codec_of_offsets(config: CurrentConfig) -> str:
+    return Codec(config.value.offsets_topic_compression_codec).name.lower()
+
+
+def _commit_timeout_s(config: CurrentConfig) -> float:
+    return config.value.offsets_commit_timeout_ms / 1000

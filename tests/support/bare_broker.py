@@ -17,6 +17,7 @@ from strandline.broker.membership.cluster_identity import find_cluster
 from strandline.broker.membership.registration import Registration
 from strandline.broker.membership.reported_losses import forget_reported_loss
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.unflushed_connections import UnflushedConnections
 from strandline.broker.replication.follower import Fetcher
 from strandline.broker.replication.isr_checks import check_in_sync
 from strandline.broker.replication.partition import Partition
@@ -128,6 +129,7 @@ class BareBroker(Broker):
         begin_life = partial(self.environment.blocking.run, directories.begin_life)
         await self.registration.prepare(begin_life)
         # 3
+        self.unflushed_connections = UnflushedConnections()
         self._build_data_plane(_no_more, self._submit)
         self._build_control()
         self.data.followers._nursery = cast(trio.Nursery, self.tasks)
