@@ -103,6 +103,10 @@ class ClusterStore:
                 return []
             return await self._coordination.children(path, watch)
 
+    async def watch(self, path: str, watch: Watch) -> None:
+        """A watch on a znode's data, be it there or not."""
+        await self._coordination.exists(path, watch)
+
     async def holds_controller(self, watch: Watch) -> bool:
         """Does `/controller` belong to this session?"""
         stat = await self._coordination.exists(znodes.CONTROLLER_PATH, watch)

@@ -36,6 +36,7 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
@@ -202,6 +203,14 @@ _ROWS = (
         failed.describe_log_dirs,
         Scheduling.QUEUED,  # it asks the disks how much room they have
         kafka=(1, 4),
+    ),
+    Api(
+        ApiKey.CREATE_PARTITIONS,
+        m.CreatePartitionsRequest,
+        m.CreatePartitionsResponse,
+        failed.create_partitions,
+        *_CONTROLLERS,
+        kafka=(0, 3),
     ),
     Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
     _configs(

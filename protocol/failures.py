@@ -105,6 +105,12 @@ def delete_topics(request: m.DeleteTopicsRequest | None, code: int, text: str | 
     )
 
 
+def create_partitions(request: m.CreatePartitionsRequest | None, code: int, text: str | None) -> Message:
+    names = [topic.name for topic in request.topics] if request is not None else []
+    results = [m.CreatePartitionsTopicResult(name, code, text) for name in names or [NO_TOPIC]]
+    return m.CreatePartitionsResponse(results)
+
+
 def per_resource(response: Callable[..., Message], result: Callable[..., Message]) -> Failure:
     """Of a response about configurations: a list of (code, text, type, name)."""
 

@@ -78,18 +78,19 @@ class PreferredCounts:
 
 
 def check_manual_assignment(
-    assignment: Mapping[int, Sequence[int]], live_brokers: Iterable[int]
+    assignment: Mapping[int, Sequence[int]], live_brokers: Iterable[int], first: int = 0
 ) -> dict[int, tuple[int, ...]]:
     """An assignment made by hand, in the order of its partitions. BrokerError INVALID_REPLICA_ASSIGNMENT unless it
-    numbers its partitions from 0 without gaps and gives each the same number of different live brokers."""
+    numbers its partitions from `first` without gaps and gives each the same number of different live brokers."""
 
     def refuse(why: str) -> BrokerError:
         return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
     live = set(live_brokers)
-    if sorted(assignment) != list(range(len(assignment))):
-        first = sorted(assignment)[:20]
-        raise refuse(f"partitions must be numbered 0 to {len(assignment) - 1} without gaps, not {first}")
+    last = first + len(assignment) - 1
+    if sorted(assignment) != list(range(first, last + 1)):
+        numbers = sorted(assignment)[:20]
+        raise refuse(f"partitions must be numbered {first} to {last} without gaps, not {numbers}")
     sizes = {len(replicas) for replicas in assignment.values()}
     if 0 in sizes:
         raise refuse("a partition has no replica; name at least one broker for each")

@@ -43,11 +43,13 @@ from strandline.controller.tools import Tools
 from strandline.controller.topics.creation import Creation
 from strandline.controller.topics.deletion import Deletion
 from strandline.controller.topics.deletion_tracker import DeletionTracker
+from strandline.controller.topics.growth import Growth
 from strandline.controller.topics.topic_changes import TopicChanges
 from strandline.controller.topics.topic_store import TopicStore
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
     ControlledShutdownRequest,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     ElectLeadersRequest,
@@ -114,7 +116,8 @@ class Term:
         draw_id = partial(rng.randbytes, 16)
         self.topic_store = TopicStore(coordination, self.store, draw_id, self.log)
         tracker = DeletionTracker()
-        self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker)
+        growth = Growth(tools, self.topic_store, self.settlement)
+        self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
         self.broker_changes = BrokerChanges(tools, self.settlement, tracker, self.deletion.go_on)
@@ -122,6 +125,7 @@ class Term:
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (
             self.deletion.look,
+            growth.look,
             Notifications(tools, isr_change.FOLDER, isr_change.decode, self.settlement.on_isr_changes).look,
             Notifications(tools, log_dir_event.FOLDER, log_dir_event.decode, roles.on_failed_logs).look,
             NotServed(tools, ReassignPartitionsZnode).look,
@@ -131,6 +135,7 @@ class Term:
         self.answers: dict[type[Request], Callable[[Any], Awaitable[Message]]] = {
             CreateTopicsRequest: Creation(tools, self.topic_store, topics.look, draw_id).answer,
             DeleteTopicsRequest: self.deletion.answer,
+            CreatePartitionsRequest: growth.answer,
             ElectLeadersRequest: ElectLeaders(tools, self.settlement, self.recovery.ask).answer,
             ListPartitionReassignmentsRequest: no_reassignments,
             ControlledShutdownRequest: ControlledShutdown(tools, self.settlement).answer,

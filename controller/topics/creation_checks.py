@@ -168,13 +168,18 @@ def _replication_factor(topic: CreatableTopic, config: BrokerConfig, live_broker
     asked, wanted = "replication factor ", topic.replication_factor
     if wanted == -1:
         asked, wanted = f"{DEFAULT_FACTOR}=", configured_replicas(config, DEFAULT_FACTOR, live_brokers)
+    check_replication_factor(topic.name, wanted, live_brokers, asked)
+    return wanted
+
+
+def check_replication_factor(name: str, wanted: int, live_brokers: int, asked: str = "replication factor ") -> None:
+    """BrokerError INVALID_REPLICATION_FACTOR where so many replicas cannot be placed. asked: what the number is of."""
     if not 1 <= wanted <= live_brokers:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"topic {topic.name}: {asked}{wanted}, but {_brokers(live_brokers)} registered; ask for 1 to that many "
+            f"topic {name}: {asked}{wanted}, but {_brokers(live_brokers)} registered; ask for 1 to that many "
             "replicas, or start more brokers",
         )
-    return wanted
 
 
 def _brokers(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker, PartitionChange
 from strandline.controller.orders.broker_orders import OrderBuilder
 from strandline.controller.partitions.settlement import Settlement
@@ -17,16 +18,22 @@ from strandline.protocol.znodes import TOPICS_PATH
 
 
 class TopicChanges:
-    """One term's."""
+    """One term's. `look_at_growth`: watches topics that appeared."""
 
     def __init__(
-        self, tools: Tools, topic_store: TopicStore, settlement: Settlement, deletions: DeletionTracker
+        self,
+        tools: Tools,
+        topic_store: TopicStore,
+        settlement: Settlement,
+        deletions: DeletionTracker,
+        look_at_growth: Event,
     ) -> None:
         self._tools = tools
         self._context, self._store = tools.context, tools.store
         self._topic_store = topic_store
         self._settlement = settlement
         self._deletions = deletions
+        self._look_at_growth = look_at_growth
 
     async def look(self) -> None:
         """Topics that appeared or went; partitions that have no state yet get their first leader."""
@@ -42,6 +49,7 @@ class TopicChanges:
         stateless = [tp for tp in context.partitions() if tp not in context.states]
         await self._settlement.read_new(stateless)
         if added:
+            self._tools.agenda.put(self._look_at_growth)
             self._tools.log.info("topics found", topics=len(added), first=next(iter(added)))
         await self._settlement.settle_and_announce(stateless)
 

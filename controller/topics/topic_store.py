@@ -1,4 +1,4 @@
-"""The topics' own znodes: read, created, removed. Partition states are `store`'s.
+"""The topics' own znodes: read, created, enlarged, removed. Partition states are `store`'s.
 
 Each topic has an id and, below its own, a znode named by that id (`TopicIdZnode`). A topic that is created anew under
 the same name has another one, while the versions of its other znodes begin at 0 again: whoever writes a partition state
@@ -136,6 +136,27 @@ class TopicStore:
             except TransactionFailed:
                 continue
         raise TooManyConflicts(f"topic {topic.name} could not be created: its znodes keep changing")
+
+    async def grow(self, topic: Topic, added: Mapping[int, Sequence[int]]) -> bool:
+        """More partitions in its znode, in which all else stays. False if that is not of this topic any more, has other
+        partitions than it, or a reassignment has begun."""
+        path = znodes.TopicZnode.path(topic.name)
+        for _ in range(MAX_ROUNDS):
+            [stored] = await self._coordination.get_many([path])
+            znode = self._decoded(topic.name, stored)
+            if stored is None or znode is None or znode.topic_id != topic.topic_id:
+                return False
+            is_moving = any(znode.adding_replicas.values()) or any(znode.removing_replicas.values())
+            if is_moving or znode.partitions.keys() != topic.assignment.keys():
+                return False
+            partitions = {**znode.partitions, **{p: list(replicas) for p, replicas in added.items()}}
+            data = msgspec.structs.replace(znode, partitions=partitions).encode()
+            try:
+                await self._store.fenced([SetData(path, data, stored.stat.version)])
+                return True
+            except TransactionFailed:
+                continue
+        raise TooManyConflicts(f"topic {topic.name} could not be enlarged: its znode keeps changing")
 
     async def remove(self, topic: Topic) -> None:
         """Everything of this topic, and nothing of another one of its name: states first, then, in one transaction, the

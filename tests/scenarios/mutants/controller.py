@@ -56,8 +56,8 @@ MUTANTS = [
     ),
     Mutant(
         "a topic counts as created before a refusal of its leader is handled",
-        "controller/topics/creation.py",
-        "                if standing.leader_epochs == before.leader_epochs and self._are_told(topics, before):\n",
+        "controller/topics/first_leaders.py",
+        "                if standing.leader_epochs == before.leader_epochs and self._are_told(partitions, before):\n",
         "                if standing:\n",
         (FULL_DISKS, "test_a_new_topic_without_room"),
     ),
