@@ -33,7 +33,8 @@ BLOCK_TIMEOUT_S = 5.0
 
 
 class ProducerIdHandler:
-    """See the module. `run` answers who waits, until cancelled. take_block: ids that nobody else has
+    """See the module. `run` takes a first block, so that producers may begin while ZooKeeper is away, and answers who
+    waits, until cancelled. take_block: ids that nobody else has
     (`membership/producer_ids.take_block`); send_answers: sends what was answered."""
 
     def __init__(
@@ -56,10 +57,10 @@ class ProducerIdHandler:
 
     async def run(self) -> None:
         while True:
-            while not self._waiting:
-                await self._came.park()
             await self._refill()
             self._send_answers()
+            while not self._waiting:
+                await self._came.park()
 
     def _answer_waiting(self) -> None:
         """In their order, as far as there are ids."""
