@@ -33,6 +33,7 @@ from strandline.protocol.records.codec import (
     decode_columns,
     decode_records,
     first_record_from,
+    with_producer,
 )
 from strandline.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Codec
 from strandline.protocol.records.validation import (
@@ -70,4 +71,5 @@ __all__ = [
     "scan",
     "validate_fetched",
     "validate_produced",
+    "with_producer",
 ]

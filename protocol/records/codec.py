@@ -6,6 +6,7 @@ raises `CodecNotCompiled`. Decoding copies each batch once, so that records outl
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -75,6 +76,10 @@ class Columns(NamedTuple):
 
 
 Buffer = bytes | bytearray | memoryview
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_POSITION = 43
+_CRC = struct.Struct(">I")
+_CRC_POSITION = CRC_START - _CRC.size
 _record_fields = attrgetter("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
@@ -157,6 +162,14 @@ def _records(view: Buffer, check_crc: bool, max_decompressed_bytes: int) -> list
         raise InvalidBatch(
             ErrorCode.CORRUPT_MESSAGE, f"records of the batch at offset {header.base_offset} are malformed: {error}"
         ) from None
+
+
+def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
+    """A copy of the whole batch, as one of an idempotent producer, with its CRC."""
+    copy = bytearray(batch)
+    _PRODUCER.pack_into(copy, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
+    _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[CRC_START:]))
+    return copy
 
 
 class BatchBuilder:

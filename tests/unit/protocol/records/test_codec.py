@@ -26,7 +26,7 @@ from strandline.protocol.records import (
     scan,
     validate_produced,
 )
-from strandline.protocol.records.codec import CodecNotCompiled
+from strandline.protocol.records.codec import CodecNotCompiled, with_producer
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 every_codec = pytest.mark.parametrize("codec", CODECS)
@@ -120,6 +120,18 @@ def test_an_idempotent_producers_batch_carries_its_fields() -> None:
     builder.set_producer(9, 2, 77)
     header = read_header(builder.build())
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 77)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@given(numbers=st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)))
+@settings(max_examples=20)
+def test_a_built_batch_becomes_one_of_an_idempotent_producer(codec: str, numbers: tuple[int, int, int]) -> None:
+    records = [(1000, b"k", b"v" * 300), (1001, None, b"")]
+    batch = build_batch(records, codec)
+    numbered = with_producer(batch, *numbers)
+    assert read_header(numbered)[-4:-1] == numbers
+    assert bytes(numbered) == build_batch(records, codec, producer=numbers)
+    assert read_header(batch).producer_id == -1, "it is left as it was"
 
 
 def test_a_codec_that_does_not_exist_is_an_error_of_the_caller() -> None:
