@@ -2,8 +2,8 @@
 
 Every acknowledged batch names the offsets at which its records stand. Those records, in the order of their offsets,
 must be the files, whole and in order. What stands at other offsets was appended by an attempt whose answer got lost: it
-must be the content of whole batches that the producer recorded as retried, nothing else (without idempotence a retry
-may double a batch, but never lose, alter or reorder a record).
+must be the content of whole batches that the producer recorded as retried, nothing else. (An idempotent producer, as
+the demo's, records none. Without idempotence a retry may double a batch, but never lose, alter or reorder a record.)
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ class Ledger:
     def __init__(self) -> None:
         self.acknowledged: dict[int, list[Acknowledged]] = {}
         self.records = 0
-        self.retried_batches = 0
         self.failure: FailedBatch | None = None
 
     def settle(self, batch: DeliveredBatch | FailedBatch) -> None:
@@ -44,7 +43,6 @@ class Ledger:
             Acknowledged(batch.base_offset, batch.records_count, batch.retried)
         )
         self.records += batch.records_count
-        self.retried_batches += batch.retried
 
     def require_no_failure(self) -> None:
         """DemoFailed naming the first batch that was given up."""

@@ -168,7 +168,13 @@ def lines_of(source: IO[bytes], pulse: Callable[[], None], *, prompt: bool) -> I
 @click.option("-K", "--key-separator", help="What stands between key and value in a line; without it there is no key.")
 @click.option("-k", "--key", "fixed_key", help="The same key for every record.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition; by default chosen by the key.")
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="With all, no record stands twice, however often it was sent.",
+)
 @click.option(
     "-z",
     "--compression",

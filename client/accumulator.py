@@ -1,9 +1,9 @@
 """Records that wait for delivery, in batches, per partition; and the memory that they take.
 
 Rules: nothing here waits or sends. A batch opens with its first record, closes when it is full or when the sender says
-so, and from then on is bytes. Per partition batches leave in the order in which they were filled: one group of batches
-is under way at a time, and a group that failed goes back to the front. Memory is counted per batch: its limit while it
-is open, its real size afterwards.
+so, and from then on is bytes. Per partition batches leave in the order in which they were filled, and those that failed
+go back to where they stood. One group of batches is under way at a time; of an idempotent producer several, each of one
+batch (`numbering`). Memory is counted per batch: its limit while it is open, its real size afterwards.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from strandline.client.delivery import DeliveredBatch, DeliverySink, FailedBatch
 from strandline.client.errors import DeliveryFailed, RecordTooLarge
+from strandline.client.numbering import Numbering
 from strandline.client.settings import ProducerSettings
-from strandline.protocol.records import BatchBuilder
+from strandline.protocol.records import BatchBuilder, with_producer
 from strandline.protocol.types import NO_BROKER, TopicPartition
 
 Header = tuple[str, bytes | None]
@@ -31,7 +33,7 @@ class Batch:
 
     number: int
     topic_partition: TopicPartition
-    data: bytes
+    data: bytes | bytearray
     records_count: int
     sinks: list[tuple[DeliverySink, int, int]]
     """(sink, index of its first record, number of its records)"""
@@ -41,6 +43,8 @@ class Batch:
     """An attempt was sent whose answer did not rule out that the records are in the log."""
     last_error: Exception | None = None
     done: bool = False
+    is_numbered: bool = False
+    """An idempotent producer's, and it was sent: it has its numbers."""
 
 
 class RefusedRecord(Exception):
@@ -52,7 +56,7 @@ class RefusedRecord(Exception):
 
 
 class PartitionQueue:
-    """The batches of one partition, in order: under way | ready | open."""
+    """The batches of one partition, in order: under way | ready | open. `numbering`: of an idempotent producer."""
 
     __slots__ = (
         "_reserved_bytes",
@@ -62,6 +66,7 @@ class PartitionQueue:
         "in_flight",
         "isolated",
         "number",
+        "numbering",
         "opened_at",
         "ready",
         "retry_at",
@@ -70,12 +75,14 @@ class PartitionQueue:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, numbering: Numbering | None = None) -> None:
         self.topic_partition = topic_partition
+        self.numbering = numbering
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.retry_at = 0.0
         self.sent_at = 0.0
+        """When the oldest of those under way was sent, or one before it was answered."""
         self.sent_to = NO_BROKER
         self.isolated = 0
         """So many of the next batches travel alone: one of them was refused, and it is to be found out which."""
@@ -143,23 +150,52 @@ class PartitionQueue:
         return self._reserved_bytes - len(data)
 
     def take(self, max_bytes: int) -> list[Batch]:
-        """The next group, now under way: ready batches up to `max_bytes`, at least one."""
-        assert not self.in_flight
+        """The next group, now under way: ready batches up to `max_bytes`, at least one; one where they are numbered."""
         group = [self.ready.popleft()]
-        if self.isolated:
+        if self.numbering is not None:
+            self._number(group[0], self.numbering)
+        elif self.isolated:
             self.isolated -= 1
         else:
             size = len(group[0].data)
             while self.ready and (size := size + len(self.ready[0].data)) <= max_bytes:
                 group.append(self.ready.popleft())
-        self.in_flight = group
+        self.in_flight += group
         return group
 
+    def _number(self, batch: Batch, numbering: Numbering) -> None:
+        if not batch.is_numbered:
+            batch.data = with_producer(batch.data, *numbering.take(batch.records_count))
+            batch.is_numbered = True
+
+    def take_back_numbers(self) -> list[Batch]:
+        """The numbering began anew: what was sent with other numbers gets new ones, but for those batches that may be
+        in the log, which are taken out and returned."""
+        assert not self.in_flight
+        numbered: list[Batch] = []
+        while self.ready and self.ready[0].is_numbered:
+            numbered.append(self.ready.popleft())
+        for batch in numbered:
+            batch.is_numbered = batch.maybe_appended
+        self.ready.extendleft(batch for batch in reversed(numbered) if not batch.is_numbered)
+        return [batch for batch in numbered if batch.is_numbered]
+
+    def landed(self, group: Sequence[Batch], now: float) -> None:
+        """The group is not under way any more."""
+        self.in_flight = [batch for batch in self.in_flight if batch not in group]
+        self.sent_at = now
+
     def put_back(self, group: Sequence[Batch], retry_at: float) -> None:
-        """The group under way failed; what is left of it is sent again, before everything else."""
-        self.in_flight = []
-        self.ready.extendleft(reversed(group))
+        """What is left of a group that failed is sent again, before what was filled later."""
+        earlier: list[Batch] = []
+        while self.ready and self.ready[0].number < group[0].number:
+            earlier.append(self.ready.popleft())
+        self.ready.extendleft(reversed((*earlier, *group)))
         self.retry_at = retry_at
+
+    def is_first(self, batch: Batch) -> bool:
+        """No batch that was filled earlier is under way or ready."""
+        return all(other.number >= batch.number for other in (*self.in_flight, *islice(self.ready, 1)))
 
 
 @dataclass(slots=True)
@@ -183,7 +219,8 @@ class Accumulator:
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         queue = self.queues.get(topic_partition)
         if queue is None:
-            queue = self.queues[topic_partition] = PartitionQueue(topic_partition)
+            numbering = Numbering() if self.settings.is_idempotent else None
+            queue = self.queues[topic_partition] = PartitionQueue(topic_partition, numbering)
         return queue
 
     def open_batch(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], now: float) -> bool:
@@ -227,9 +264,8 @@ class Accumulator:
         if batch.done:
             return
         topic, partition = batch.topic_partition
-        result = DeliveredBatch(
-            topic, partition, base_offset, batch.records_count, log_append_time_ms, batch.maybe_appended
-        )
+        may_stand_twice = batch.maybe_appended and not batch.is_numbered
+        result = DeliveredBatch(topic, partition, base_offset, batch.records_count, log_append_time_ms, may_stand_twice)
         self.delivered_records += batch.records_count
         self._settle(batch, result, lambda sink, first_index, count: sink.delivered(result, first_index, count))
 

@@ -15,9 +15,10 @@ from strandline.client.errors import DeliveryFailed
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands. `offset` −1 with acks=0. `timestamp_ms`: the record's, or the broker's where the topic
-    uses LogAppendTime. `retried`: its batch was sent again after an attempt whose outcome stayed unknown: it may stand
-    in the log twice."""
+    """Where a record stands. `offset` −1 with acks=0, and where a broker knows no more than that it is in the log.
+    `timestamp_ms`: the record's, or the broker's where the topic uses LogAppendTime. `retried`: its batch was sent
+    again after an attempt whose outcome stayed unknown: it may stand in the log twice. Never so of an idempotent
+    producer."""
 
     topic: str
     partition: int

@@ -6,8 +6,16 @@
 
 Rules: order is kept per partition, also over retries; sending waits only for memory and for the topic's layout, both
 bounded by `max_block_ms`; every accepted record is settled within `delivery_timeout_ms`. Memory and batches are in
-`accumulator`, decisions in `sender`. Without idempotence a batch whose answer was lost is sent again and may stand
-twice: `retried` tells.
+`accumulator`, decisions in `sender`.
+
+With acks=all (the default) the producer is idempotent (`enable_idempotence`; rules in `numbering`): each accepted
+record stands in the log at most once, in the order of sending, however often it was sent, whoever led and whatever
+became of answers; exactly once where its delivery succeeds. Where it fails, `outcome_unknown` tells whether the record
+may be there, as without idempotence. A record is given up rather than doubled: where one before it is lost for good,
+after its timeout say, and the leader refuses what followed, that fails, too, if it may be in the log. All this holds
+for one producer object: what a program sends again by itself is another record.
+
+Otherwise a batch whose answer was lost is sent again and may stand twice: `retried` tells.
 """
 
 from __future__ import annotations

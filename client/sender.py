@@ -3,15 +3,18 @@
 `pump` is a plain function, called whenever something changed and when the time it returned has come; it
   1 gives up what is past its delivery timeout,
   2 closes open batches that waited long enough (linger, a flush, no memory left),
-  3 sends per leader what is ready, at most one group per partition (invariant 18) and a few requests per broker.
+  3 sends per leader what is ready, at most one group per partition (invariant 18; more where batches are numbered, see
+    `numbering`) and a few requests per broker.
 
 What is known after an error decides what callers are told: an error in `APPENDED_NOTHING` leaves the log as it was;
-after any other one, or none, the batch may stand in the log (invariant 15), and a batch sent again is marked `retried`.
+after any other one, or none, the batch may stand in the log (invariant 15), and a batch sent again without numbers is
+marked `retried`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import trio
@@ -20,6 +23,7 @@ from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SILENT_AFTER_S, Metadata, backoff_ms
+from strandline.client.numbering import MAX_IN_FLIGHT, NUMBERS_REFUSED, Numbering, ProducerIdentity
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
@@ -32,7 +36,8 @@ from strandline.protocol.messages import (
     ProduceResponse,
     TopicProduceData,
 )
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicPartition
+from strandline.runtime.disk import Buffer
 
 APPENDED_NOTHING = frozenset(
     {
@@ -51,6 +56,7 @@ APPENDED_NOTHING = frozenset(
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.INVALID_RECORD,
+        *NUMBERS_REFUSED,
     }
 )
 
@@ -75,6 +81,7 @@ class Sender:
         self._metadata = metadata
         self._links = links
         self._wake = wake
+        self._identity = ProducerIdentity(settings, links.environment, wake)
 
     def pump(self, now: float) -> float:
         """Do what can be done now; the time at which there is more to do if nothing happens before."""
@@ -88,8 +95,7 @@ class Sender:
                 continue
             if queue.in_flight:
                 next_time = min(next_time, self._watch(queue, now))
-                continue
-            if not queue.ready:
+            if not _has_next(queue):
                 continue
             if queue.retry_at > now:
                 next_time = min(next_time, queue.retry_at)
@@ -97,10 +103,14 @@ class Sender:
             partition = self._metadata.view.partition(queue.topic_partition)
             if partition is None or partition.leader == NO_BROKER:
                 self._metadata.request_update()
-                continue
-            sendable.setdefault(partition.leader, []).append(queue)
+            elif not queue.in_flight or partition.leader == queue.sent_to:
+                sendable.setdefault(partition.leader, []).append(queue)
         for leader, queues in sendable.items():
-            self._send_to(self._links.to(leader), queues, now)
+            link = self._links.to(leader)
+            numbered = [queue for queue in queues if self._has_numbers(queue)]
+            if len(numbered) < len(queues) and (connection := link.want()) is not None:
+                next_time = min(next_time, self._identity.ask(connection, now))
+            self._send_to(link, [queue for queue in numbered if queue.ready], now)
             next_time = min(next_time, now + SILENT_AFTER_S)
         return next_time
 
@@ -150,20 +160,38 @@ class Sender:
 
     # --- 3: sending ---
 
+    def _has_numbers(self, queue: PartitionQueue) -> bool:
+        """Whether the queue's next batch has numbers, or can be given some, or needs none. What is left of former
+        numbers is given up where it may be in the log."""
+        numbering, producer_id = queue.numbering, self._identity.producer_id
+        if numbering is None or not numbering.is_void:
+            return True
+        if producer_id is None:
+            return False
+        if not numbering.begin(producer_id):
+            self._identity.renew(producer_id)
+            return False
+        for batch in queue.take_back_numbers():
+            text = "a batch before it was lost, and under a new number it might stand twice"
+            self._accumulator.give_up(batch, self._failure(batch, batch.last_error or text))
+        return True
+
     def _send_to(self, link: Link, queues: Sequence[PartitionQueue], now: float) -> None:
         """As many requests as the broker may have, each with one group per partition."""
         connection = link.want()
-        left = list(queues)
+        left = deque(queues)
         while left and connection is not None and self._may_send(connection):
             groups: list[Group] = []
             room = self._settings.max_request_size
             while left and len(groups) < MAX_ASKED and (not groups or room >= len(left[0].ready[0].data)):
-                queue = left.pop(0)
+                queue = left.popleft()
+                if not queue.in_flight:
+                    queue.sent_at, queue.sent_to = now, link.broker_id
                 group = queue.take(room)
-                queue.sent_at, queue.sent_to = now, link.broker_id
                 room -= sum(len(batch.data) for batch in group)
                 groups.append((queue, group))
             self._submit(link, connection, groups)
+            left.extend(queue for queue, _ in groups if _has_next(queue) and queue.retry_at <= now)
 
     def _watch(self, queue: PartitionQueue, now: float) -> float:
         """The group under way is answered late: if another broker leads by now, the old one's answer can only be an
@@ -184,7 +212,7 @@ class Sender:
 
     def _submit(self, link: Link, connection: PipelinedConnection, groups: list[Group]) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
-        in_order: dict[str, list[bytes]] = {}
+        in_order: dict[str, list[Buffer]] = {}
         for queue, group in groups:
             topic, partition = queue.topic_partition
             size = sum(len(batch.data) for batch in group)
@@ -214,7 +242,7 @@ class Sender:
             return
         if on_answer is None:
             for queue, group in groups:
-                queue.in_flight = []
+                queue.landed(group, trio.current_time())
                 for batch in group:
                     self._accumulator.deliver(batch, -1, -1)
             self._wake()
@@ -245,29 +273,37 @@ class Sender:
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
                 missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
+            elif part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                self._delivered(queue, group, NO_OFFSET, -1)
             elif part.error_code != ErrorCode.NONE:
                 if part.current_leader_id != NO_BROKER:
                     self._metadata.hint_leader(queue.topic_partition, part.current_leader_id, part.current_leader_epoch)
                 error = error_for(part.error_code, f"producing to {queue.topic_partition}", who, part.error_message)
                 self._failed(queue, group, error, sent=error.code not in APPENDED_NOTHING)
             else:
-                self._delivered(queue, group, part)
+                self._delivered(queue, group, part.base_offset, part.log_append_time_ms)
 
-    def _delivered(self, queue: PartitionQueue, group: Sequence[Batch], part: PartitionProduceResponse) -> None:
-        queue.in_flight = []
-        offset = part.base_offset
+    def _delivered(self, queue: PartitionQueue, group: Sequence[Batch], offset: int, log_append_time_ms: int) -> None:
+        """From `offset` on; −1: they stand in the log, somewhere."""
+        queue.landed(group, trio.current_time())
+        if queue.numbering is not None:
+            queue.numbering.is_proven = True
         for batch in group:
-            self._accumulator.deliver(batch, offset, part.log_append_time_ms)
+            self._accumulator.deliver(batch, offset, log_append_time_ms)
             offset += batch.records_count
 
     def _failed(self, queue: PartitionQueue, group: Sequence[Batch], error: Exception, *, sent: bool) -> None:
         """An attempt failed. `sent`: the records may be in the log all the same."""
-        queue.in_flight = []
+        queue.landed(group, trio.current_time())
         left = [batch for batch in group if not batch.done]
         for batch in left:
             batch.last_error = error
             batch.maybe_appended = batch.maybe_appended or sent
         retriable = getattr(error, "retriable", False)
+        if queue.numbering is not None:
+            queue.numbering.is_proven = False
+            if getattr(error, "code", None) in NUMBERS_REFUSED:
+                retriable = self._numbers_refused(queue, queue.numbering, group[0], error)
         if getattr(error, "invalid_metadata", False):
             self._metadata.request_update()
         if not retriable and not sent and len(left) > 1:
@@ -283,6 +319,15 @@ class Sender:
         if again:
             wait_ms = backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment)
             queue.put_back(again, trio.current_time() + wait_ms / 1000)
+
+    def _numbers_refused(self, queue: PartitionQueue, numbering: Numbering, batch: Batch, error: Exception) -> bool:
+        """A batch was refused for its numbers: whether it may be sent again."""
+        if not queue.is_first(batch):
+            return True  # behind the one before it
+        numbering.is_void = True
+        if getattr(error, "code", None) == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self._identity.renew(numbering.producer_id)
+        return not batch.maybe_appended
 
     # --- Error texts ---
 
@@ -309,7 +354,7 @@ class Sender:
             return why
         if queue.in_flight and now >= queue.sent_at + SILENT_AFTER_S:
             return no_answer(queue.sent_to)
-        return oldest.last_error
+        return oldest.last_error or self._identity.last_error
 
     def last_cause(self) -> Exception | str:
         """What keeps records back, for an error about no batch in particular: of several causes the one nearest to the
@@ -337,6 +382,8 @@ class Sender:
             return self._metadata.last_error or view.no_leader(batch.topic_partition)
         if batch.last_error is not None:
             return batch.last_error
+        if self._identity.last_error is not None:
+            return self._identity.last_error
         if batch.attempts:
             return f"no answer from broker {partition.leader}"
         link = self._links.known(partition.leader)
@@ -345,10 +392,22 @@ class Sender:
         return link.last_error or f"waiting for earlier requests to broker {partition.leader}"
 
     @staticmethod
-    def _failure(batch: Batch, error: Exception) -> DeliveryFailed:
+    def _failure(batch: Batch, error: Exception | str) -> DeliveryFailed:
         return DeliveryFailed(
-            f"{_records(batch)}: {error}; {_outcome(batch)}", outcome_unknown=batch.maybe_appended, cause=error
+            f"{_records(batch)}: {error}; {_outcome(batch)}",
+            outcome_unknown=batch.maybe_appended,
+            cause=error if isinstance(error, Exception) else None,
         )
+
+
+def _has_next(queue: PartitionQueue) -> bool:
+    """Something is ready, and may be sent beside what is under way."""
+    numbering = queue.numbering
+    if not queue.ready or not queue.in_flight:
+        return bool(queue.ready)
+    return (
+        numbering is not None and numbering.is_proven and not numbering.is_void and len(queue.in_flight) < MAX_IN_FLIGHT
+    )
 
 
 def _records(batch: Batch) -> str:

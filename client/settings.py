@@ -64,7 +64,22 @@ class ProducerSettings(ClientSettings):
     compression_type: str = one_of(CODECS, "none", "codec of batches")
     max_request_size: int = at_least(1, 1_048_576, "bytes", "largest record, and most bytes per partition and request")
     max_in_flight_requests_per_connection: int = at_least(1, 5, "requests", "unanswered requests per broker")
+    enable_idempotence: bool | None = field(
+        default=None, metadata={"doc": "no record stands twice; None: as long as acks=all and retries allow it"}
+    )
     partitioner: Partitioner | None = field(default=None, metadata={"doc": "for records with a key; None: murmur2"})
+
+    def __post_init__(self) -> None:
+        if self.enable_idempotence and not self._allows_idempotence:
+            raise InvalidClientConfig("enable_idempotence=true needs acks=all and retries above 0")
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self._allows_idempotence if self.enable_idempotence is None else self.enable_idempotence
+
+    @property
+    def _allows_idempotence(self) -> bool:
+        return self.acks == -1 and self.retries > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +148,7 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
         if isinstance(value, bool) or not number >= item.metadata["minimum"]:
             raise InvalidClientConfig(f"{given}={value!r}: at least {item.metadata['minimum']} {item.metadata['unit']}")
         return number
-    if item.type == "bool" and isinstance(value, str):
+    if item.type in ("bool", "bool | None") and isinstance(value, str):
         if value.lower() not in ("true", "false"):
             raise InvalidClientConfig(f"{given}={value!r}: use true or false")
         return value.lower() == "true"

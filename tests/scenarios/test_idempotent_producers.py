@@ -150,16 +150,42 @@ async def test_every_broker_gives_out_producer_ids_that_no_other_does(autojump_c
     assert given == [0, 1000, 2000, 1, 1001, 2001, 3000], "blocks follow one another, one that was begun is lost"
 
 
-async def test_while_zookeeper_is_away_ids_in_hand_are_given_out_and_no_others(autojump_clock) -> None:
+async def test_a_producer_begins_while_zookeeper_is_away(autojump_clock) -> None:
     async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
-        assert await new_producer_id(cluster, 2) == 0
         cluster.zookeeper.stop()
-        assert await new_producer_id(cluster, 2) == 1
-        answer = await ask(cluster, 3, request_frame(InitProducerIdRequest()))
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        async with cluster.producer() as producer:
+            assert (await (await producer.send(T0.topic, b"x")).wait()).offset == 0
         cluster.zookeeper.start()
-        await cluster.until(lambda: cluster.leads(cluster.leader(T0), T0), "somebody leads")
-        assert await new_producer_id(cluster, 3) >= 1000
+
+
+async def test_a_producer_whose_answers_get_lost_while_leaders_die_has_each_record_in_the_log_once(
+    autojump_clock,
+) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, ledger):
+        sent = [b"%04d" % number for number in range(300)]
+        retried: list[bool] = []
+        async with cluster.producer(linger_ms=0, batch_size=100, request_timeout_ms=2_000) as producer:
+            deliveries = []
+            for number, value in enumerate(sent):
+                deliveries.append(await producer.send(T0.topic, value, partition=0))
+                if number % 100 == 50:
+                    old = cluster.leader(T0)
+                    cluster.network.cut(node_name(old), CLIENT)  # requests arrive, answers do not
+                    end = cluster.partition(old, T0).log.log_end_offset
+                    await cluster.until(
+                        lambda old=old, end=end: cluster.partition(old, T0).log.log_end_offset > end, "it is appended"
+                    )
+                    cluster.crash(old)
+                    cluster.expire_session(old)
+                    cluster.network.heal()
+                    await cluster.until(lambda old=old: cluster.leader(T0) != old, "a successor")
+                    await cluster.start_broker(old)
+                await trio.sleep(0.02)
+            retried = [(await delivery.wait()).retried for delivery in deliveries]
+        await check_at_the_end(cluster, ledger)
+        for broker_id in (1, 2, 3):
+            assert values(cluster.partition(broker_id, T0).log) == sent, "in order, one copy each"
+        assert not any(retried)
 
 
 async def test_r17_a_batch_is_known_after_compaction_took_it(autojump_clock) -> None:

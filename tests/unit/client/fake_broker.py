@@ -35,6 +35,8 @@ from strandline.protocol.messages import (
     FetchRequest,
     FetchResponse,
     FetchTopicResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -60,6 +62,8 @@ from strandline.protocol.records import Record, assign_offset, build_batch, deco
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address, Network, Transport, TransportClosed
+from strandline.storage.errors import ProducerRefused
+from strandline.storage.producers.states import ProducerStates
 from strandline.testkit.network import MemoryNetwork
 
 MAX_FRAME_BYTES = 10_000_000
@@ -85,6 +89,7 @@ class FakeLog:
     high_watermark: int | None = None
     """None: everything is committed."""
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    producers: ProducerStates = field(default_factory=ProducerStates)
 
     @property
     def end(self) -> int:
@@ -104,6 +109,19 @@ class FakeLog:
             self.next_offsets.append(self.end + header.records_count)
         self.epoch_ends[epoch] = self.end
         return base
+
+    def produce(self, records: bytes | memoryview, epoch: int) -> int:
+        """As `append`, but a numbered batch is appended once. ProducerRefused."""
+        headers = [header for _, header in scan(bytes(records))]
+        for header in headers:
+            if header.producer_id >= 0:
+                assert len(headers) == 1, "one batch of an idempotent producer per partition and request"
+                numbers = (header.producer_id, header.producer_epoch, header.base_sequence)
+                known = self.producers.check(*numbers, header.records_count)
+                if known is not None:
+                    return known.base_offset
+                self.producers.note(*numbers, self.end, self.end + header.last_offset_delta, header.max_timestamp_ms)
+        return self.append(records, epoch)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         data = b""
@@ -133,6 +151,8 @@ class FakeCluster:
         self.socket_network = network
         self.cluster_id = "fake-cluster"
         self.controller_id = 0
+        self.producer_ids = 0
+        """So many were given out."""
         self.topics: dict[str, int] = {}
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
         self.logs: dict[TopicPartition, FakeLog] = defaultdict(FakeLog)
@@ -261,6 +281,9 @@ class FakeBroker:
                 return self._delete(request, fault), []
             case DeleteRecordsRequest():
                 return self._delete_records(request, fault), []
+            case InitProducerIdRequest():
+                self.cluster.producer_ids += 1
+                return InitProducerIdResponse(fault.error, -1 if fault.error else self.cluster.producer_ids, 0), []
         low, high = self.version_range
         keys = [ApiVersion(key, low, high) for key in APIS]
         return ApiVersionsResponse(0, keys, 0, self.answers_as, self.cluster.cluster_id), []
@@ -284,7 +307,10 @@ class FakeBroker:
             code = self._not_leader(partition)
             base = -1
             if code is ErrorCode.NONE and fault.apply:
-                base = self.cluster.logs[partition].append(records or b"", self.cluster.leaders[partition][1])
+                try:
+                    base = self.cluster.logs[partition].produce(records or b"", self.cluster.leaders[partition][1])
+                except ProducerRefused as refused:
+                    code = refused.code
             code = fault.error or code
             answers.setdefault(name, []).append(PartitionProduceResponse(part.index, code, base if not code else -1))
         return ProduceResponse([TopicProduceResponse(name, items) for name, items in answers.items()])
