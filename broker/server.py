@@ -240,6 +240,7 @@ class Broker:
         self.queries = QueryHandler(
             self.log_manager,
             replicas,
+            self.data.burst,
             self.environment.computing,
             cluster_id=self._cluster_id,
             software_version=__version__,

@@ -13,6 +13,7 @@ from functools import partial
 import trio
 
 from strandline.broker.network.request import Remainder, RequestInHand
+from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import at_once_or_in_steps
@@ -67,6 +68,7 @@ class QueryHandler:
         self,
         logs: LogManager,
         replicas: Replicas,
+        burst: Burst,
         computing: Computing,
         *,
         cluster_id: str,
@@ -76,6 +78,7 @@ class QueryHandler:
         """`create_topic(name, who asked)` starts an automatic creation and returns at once."""
         self._logs = logs
         self._replicas = replicas
+        self._burst = burst
         self._computing = computing
         self._metadata = replicas.metadata
         self._cluster_id = cluster_id
@@ -172,6 +175,7 @@ class QueryHandler:
     def list_offsets(self, request: RequestInHand[ListOffsetsRequest]) -> Remainder | None:
         """Earliest, latest (the read limit), by timestamp, or the largest timestamp; asked of the leader only. Whether
         transactions are open changes nothing: there are none, so what is committed is stable, too."""
+        self._burst.write_appends()  # an earlier produce of the same burst is visible to this question
         topics = request.message.topics
         answers = [ListOffsetsTopicResponse(topic.name, []) for topic in topics]
         if any(_is_by_time(wanted) for topic in topics for wanted in topic.partitions):

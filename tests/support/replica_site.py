@@ -243,6 +243,7 @@ class ReplicaSite:
         return QueryHandler(
             self.logs,
             self.replicas,
+            self.data.burst,
             self.environment.computing,
             cluster_id="c",
             software_version="1",

@@ -49,6 +49,7 @@ class Queries:
         self.handler = QueryHandler(
             site.logs,
             site.replicas,
+            site.data.burst,
             site.environment.computing,
             cluster_id="the-cluster",
             software_version="1.2.3",

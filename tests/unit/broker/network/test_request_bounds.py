@@ -235,6 +235,7 @@ async def test_a_topic_that_goes_while_all_are_listed_is_left_out_and_not_made_a
     queries = QueryHandler(
         site.logs,
         site.replicas,
+        site.data.burst,
         site.environment.computing,
         cluster_id="c",
         software_version="1",
