@@ -52,7 +52,8 @@ class NativeDialect:
     def versions(self, api: Api) -> tuple[int, int]:
         return api.native
 
-    listed = versions
+    def listed(self, api: Api) -> tuple[int, int] | None:
+        return self.versions(api)
 
     def decode(
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
