@@ -58,17 +58,17 @@ class _Batch(msgspec.Struct, eq=False):
     is_abandoned: bool = False
 
     def reached(self, waiter: Waiter, log_start_offset: int) -> None:
-        self._end(ErrorCode.NONE)
+        self.end(ErrorCode.NONE)
 
     def failed(
         self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
     ) -> None:
-        self._end(ErrorCode(code))
+        self.end(ErrorCode(code))
 
     def refused(self, position: int, partition: int, code: int, message: str) -> None:
-        self._end(ErrorCode(code))
+        self.end(ErrorCode(code))
 
-    def _end(self, code: ErrorCode) -> None:
+    def end(self, code: ErrorCode) -> None:
         for append in self.appends:
             append.done(code)
 
@@ -87,7 +87,7 @@ class OwnAppends:
         self._gathered: dict[Partition, list[_Append]] = {}
 
     def append(self, partition: Partition, records: Sequence[Record], done: Done) -> None:
-        """Append these records (one at least) with this burst; see the module."""
+        """Append these records with this burst; see the module. Where there are none `done` is called all the same."""
         size_bytes = sum(len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in records)
         appended = _Append(records, done, partition.leadership, size_bytes)
         self._gathered.setdefault(partition, []).append(appended)
@@ -109,6 +109,8 @@ class OwnAppends:
             operation.refused(position, index, ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
         elif not leadership.has_enough_replicas:
             operation.refused(position, index, ErrorCode.NOT_ENOUGH_REPLICAS, "")
+        elif not any(append.records for append in appends):
+            operation.end(ErrorCode.NONE)
         else:
             try:
                 batches = self._build(appends, partition.config.max_message_bytes)

@@ -179,6 +179,13 @@ async def test_a_disk_that_fails_ends_it(site: ReplicaSite, writer: Writer) -> N
     assert writer.codes() == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
+async def test_who_has_nothing_to_append_is_told_so_too(site: ReplicaSite, writer: Writer) -> None:
+    await site.lead()
+    site.data.group_log.append(site.partition(), [], writer.done("nothing"))
+    writer.flush()
+    assert writer.told == [("nothing", NONE)] and batches(site) == []
+
+
 async def test_who_is_told_may_append_again(site: ReplicaSite, writer: Writer) -> None:
     await site.lead()
     site.data.group_log.append(site.partition(), [(b"a", b"")], lambda _: writer.append("b"))
