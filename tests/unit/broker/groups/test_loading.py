@@ -18,7 +18,7 @@ from strandline.protocol.group_records import (
     offset_key,
     offset_value,
 )
-from strandline.protocol.records import build_batch
+from strandline.protocol.records import assign_offset, build_batch
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.testkit.environment import InlineBlocking, InlineComputing
 from support.replica_site import T0, ReplicaSite
@@ -226,3 +226,18 @@ async def test_a_log_start_that_rises_meanwhile_is_where_it_goes_on(autojump_clo
         await wait_all_tasks_blocked()
         site.delete_records((T0, 8))
     assert {8, 9} <= offsets_of(results[0]).keys() and 5 not in offsets_of(results[0])
+
+
+async def test_gaps_that_compaction_left_are_passed_over(site: ReplicaSite) -> None:
+    partition = await site.follow_leader()
+    for offset, first in ((1, 3), (2, 10), (3, 50)):
+        batch = bytearray(build_batch([(1000, *commit(offset, offset))]))
+        assign_offset(batch, first, 0)
+        partition.append_fetched(memoryview(batch), 0)
+    await site.lead(epoch=1)
+    results: list[LoadedGroups | None] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loading, site, results)
+        await wait_all_tasks_blocked()
+        follow(site)
+    assert offsets_of(results[0]) == {1: 1, 2: 2, 3: 3}
