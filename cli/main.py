@@ -43,7 +43,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "demo": CommandEntry("strandline.cli.demo", "demo", "Show the whole system at work."),
     "produce": CommandEntry("strandline.cli.produce", "produce", "Write lines to a topic."),
     "consume": CommandEntry("strandline.cli.consume", "consume", "Read records from a topic."),
-    "topics": CommandEntry("strandline.cli.topics", "topics", "Create, list, describe and delete topics."),
+    "topics": CommandEntry("strandline.cli.topics", "topics", "Create, enlarge, list, describe and delete topics."),
+    "configs": CommandEntry("strandline.cli.configs", "configs", "Show and change what is configured."),
     "recover": CommandEntry(
         "strandline.cli.recover", "recover", "Have a partition led without replicas that do not come back."
     ),

@@ -1,4 +1,4 @@
-"""`strandline topics`: create, list, describe and delete topics, with the flags and the lines of Kafka's tool.
+"""`strandline topics`: create, enlarge, list, describe and delete topics, with the flags and the lines of Kafka's tool.
 
 Two spellings: `topics --create --topic t` as in Kafka, `topics create t` for people. Plain output keeps Kafka's lines;
 a terminal gets a table; `--output json` gives one object whose shape is kept, errors included.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strandline.client.metadata import PartitionView, TopicView
     from strandline.protocol.errors import ErrorCode
 
-ACTIONS = ("create", "list", "describe", "delete")
+ACTIONS = ("create", "alter", "list", "describe", "delete")
 LOOK_TIMEOUT_MS = 10_000
 CHANGE_TIMEOUT_MS = 30_000
 """How long a person should wait for an answer, or for the reason why there is none."""
@@ -54,11 +54,13 @@ class Wanted(NamedTuple):
 
 @click.command(
     epilog="Examples: strandline topics --create --topic clicks --partitions 6 --replication-factor 3; "
-    "strandline topics describe clicks; strandline topics --describe --under-replicated-partitions"
+    "strandline topics alter clicks --partitions 12; strandline topics describe clicks; "
+    "strandline topics --describe --under-replicated-partitions"
 )
 @bootstrap_option
-@click.argument("words", nargs=-1, metavar="[create|list|describe|delete [TOPIC]…]")
+@click.argument("words", nargs=-1, metavar="[create|alter|list|describe|delete [TOPIC]…]")
 @click.option("--create", "flags", flag_value="create", multiple=True, help="Create the topic.")
+@click.option("--alter", "flags", flag_value="alter", multiple=True, help="Add partitions to the topic.")
 @click.option("--list", "flags", flag_value="list", multiple=True, help="List the names of all topics.")
 @click.option("--describe", "flags", flag_value="describe", multiple=True, help="Show partitions, leaders, replicas.")
 @click.option("--delete", "flags", flag_value="delete", multiple=True, help="Delete the topic and its records.")
@@ -91,14 +93,17 @@ def topics(
     output: str,
     settings: tuple[str, ...],
 ) -> int:
-    """Create, list, describe and delete topics."""
+    """Create, enlarge, list, describe and delete topics."""
     action, names = action_and_names(words, flags, topics)
-    creating = partitions is not None or replication_factor is not None or bool(configs) or if_not_exists
-    if action != "create" and creating:
-        raise click.UsageError("--partitions, --replication-factor, --config and --if-not-exists go with --create", ctx)
+    if action != "create" and (replication_factor is not None or configs or if_not_exists):
+        raise click.UsageError("--replication-factor, --config and --if-not-exists go with --create", ctx)
+    if action not in ("create", "alter") and partitions is not None:
+        raise click.UsageError("--partitions goes with --create and --alter", ctx)
+    if action == "alter" and partitions is None:
+        raise click.UsageError("--alter needs --partitions, how many there are to be in all", ctx)
     if action != "describe" and (under_replicated_partitions or unavailable_partitions):
         raise click.UsageError("--under-replicated-partitions and --unavailable-partitions go with --describe", ctx)
-    if action in ("create", "delete") and not names:
+    if action in ("create", "alter", "delete") and not names:
         raise click.UsageError(f"--{action} needs --topic NAME", ctx)
     if action == "list" and names:
         raise click.UsageError(f"--list takes no topic; did you mean --describe --topic {names[0]}?", ctx)
@@ -115,9 +120,10 @@ def topics(
         output == "json",
         yes,
     )
-    timeout_ms = CHANGE_TIMEOUT_MS if action in ("create", "delete") else LOOK_TIMEOUT_MS
+    timeout_ms = LOOK_TIMEOUT_MS if action in ("list", "describe") else CHANGE_TIMEOUT_MS
+    act = {"create": create, "alter": alter, "list": list_all, "describe": describe, "delete": delete}[action]
     with admin_of(ctx, bootstrap, settings, timeout_ms) as admin:
-        return {"create": create, "list": list_all, "describe": describe, "delete": delete}[action](admin, wanted)
+        return act(admin, wanted)
 
 
 def action_and_names(
@@ -131,7 +137,7 @@ def action_and_names(
             raise click.UsageError(f"'{words[0]}' is no action; give one of {', '.join(ACTIONS)}")
         actions, words = [words[0]], words[1:]
     if len(actions) != 1:
-        raise click.UsageError("give exactly one of --create, --list, --describe, --delete")
+        raise click.UsageError("give exactly one of --create, --alter, --list, --describe, --delete")
     return actions[0], tuple(dict.fromkeys(legal_topic(name) for name in [*names, *words]))
 
 
@@ -159,6 +165,20 @@ def create(admin: Admin, wanted: Wanted) -> int:
     outcomes = change_each(wanted.names, create_one, "Created topic {}.", fine, "Topic {} already exists.")
     for key in not_honoured_yet(wanted.configs):
         click.echo(f"warning: {key} is kept, but this version does not act on it yet", err=True)
+    return report(wanted, outcomes)
+
+
+def alter(admin: Admin, wanted: Wanted) -> int:
+    from strandline.protocol.errors import ErrorCode
+
+    def enlarge(name: str) -> None:
+        admin.create_partitions(name, wanted.partitions)
+
+    fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if wanted.if_exists else None
+    done = f"Topic {{}} has {wanted.partitions} partitions now."
+    outcomes = change_each(wanted.names, enlarge, done, fine, "Topic {} does not exist.")
+    if not all(outcome.failed for outcome in outcomes):
+        click.echo("note: records with keys go to other partitions from now on than those before", err=True)
     return report(wanted, outcomes)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
+from strandline.client.configurations import Ask, alter_configs, describe_configs
 from strandline.client.errors import (
     AnsweredError,
     BrokerMisbehaved,
@@ -36,13 +37,19 @@ from strandline.client.settings import AdminSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     UNCLEAN,
+    ConfigResource,
     CreatableTopic,
     CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeConfigsResourceResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopic,
@@ -173,6 +180,60 @@ class TrioAdmin(Service):
             await call.before_repeating(bool(left), "deleting topics")
         return results
 
+    async def create_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Have a topic get more partitions, `count` in all; returns when each has a leader. assignments: the replicas
+        of each new one. Keys that lead to a partition by their hash lead to another one from then on. AnsweredError:
+        INVALID_PARTITIONS where it has as many or more."""
+        call = _ControllerCall(self, timeout_ms)
+        new = None if assignments is None else [CreatePartitionsAssignment(list(each)) for each in assignments]
+        while True:
+            topic = CreatePartitionsTopic(name, count, new)
+            request = CreatePartitionsRequest([topic], call.controllers_ms(), validate_only)
+            answer = await call.attempt(request, CreatePartitionsResponse)
+            if answer is None:
+                continue
+            if len(answer.results) == 1 and not call.must_repeat(answer.results[0].error_code):
+                [result] = answer.results
+                if result.error_code == ErrorCode.INVALID_PARTITIONS and call.outcome_was_lost:
+                    view = await self._ask_any([name], call.left_ms())
+                    if name in view.topics and len(view.topics[name].partitions) == count:
+                        return  # it may have been us
+                if result.error_code:
+                    what = f"adding partitions to topic {name!r}"
+                    raise error_for(result.error_code, what, detail=result.error_message)
+                return
+            await call.before_repeating(True, "adding partitions")
+
+    # --- Configurations ---
+
+    async def describe_configs(
+        self, kind: ConfigResource, name: str = "", *, timeout_ms: float | None = None
+    ) -> list[DescribeConfigsResourceResult]:
+        """Each key of a topic, of a broker (by its id), or what is set for all brokers (BROKER, ""): its value, and all
+        places where one stands. UnknownTopic or another AnsweredError."""
+        return await describe_configs(kind, name, self._asker(kind, name, timeout_ms))
+
+    async def alter_configs(
+        self,
+        kind: ConfigResource,
+        name: str,
+        changes: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Set keys of a topic, of a broker or of all brokers (BROKER, ""), or, where the value is None, have them no
+        longer set; others stay. Brokers take it over at once. AnsweredError: INVALID_CONFIG names key and value."""
+        await alter_configs(kind, name, changes, validate_only, self._asker(kind, name, timeout_ms))
+
     async def recover(
         self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None
     ) -> RecoveredPartition:
@@ -257,7 +318,28 @@ class TrioAdmin(Service):
             view = view.merged(await self._ask_part(MetadataRequest(names), call))
         return view
 
+    def _asker(self, kind: ConfigResource, name: str, timeout_ms: float | None) -> Ask:
+        """To whom a question about a configuration goes: to the broker that it is about, else to any."""
+        call = _ControllerCall(self, timeout_ms)
+
+        async def ask(request: Request, answer: type[Message]) -> Message:
+            if kind != ConfigResource.BROKER or not name:
+                return (await self._ask_one_of_all(request, answer, call))[1]
+            while True:
+                found = await call.ask(int(name), request, answer)
+                if found is not None:
+                    return found
+                await call.learn()
+
+        return ask
+
     async def _ask_part(self, request: MetadataRequest, call: _ControllerCall) -> MetadataResponse:
+        broker_id, answer = await self._ask_one_of_all(request, MetadataResponse, call)
+        raise_refusal(request, answer, f"broker {broker_id}")
+        return answer
+
+    async def _ask_one_of_all(self, request: Request, answer: type[R], call: _ControllerCall) -> tuple[int, R]:
+        """Who answered, and what."""
         while True:
             view = self._metadata.view
             brokers = list(view.brokers)
@@ -265,10 +347,9 @@ class TrioAdmin(Service):
             # The controller first: it is the last to have heard of no topic that exists.
             brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
             for broker_id in brokers:
-                answer = await call.ask(broker_id, request, MetadataResponse)
-                if answer is not None:
-                    raise_refusal(request, answer, f"broker {broker_id}")
-                    return answer
+                found = await call.ask(broker_id, request, answer)
+                if found is not None:
+                    return broker_id, found
             await call.learn()
 
 

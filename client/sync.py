@@ -20,6 +20,7 @@ from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
+from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.exception_groups import first_cause
@@ -300,6 +301,45 @@ class Admin(_Front[TrioAdmin]):
     ) -> dict[str, AnsweredError | None]:
         """See `TrioAdmin.delete_topics`."""
         return self._ask(self._client.delete_topics, list(names), timeout_ms=timeout_ms)
+
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """See `TrioAdmin.create_partitions`."""
+        self._ask(
+            self._client.create_partitions,
+            name,
+            count,
+            assignments=assignments,
+            validate_only=validate_only,
+            timeout_ms=timeout_ms,
+        )
+
+    def describe_configs(
+        self, kind: ConfigResource, name: str = "", *, timeout_ms: float | None = None
+    ) -> list[DescribeConfigsResourceResult]:
+        """See `TrioAdmin.describe_configs`."""
+        return self._ask(self._client.describe_configs, kind, name, timeout_ms=timeout_ms)
+
+    def alter_configs(
+        self,
+        kind: ConfigResource,
+        name: str,
+        changes: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """See `TrioAdmin.alter_configs`."""
+        self._ask(
+            self._client.alter_configs, kind, name, dict(changes), validate_only=validate_only, timeout_ms=timeout_ms
+        )
 
     def recover(
         self, partition: TopicPartition, *, accept_loss: bool = False, timeout_ms: float | None = None

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.client.connection import Connection
-from strandline.client.errors import ClientError
+from strandline.client.errors import AnsweredError, ClientError
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     AlterableConfig,
@@ -264,3 +264,25 @@ async def test_who_gets_no_answer_from_zookeeper_is_told_to_ask_again(autojump_c
         assert entry.value == "delete,compact"
         cluster.cut_from_zookeeper(2)
         assert await alter(cluster, 2, TOPIC, put("retention.ms", "5")) == again
+
+
+async def test_the_admin_client_asks_whoever_knows(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
+        await admin.alter_configs(ConfigResource.TOPIC, "t", {"retention.ms": "5", "segment.bytes": "99"})
+        await admin.alter_configs(ConfigResource.TOPIC, "t", {"segment.bytes": None})
+        found = {each.name: each for each in await admin.describe_configs(ConfigResource.TOPIC, "t")}
+        assert (found["retention.ms"].value, found["segment.bytes"].config_source) == ("5", ConfigSource.DEFAULT)
+        await admin.alter_configs(ConfigResource.BROKER, "3", {"log.cleaner.threads": "2"})
+        [entry] = [
+            each
+            for each in await admin.describe_configs(ConfigResource.BROKER, "3")
+            if each.name == "log.cleaner.threads"
+        ]
+        assert entry.config_source == ConfigSource.DYNAMIC_BROKER
+        assert await admin.describe_configs(ConfigResource.BROKER) == []
+        with pytest.raises(AnsweredError, match=r"altering what is configured for topic 't'.*retention.ms='soon'"):
+            await admin.alter_configs(ConfigResource.TOPIC, "t", {"retention.ms": "soon"})
+        with pytest.raises(AnsweredError, match="no topic absent"):
+            await admin.describe_configs(ConfigResource.TOPIC, "absent")
+        with pytest.raises(ClientError):
+            await admin.describe_configs(ConfigResource.BROKER, "9", timeout_ms=500)

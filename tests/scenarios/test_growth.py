@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.client.connection import Connection
+from strandline.client.errors import AnsweredError
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from strandline.protocol.types import TopicPartition
@@ -63,3 +64,20 @@ async def test_a_controller_that_dies_meanwhile_leaves_all_or_nothing(
             assert await grow(cluster, cluster.controller_id, 4) == 0
         partitions = [TopicPartition(T0.topic, number) for number in range(4)]
         await cluster.until(lambda: all(cluster.leader(tp) > 1 or cluster.leads(1, tp) for tp in partitions), "led")
+
+
+async def test_the_admin_client_finds_the_controller_and_repeats_what_was_lost(autojump_clock: MockClock) -> None:
+    async with cluster_with_topic() as (cluster, _, _), cluster.admin() as admin:
+        await admin.create_partitions(T0.topic, 2)
+        with pytest.raises(AnsweredError, match="Topic already has 2 partitions"):
+            await admin.create_partitions(T0.topic, 2)
+        await admin.create_partitions(T0.topic, 3, validate_only=True)
+        await admin.create_partitions(T0.topic, 3, assignments=[[2, 3, 1]])
+        assert cluster.leader(TopicPartition(T0.topic, 2)) == 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(admin.create_partitions, T0.topic, 4)
+            await cluster.until(lambda: len(cluster.broker(2).data.metadata.topics[T0.topic].partitions) == 4, "grown")
+            cluster.cut_both(1, 2)
+            cluster.pause(1)
+            cluster.expire_session(1)
+        assert len((await admin.describe_topics([T0.topic]))[T0.topic].partitions) == 4

@@ -14,6 +14,7 @@ from strandline.client.admin import RecoveredPartition
 from strandline.client.errors import ClientClosed, FlushTimedOut, UnknownTopic
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
+from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
 from strandline.protocol.types import TopicPartition
 
 TOPIC_ID = bytes(range(16))
@@ -213,6 +214,23 @@ class FakeAdmin(FakeClient):
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS)
         self.cluster.settings["created"] = (name, partitions, replication_factor, configs)
         self.cluster.add_topic(name, {})
+
+    def create_partitions(self, name: str, count: int) -> None:
+        if name not in self.cluster.topics:
+            raise unknown(name)
+        self.cluster.settings["enlarged"] = (name, count)
+
+    def describe_configs(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+        if kind == ConfigResource.TOPIC and name not in self.cluster.topics:
+            raise unknown(name)
+        return [
+            DescribeConfigsResourceResult("segment.bytes", "99", False, False, 5),
+            DescribeConfigsResourceResult("retention.ms", "7", False, False, 1, [DescribeConfigsSynonym("a", "7", 4)]),
+            DescribeConfigsResourceResult("secret", None, False, True, 1),
+        ]
+
+    def alter_configs(self, kind: int, name: str, changes: dict[str, str | None], *, validate_only: bool) -> None:
+        self.cluster.settings["altered"] = (kind, name, changes, validate_only)
 
     def delete_topic(self, name: str) -> None:
         if self.cluster.topics.pop(name, None) is None:
