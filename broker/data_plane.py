@@ -75,7 +75,7 @@ class DataPlane:
         self.rebuilds = IndexRebuilds(logs, self.replicas, self.burst, self.warm)
         self.log_starts = LogStartWrites(logs, self.checkpoints, self.burst)
         cuts = CutCheckpoints(logs, self.checkpoints)
-        self.followers = Followers(self.replicas, incarnation, environment, cuts, self.log_starts, log)
+        self.followers = Followers(self.replicas, incarnation, environment, self.burst, cuts, self.log_starts, log)
         self.roles = RoleChanges(
             logs, self.replicas, self.burst, self.checkpoints, self.isr_updates, self.followers, state_change_log
         )

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from strandline.broker.handlers.fetch_sessions import Read
+from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
@@ -18,7 +19,8 @@ from strandline.protocol.messages import (
     FetchResponse,
     FetchTopicResponse,
 )
-from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID
+from strandline.protocol.types import ANY_REPLICA, NO_BROKER, NO_EPOCH, NO_TOPIC_ID
+from strandline.runtime.config.broker import RACK_AWARE_SELECTOR
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
@@ -59,7 +61,7 @@ class FetchReads:
         data_of_topic: list[FetchPartitionData] = []
         current: Read | None = None
         for read in reads:
-            data, region = self.read_one(read, message.replica_id, remaining_bytes, not size_bytes)
+            data, region = self.read_one(read, message, remaining_bytes, not size_bytes)
             if is_news is not None and not is_news(read, data, region):
                 continue
             if current is None or read.topic != current.topic or read.topic_id != current.topic_id:
@@ -71,14 +73,14 @@ class FetchReads:
             if region is not None:
                 size_bytes += region.length
                 remaining_bytes -= region.length
-            elif data.error_code or data.diverging_epoch is not None:
+            elif data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_BROKER:
                 must_send = True
         return Answer(FetchResponse(topics), regions, size_bytes, must_send)
 
     def read_one(
-        self, read: Read, replica_id: int, remaining_bytes: int, is_first: bool
+        self, read: Read, message: FetchRequest, remaining_bytes: int, is_first: bool
     ) -> tuple[FetchPartitionData, FileRegion | None]:
-        wanted = read.wanted
+        wanted, replica_id = read.wanted, message.replica_id
         index = wanted.partition
         partition = self.replicas.partitions.get((read.topic, index))
         is_follower = replica_id >= 0
@@ -87,21 +89,27 @@ class FetchReads:
                 return _refusal(index, ErrorCode.UNKNOWN_TOPIC_ID, NO_BROKER, NO_EPOCH), None
             why, leader_id, leader_epoch = self.replicas.why_not_leading(read.topic, index, None)
             return _refusal(index, why, leader_id, leader_epoch), None
-        fenced = self.fence(partition, read, is_follower)
+        fenced = self.fence(partition, read, is_follower, is_any_replica(message))
         if fenced is not None:
             return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
         leadership = partition.leadership
-        assert leadership is not None
-        if is_follower and replica_id not in leadership.followers:
-            return _refusal(index, ErrorCode.REPLICA_NOT_AVAILABLE, partition.leader_id, partition.leader_epoch), None
         log = partition.log
-        high_watermark = leadership.high_watermark  # read once: this snapshot holds for the whole answer (invariant 9)
-        diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
-        if diverging is not None:
-            return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
+        high_watermark = partition.high_watermark  # read once: this snapshot holds for the whole answer (invariant 9)
+        if leadership is not None:
+            if is_follower and replica_id not in leadership.followers:
+                code = ErrorCode.REPLICA_NOT_AVAILABLE
+                return _refusal(index, code, partition.leader_id, partition.leader_epoch), None
+            diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+            if diverging is not None:
+                return _data(index, 0, high_watermark, log.log_start_offset, diverging), None
+            if message.rack_id and not is_follower:
+                nearest = self._nearest_replica(leadership, wanted.fetch_offset, message.rack_id)
+                if nearest != NO_BROKER:
+                    start = log.log_start_offset
+                    return _data(index, 0, high_watermark, start, preferred_read_replica=nearest), None
         limit = log.log_end_offset if is_follower else high_watermark
         region: FileRegion | None = None
-        code: int = 0
+        code = ErrorCode.NONE
         if wanted.fetch_offset < limit or wanted.fetch_offset < log.log_start_offset:
             max_bytes = min(wanted.partition_max_bytes, remaining_bytes)
             if max_bytes > 0 or is_first:
@@ -115,14 +123,33 @@ class FetchReads:
                 if region is not None and not is_first and region.length > max_bytes:
                     region = None  # a batch larger than what is left: only the first partition's is sent whole (KIP-74)
         elif wanted.fetch_offset > log.log_end_offset:
-            code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif not is_follower and high_watermark < leadership.leading_since_offset:
+            # A follower cannot tell what its leader has: the consumer is to ask there (KIP-392).
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if leadership is not None else ErrorCode.OFFSET_NOT_AVAILABLE
+        elif leadership is not None and not is_follower and high_watermark < leadership.leading_since_offset:
             # Its predecessor may have shown more: this leader's HW would seem to go back (invariant 8).
             code = ErrorCode.OFFSET_NOT_AVAILABLE
         return _data(index, code, high_watermark, log.log_start_offset), region
 
-    def fence(self, partition: Partition, read: Read, is_follower: bool) -> ErrorCode | None:
-        """Why this fetch may not be served here, or None (KIP-320)."""
+    def _nearest_replica(self, leadership: Leadership, fetch_offset: int, rack: str) -> int:
+        """Which follower a consumer in that rack is to read from instead, by Kafka's RackAwareReplicaSelector: of those
+        in sync that live there and have the offset, the one that has most; nobody where this broker lives there."""
+        config, alive = self.replicas.config, self.replicas.metadata.brokers
+        if config.replica_selector_class != RACK_AWARE_SELECTOR or config.broker_rack == rack:
+            return NO_BROKER
+        near = [
+            (progress.log_end_offset, progress.caught_up_at, -progress.broker_id)
+            for progress in leadership.followers.values()
+            if progress.broker_id in leadership.isr
+            and 0 <= progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+            and progress.broker_id in alive
+            and alive[progress.broker_id].rack == rack
+        ]
+        return -max(near)[2] if near else NO_BROKER
+
+    def fence(
+        self, partition: Partition, read: Read, is_follower: bool, is_any_replica: bool = False
+    ) -> ErrorCode | None:
+        """Why this fetch may not be served here, or None (KIP-320). is_any_replica: from one that only follows, too."""
         if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         epoch = read.wanted.current_leader_epoch
@@ -132,13 +159,24 @@ class FetchReads:
             # Nobody who follows at this epoch can have records of a later one: it must not be told to cut them.
             if epoch > partition.leader_epoch or (is_follower and read.wanted.last_fetched_epoch > epoch):
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if partition.leadership is None:
+        if partition.leadership is None and not (is_any_replica and partition.is_following):
             return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
 
 
+def is_any_replica(message: FetchRequest) -> bool:
+    """Whether followers may answer it: of a consumer that says where it is (KIP-392), or of a tool that compares
+    replicas. Who else asks one takes it for the leader."""
+    return message.replica_id == ANY_REPLICA or (message.replica_id < 0 and bool(message.rack_id))
+
+
 def _data(
-    index: int, code: int, high_watermark: int, log_start_offset: int, diverging: EpochEndOffset | None = None
+    index: int,
+    code: int,
+    high_watermark: int,
+    log_start_offset: int,
+    diverging: EpochEndOffset | None = None,
+    preferred_read_replica: int = NO_BROKER,
 ) -> FetchPartitionData:
     return FetchPartitionData(
         index,
@@ -147,6 +185,7 @@ def _data(
         log_start_offset=log_start_offset,
         last_stable_offset=high_watermark,
         diverging_epoch=diverging,
+        preferred_read_replica=preferred_read_replica,
     )
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import structlog
 import trio
 
+from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.cuts import CutCheckpoints
 from strandline.broker.replication.follower_fetch import Asked, build_fetch
 from strandline.broker.replication.log_starts import LogStartWrites
@@ -64,6 +65,7 @@ class Followers:
         replicas: Replicas,
         incarnation: int,
         environment: Environment,
+        burst: Burst,
         cuts: CutCheckpoints,
         log_starts: LogStartWrites,
         log: structlog.typing.FilteringBoundLogger,
@@ -73,6 +75,7 @@ class Followers:
         self.config = replicas.config
         self.incarnation = incarnation
         self.environment = environment
+        self.burst = burst
         self.log_starts = log_starts
         self.log = log
         self.addresses: dict[int, Address] = {}
@@ -335,6 +338,7 @@ class Fetcher:
                 ):
                     continue  # the role changed while the answer was on its way
                 self._process_partition(partition, data, records)
+        self._followers.burst.end()
 
     def _process_partition(self, partition: Partition, data: FetchPartitionData, records: memoryview | None) -> None:
         """The order matters: divergence before anything else may move (invariant 7), then the append, then HW."""
@@ -358,10 +362,13 @@ class Fetcher:
                 )
                 return
             # 2 append, 3 HW
+            high_watermark = partition.high_watermark
             if records:
                 partition.append_fetched(records, data.high_watermark)
             else:
                 partition.learn_high_watermark(min(data.high_watermark, partition.log.log_end_offset))
+            if partition.high_watermark > high_watermark:
+                followers.burst.changes.committed(partition)  # consumers may read here
             if data.log_start_offset > partition.log.durable_log_start_offset:
                 partition.learn_log_start(data.log_start_offset)
                 followers.log_starts.add(partition)

@@ -93,6 +93,10 @@ class Partition:
     def high_watermark(self) -> int:
         return self.leadership.high_watermark if self.leadership else self._follower_high_watermark
 
+    @property
+    def is_following(self) -> bool:
+        return self.leadership is None and self.leader_id != NO_BROKER and not self.failed
+
     # --- leader: append, acknowledge ---------------------------------------------------------------------------
 
     def append(self, batches: Sequence[ProducedBatch]) -> int:
@@ -325,6 +329,7 @@ class Partition:
             raise CheckpointFirst
         self.log.truncate_to(offset)
         self._follower_high_watermark = min(self._follower_high_watermark, self.log.log_end_offset)
+        self.tell_watches()
         self._check_invariants()
 
     def restart_at(self, offset: int) -> None:
@@ -334,6 +339,7 @@ class Partition:
             raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)
         self._follower_high_watermark = offset
+        self.tell_watches()
         self._check_invariants()
 
     # --- the head ----------------------------------------------------------------------------------------------
@@ -365,7 +371,8 @@ class Partition:
     def learn_log_start(self, offset: int) -> None:
         """Follower: the leader's log begins at `offset`. What lies below goes here, too, as far as it is committed."""
         assert self.leadership is None
-        self.raise_log_start(min(offset, self._follower_high_watermark))
+        if self.raise_log_start(min(offset, self._follower_high_watermark)):
+            self.tell_watches()
 
     def log_start_moved(self) -> None:
         """Something was taken off the head of the log. Followers hear of it at once: what they are told comes with an

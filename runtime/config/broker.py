@@ -39,6 +39,10 @@ from strandline.runtime.config.listeners import Listener
 from strandline.runtime.config.values import INT_MAX, LONG_MAX
 from strandline.runtime.network import Address
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Kafka's names of what we do, too; classes of others cannot be run here."""
+
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Made by `reading.load_broker_config`; change one for a test with `msgspec.structs.replace`."""
@@ -171,7 +175,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replica_fetch_backoff_ms: int = int32(1000, at_least(0), "Longest pause of a fetcher after an error.")
     replica_high_watermark_checkpoint_interval_ms: int = int64(5000, at_least(1),
         "How often high watermarks are written to disk.")
-    replica_selector_class: str | None = string(None, NOT_EMPTY, "Which replica consumers read from.", honoured=False)
+    replica_selector_class: str | None = string(None, one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        "Which replica consumers read from: the leader, or one of their own rack (KIP-392).")
     fetch_max_bytes: int = int32(57671680, at_least(1024),
         "Most bytes of one answer to a consumer; a larger first batch is sent whole.")
     max_incremental_fetch_session_cache_slots: int = int32(1000, at_least(0), "Fetch sessions kept.")

@@ -157,6 +157,19 @@ def recovery_point(site: ReplicaSite) -> int:
     return read_offsets(site.disk, f"/logs/{RECOVERY_POINTS}")[T0]
 
 
+async def test_a_consumer_that_waits_at_a_follower_is_answered_with_what_its_leader_says_is_committed(
+    site: ReplicaSite, leader: Leader, autojump_clock: MockClock
+) -> None:
+    await following(site)
+    hand = site.fetch((T0, 0), rack_id="r", wait_ms=60_000)
+    leader.answer(await leader.next(), p0={"records": fetched(0)})
+    request = await leader.next()
+    assert not hand.is_answered, "nothing says that it is committed"
+    leader.answer(request, p0={"high_watermark": 1})
+    await leader.next()
+    assert [(data.error_code, data.high_watermark, len(hand.sent)) for data in hand.fetched] == [(0, 1, 1)]
+
+
 async def test_a_cut_below_the_recovery_point_is_made_once_the_checkpoint_says_less(
     site: ReplicaSite, leader: Leader, autojump_clock: MockClock
 ) -> None:
