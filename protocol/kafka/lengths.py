@@ -60,12 +60,13 @@ _int32 = struct.Struct(">i").unpack_from
 class _Body:
     """What is walked over, and what was found on the way."""
 
-    __slots__ = ("data", "elements", "end", "within_tag", "without")
+    __slots__ = ("data", "elements", "end", "max_elements", "within_tag", "without")
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, max_elements: int) -> None:
         self.data = data
         self.end = len(data)
         self.elements = 0
+        self.max_elements = max_elements
         self.within_tag = False
         self.without: list[tuple[int, int, bytes]] = []
         """Tagged fields of a struct among which one is not known: where they stand, and what is to stand there."""
@@ -77,8 +78,8 @@ class _Body:
 
     def count(self, elements: int) -> None:
         self.elements += elements
-        if self.elements > MAX_ELEMENTS:
-            raise RemoteProtocolError(f"{self.elements} elements and tagged fields, {MAX_ELEMENTS} are the most")
+        if self.elements > self.max_elements:
+            raise RemoteProtocolError(f"{self.elements} elements and tagged fields, {self.max_elements} are the most")
 
     def varint(self, position: int) -> tuple[int, int]:
         """(value, position behind it); of 5 bytes at most."""
@@ -96,12 +97,12 @@ Step = int | Callable[[_Body, int], int]
 """So many bytes on, or: from one position to the next."""
 
 
-def checked(entity: Any, body: memoryview) -> memoryview:
+def checked(entity: Any, body: memoryview, max_elements: int = MAX_ELEMENTS) -> memoryview:
     """`body` as it is, or without tagged fields that `entity`, a class of kio's, does not have.
 
     RemoteProtocolError: its lengths cannot be true, or it names too much. A body that passes may still be wrong in what
     takes no memory: kio sees to that."""
-    walked = _Body(body)
+    walked = _Body(body, max_elements)
     walk = _struct_walk(entity)
     try:
         walked.skip(walk if isinstance(walk, int) else walk(walked, 0), 0)

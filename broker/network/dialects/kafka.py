@@ -30,6 +30,7 @@ from strandline.protocol.kafka.converter import count_named, to_entity, to_messa
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
 from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
+from strandline.protocol.kafka.refusals import refusal
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
 from strandline.protocol.messages import (
     ApiVersion,
@@ -51,6 +52,10 @@ OLDEST_LISTED_PRODUCE = 0
 the version that it sends is a later one all the same."""
 
 _PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
+
+_PRODUCE_BY_HAND = range(OLDEST_LISTED_PRODUCE, 12)
+_FETCH_BY_HAND = range(4, 17)
+"""Answers to other versions are refusals: kio writes them where it knows how they look."""
 
 
 class KafkaDialect:
@@ -93,17 +98,18 @@ class KafkaDialect:
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions
     ) -> tuple[bytes, Sequence[Piece], int]:
-        if api.key is _PRODUCE:
+        if api.key is _PRODUCE and header.version in _PRODUCE_BY_HAND:
             frame = encode_produce_response(header.version, header.correlation_id, cast(ProduceResponse, message))
             return frame, (), 0
-        if api.key is _FETCH:
+        if api.key is _FETCH and header.version in _FETCH_BY_HAND:
             return _encode_fetch(header, cast(FetchResponse, message), regions)
         if api.key is _API_VERSIONS:
             return _encode_api_versions(api, header, cast(ApiVersionsResponse, message)), (), 0
         return _encode_cold(api, header, header.version, message), (), 0
 
     def refusal(self, header: Header, frame: memoryview) -> bytes | None:
-        return None
+        body = frame[header.size_bytes - header.body_bytes :]
+        return refusal(header.api_key, header.version, header.correlation_id, body)
 
 
 KAFKA = KafkaDialect()

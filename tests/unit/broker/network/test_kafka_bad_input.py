@@ -1,0 +1,234 @@
+"""Bad input in Kafka's dialect against the pipeline in memory: a typed error or a close, and nobody else notices."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+
+import pytest
+import trio
+import trio.testing
+
+from strandline.broker.network.dialects.kafka import KAFKA
+from strandline.broker.network.dialects.native import NATIVE
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_channel import Handler
+from strandline.broker.network.request_context import RequestContext
+from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
+from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.messages import Message, MetadataRequest, Request
+from strandline.runtime.network import Address
+from support.kafka_entities import ALL_VERSIONS, class_of, draw, written
+from support.kafka_frames import CORRELATION_ID, answer_in, codes, kafka_frame, read_frame
+from support.pipeline import Pipeline, open_pipeline
+from support.raw_client import RawClient
+
+SPOKEN = [api for api in APIS.values() if api.kafka is not None]
+VERSIONS = [
+    pytest.param(api, version, id=f"{api.key.name}-{version}")
+    for api in SPOKEN
+    if api.kafka is not None
+    for version in range(api.kafka[0], api.kafka[1] + 1)
+]
+ENDS = [
+    pytest.param(api, version, id=f"{api.key.name}-{version}")
+    for api in SPOKEN
+    for version in sorted(set(api.kafka or ()))
+]
+REFUSED = [(key, version) for key, version in ALL_VERSIONS if APIS.get(key) is None or APIS[key].kafka is None]
+LENGTHS = [
+    bytes.fromhex(text)
+    for text in ("ffffffff", "fffffffe", "7fffffff", "80000000", "00002711", "ffff", "7fff", "ffffffff0f", "8080808008")
+]
+"""In the place of a length: null, negative, of 2 GiB, more than may be named, as a varint of 4 GiB."""
+CONTEXT = RequestContext("PLAINTEXT", False, Address("client", 1), dialect="kafka")
+
+
+async def queued(request: RequestInHand[Request]) -> Message:
+    return request.api.failure(None, 0, None)
+
+
+def inline(request: RequestInHand[Request]) -> None:
+    if request.message.has_answer:
+        request.respond(request.api.failure(None, 0, None))
+    else:
+        request.no_response()
+
+
+HANDLERS: dict[ApiKey, Handler] = {
+    api.key: inline if api.scheduling is Scheduling.INLINE else queued for api in APIS.values()
+}
+
+
+def body_of(key: int, version: int) -> bytes:
+    return written(draw(class_of(key, version), random.Random(key * 100 + version), 0.0))
+
+
+def decode(api: Api, version: int, body: bytes) -> None:
+    """As the pipeline does with a whole frame."""
+    frame = memoryview(bytearray(kafka_frame(api.key, version, body)))
+    header = KAFKA.read_header(frame, 0, len(frame), 2**20)
+    assert header is not None
+    KAFKA.decode(CONTEXT, api, header, frame)
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS)
+def test_a_body_that_is_cut_off_anywhere_or_goes_on_is_one_typed_error(api: Api, version: int) -> None:
+    body = body_of(api.key, version)
+    for bad in [*(body[:length] for length in range(len(body))), body + b"\0"]:
+        with pytest.raises(RemoteProtocolError):
+            decode(api, version, bad)
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS)
+def test_no_length_and_no_garbage_takes_more_than_one_typed_error_or_much_memory(api: Api, version: int) -> None:
+    body, rng = body_of(api.key, version), random.Random(api.key * 1000 + version)
+    decode_quietly(api, version, body)
+    tracemalloc.start()
+    for place in range(0, len(body), 1 + len(body) // 40):
+        for length in LENGTHS:
+            decode_quietly(api, version, body[:place] + length + body[place + len(length) :])
+    for _ in range(40):
+        decode_quietly(api, version, rng.randbytes(rng.randrange(100)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 500_000
+
+
+def decode_quietly(api: Api, version: int, body: bytes) -> None:
+    try:
+        decode(api, version, body)
+    except RemoteProtocolError:
+        pass
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+async def ask_kafka(client: RawClient, key: int, version: int, body: bytes) -> set[int] | None:
+    """The codes of the answer; None: closed instead."""
+    await client.send(kafka_frame(key, version, body))
+    frame = await read_frame(client)
+    return None if frame is None else codes(answer_in(frame, key, version))
+
+
+async def is_served(pipeline: Pipeline, witness: RawClient, client: RawClient) -> None:
+    """The native witness, and somebody who speaks Kafka's dialect."""
+    assert await witness.request(MetadataRequest()) is not None
+    assert await ask_kafka(client, ApiKey.API_VERSIONS, 3, b"\x05name\x021\0") == {0}
+    assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == 0
+
+
+@pytest.mark.parametrize(("api", "version"), ENDS)
+async def test_a_request_that_is_cut_off_anywhere_is_answered_and_closed_and_nobody_notices(
+    api: Api, version: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    body = body_of(api.key, version)
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA), is_inter_broker=False) as pipeline:
+        witness, other = await pipeline.connect("witness"), await pipeline.connect("other")
+        for length in range(len(body)):
+            client = await pipeline.connect()
+            answered = await ask_kafka(client, api.key, version, body[:length])
+            assert answered is None or answered <= {ErrorCode.INVALID_REQUEST}
+            assert await client.is_closed_by_peer()
+            client.close()
+        await is_served(pipeline, witness, other)
+        assert pipeline.quota.total == 2
+
+
+@pytest.mark.parametrize(("api", "version"), ENDS)
+async def test_a_frame_that_does_not_come_whole_is_closed_at_its_deadline(
+    api: Api, version: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    frame = kafka_frame(api.key, version, body_of(api.key, version))
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, other = await pipeline.connect("witness"), await pipeline.connect("other")
+        clients = [await pipeline.connect() for _ in range(1, len(frame), 7)]
+        for client, length in zip(clients, range(1, len(frame), 7), strict=True):
+            await client.send(frame[:length])
+        for client in clients:
+            assert await client.is_closed_by_peer()
+        await is_served(pipeline, witness, other)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", length) + b"\0\x03\0\x01\0\0\0\x01\0\x04test"
+        for length in (0, -1, 7, 9, 2**31 - 1, -(2**31), 101 * 2**20)
+    ]
+    + [
+        struct.pack(">i", 30) + b"\0\x03\0\x01\0\0\0\x01" + client_id + bytes(22)
+        for client_id in (b"\xff\xfe", b"\x80\0", b"\x7f\xff", b"\0\x17")
+    ],
+)
+async def test_a_length_that_no_frame_has_closes_the_connection(
+    data: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, other, client = [await pipeline.connect() for _ in range(3)]
+        await client.send(data)
+        assert await client.is_closed_by_peer()
+        await is_served(pipeline, witness, other)
+
+
+@pytest.mark.parametrize("api", SPOKEN, ids=lambda api: api.key.name)
+async def test_a_version_that_is_not_served_is_refused_or_closed(
+    api: Api, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert api.kafka is not None
+    known = [version for key, version in ALL_VERSIONS if key == api.key]
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, other = await pipeline.connect("witness"), await pipeline.connect("other")
+        for version in (*known, -1, api.kafka[0] - 1, api.kafka[1] + 1, 32_767):
+            if api.kafka[0] <= version <= api.kafka[1] or api.key is ApiKey.API_VERSIONS:
+                continue
+            client = await pipeline.connect()
+            if version in known:
+                answered = await ask_kafka(client, api.key, version, body_of(api.key, version))
+                assert answered is None or ErrorCode.UNSUPPORTED_VERSION in answered
+            elif not (api.key is ApiKey.PRODUCE and 0 <= version < 3):
+                await client.send(kafka_frame(api.key, version, bytes(50), flexible=False))
+                assert await client.is_closed_by_peer()
+        await is_served(pipeline, witness, other)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_producing_in_formats_of_the_past_is_refused_partition_by_partition(
+    version: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """kio does not know these versions any more. A request of one partition, t-5, of 4 bytes."""
+    body = struct.pack(">hiih1siii4s", -1, 1000, 1, 1, b"t", 1, 5, 4, b"data")
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, client = await pipeline.connect("witness"), await pipeline.connect()
+        await client.send(kafka_frame(ApiKey.PRODUCE, version, body, flexible=False))
+        frame = await read_frame(client)
+        assert frame is not None
+        head = struct.pack(">iih1siih", CORRELATION_ID, 1, 1, b"t", 1, 5, ErrorCode.UNSUPPORTED_VERSION)
+        rest = 8 + (8 if version >= 2 else 0) + (4 if version >= 1 else 0)
+        assert frame[: len(head)] == head and len(frame) == len(head) + rest
+        await is_served(pipeline, witness, client)
+
+
+async def test_what_is_not_served_is_refused_and_the_connection_goes_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, client = await pipeline.connect("witness"), await pipeline.connect()
+        for key, version in REFUSED:
+            found = await ask_kafka(client, key, version, body_of(key, version))
+            assert found is not None and len(found) == 1 and 0 not in found, (key, version)
+        await is_served(pipeline, witness, client)
+
+
+@pytest.mark.parametrize("key", [4, 5, 6, 7, 999, 32_767, -1])
+async def test_what_is_no_api_of_clients_is_closed(key: int, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA)) as pipeline:
+        witness, other, client = [await pipeline.connect() for _ in range(3)]
+        await client.send(kafka_frame(key, 1, bytes(20), flexible=False))
+        assert await client.is_closed_by_peer()
+        await is_served(pipeline, witness, other)
