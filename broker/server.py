@@ -22,9 +22,12 @@ from strandline.broker.admin.config_changes import ConfigChanges
 from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
+from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.handlers.configs import ConfigHandlers
 from strandline.broker.handlers.controller_link import ControllerLink
 from strandline.broker.handlers.creations import AutomaticCreations
+from strandline.broker.handlers.group_offsets import OffsetHandlers
+from strandline.broker.handlers.groups import GroupHandlers
 from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.handlers.orders import OrderHandlers
 from strandline.broker.handlers.producer_ids import ProducerIdHandler
@@ -237,6 +240,15 @@ class Broker:
         self.producer_ids = ProducerIdHandler(
             partial(take_block, self.coordination, self.broker_id), self.unflushed_connections.flush, self._log
         )
+        self.groups = GroupCoordinator(
+            replicas,
+            self.data.group_log,
+            self.data.group_loader.load,
+            self.data.burst,
+            self.data.deadlines,
+            self.environment.random("groups"),
+            self._log,
+        )
         self.queries = QueryHandler(
             self.log_manager,
             replicas,
@@ -254,6 +266,8 @@ class Broker:
     def _build_channel(self) -> RequestChannel:
         """Which handler serves which API, and in which dialects."""
         config, queries, inventory = self.config, self.queries, self.inventory
+        groups = GroupHandlers(self.groups, self.data.replicas, self.creations.add)
+        offsets = OffsetHandlers(self.groups, self.data.replicas)
         return RequestChannel(
             handlers={
                 ApiKey.PRODUCE: self.data.produce.handle,
@@ -270,6 +284,17 @@ class Broker:
                 ApiKey.DESCRIBE_CONFIGS: self.configs.describe,
                 ApiKey.ALTER_CONFIGS: self.configs.alter,
                 ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configs.alter_incrementally,
+                ApiKey.FIND_COORDINATOR: groups.find_coordinator,
+                ApiKey.JOIN_GROUP: groups.join_group,
+                ApiKey.SYNC_GROUP: groups.sync_group,
+                ApiKey.HEARTBEAT: groups.heartbeat,
+                ApiKey.LEAVE_GROUP: groups.leave_group,
+                ApiKey.DESCRIBE_GROUPS: groups.describe_groups,
+                ApiKey.LIST_GROUPS: groups.list_groups,
+                ApiKey.DELETE_GROUPS: groups.delete_groups,
+                ApiKey.OFFSET_COMMIT: offsets.commit,
+                ApiKey.OFFSET_FETCH: offsets.fetch,
+                ApiKey.OFFSET_DELETE: offsets.delete,
                 **{api.key: self.controller_link.handle for api in APIS.values() if api.is_controllers},
                 ApiKey.LEADER_AND_ISR: self.orders.leader_and_isr,
                 ApiKey.STOP_REPLICA: self.orders.stop_replica,
@@ -296,6 +321,7 @@ class Broker:
             data.isr_updates.run,
             self.creations.run,
             self.producer_ids.run,
+            self.groups.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
             data.checkpoints.run_high_watermarks,

@@ -27,6 +27,15 @@ class ApiKey(enum.IntEnum):
     STOP_REPLICA = 5
     UPDATE_METADATA = 6
     CONTROLLED_SHUTDOWN = 7
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -37,9 +46,11 @@ class ApiKey(enum.IntEnum):
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
 
@@ -127,6 +138,65 @@ _ROWS = (
         inter_broker_only=True,
     ),
     Api(
+        ApiKey.OFFSET_COMMIT,
+        m.OffsetCommitRequest,
+        m.OffsetCommitResponse,
+        failed.per_partition(
+            m.OffsetCommitResponse,
+            m.OffsetCommitResponseTopic,
+            m.OffsetCommitResponsePartition,
+            "name",
+            "partition_index",
+        ),
+        kafka=(2, 9),
+    ),
+    Api(ApiKey.OFFSET_FETCH, m.OffsetFetchRequest, m.OffsetFetchResponse, failed.offset_fetch, kafka=(1, 9)),
+    Api(
+        ApiKey.FIND_COORDINATOR,
+        m.FindCoordinatorRequest,
+        m.FindCoordinatorResponse,
+        failed.find_coordinator,
+        kafka=(0, 6),
+    ),
+    Api(
+        ApiKey.JOIN_GROUP,
+        m.JoinGroupRequest,
+        m.JoinGroupResponse,
+        failed.of_the_whole(m.JoinGroupResponse),
+        kafka=(0, 9),
+    ),
+    Api(
+        ApiKey.HEARTBEAT,
+        m.HeartbeatRequest,
+        m.HeartbeatResponse,
+        failed.of_the_whole(m.HeartbeatResponse),
+        kafka=(0, 4),
+    ),
+    Api(
+        ApiKey.LEAVE_GROUP,
+        m.LeaveGroupRequest,
+        m.LeaveGroupResponse,
+        failed.of_the_whole(m.LeaveGroupResponse),
+        kafka=(0, 5),
+    ),
+    Api(
+        ApiKey.SYNC_GROUP,
+        m.SyncGroupRequest,
+        m.SyncGroupResponse,
+        failed.of_the_whole(m.SyncGroupResponse),
+        kafka=(0, 5),
+    ),
+    Api(
+        ApiKey.DESCRIBE_GROUPS, m.DescribeGroupsRequest, m.DescribeGroupsResponse, failed.describe_groups, kafka=(0, 5)
+    ),
+    Api(
+        ApiKey.LIST_GROUPS,
+        m.ListGroupsRequest,
+        m.ListGroupsResponse,
+        failed.of_the_whole(m.ListGroupsResponse),
+        kafka=(0, 5),
+    ),
+    Api(
         ApiKey.API_VERSIONS,
         m.ApiVersionsRequest,
         m.ApiVersionsResponse,
@@ -212,6 +282,7 @@ _ROWS = (
         *_CONTROLLERS,
         kafka=(0, 3),
     ),
+    Api(ApiKey.DELETE_GROUPS, m.DeleteGroupsRequest, m.DeleteGroupsResponse, failed.delete_groups, kafka=(0, 2)),
     Api(ApiKey.ELECT_LEADERS, m.ElectLeadersRequest, m.ElectLeadersResponse, failed.elect_leaders, *_CONTROLLERS),
     _configs(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -226,6 +297,13 @@ _ROWS = (
         m.ListPartitionReassignmentsResponse,
         failed.with_message(m.ListPartitionReassignmentsResponse),
         *_CONTROLLERS,
+        kafka=(0, 0),
+    ),
+    Api(
+        ApiKey.OFFSET_DELETE,
+        m.OffsetDeleteRequest,
+        m.OffsetDeleteResponse,
+        failed.of_the_whole(m.OffsetDeleteResponse),
         kafka=(0, 0),
     ),
     Api(

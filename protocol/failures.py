@@ -13,7 +13,9 @@ from typing import Any
 
 from strandline.protocol import messages as m
 from strandline.protocol.messages.base import Message
-from strandline.protocol.types import NO_PARTITION, NO_TOPIC, NO_TOPIC_ID, TopicId
+from strandline.protocol.types import NO_BROKER, NO_PARTITION, NO_TOPIC, NO_TOPIC_ID, TopicId
+
+NO_GROUP = ""
 
 Failure = Callable[[Any, int, str | None], Message]
 """(request, or None where it could not be read; error code; one line of text) → the response."""
@@ -140,3 +142,32 @@ def describe_producers(request: m.DescribeProducersRequest | None, code: int, te
             for name, indexes in topics or [(NO_TOPIC, [NO_PARTITION])]
         ]
     )
+
+
+def find_coordinator(request: m.FindCoordinatorRequest | None, code: int, text: str | None) -> Message:
+    keys = [NO_GROUP] if request is None else request.coordinator_keys or []
+    found = [m.Coordinator(key, NO_BROKER, "", -1, code, text) for key in keys]
+    return m.FindCoordinatorResponse(code, text, coordinators=found)
+
+
+def describe_groups(request: m.DescribeGroupsRequest | None, code: int, text: str | None) -> Message:
+    names = request.groups if request is not None else []
+    return m.DescribeGroupsResponse([m.DescribedGroup(code, name) for name in names or [NO_GROUP]])
+
+
+def delete_groups(request: m.DeleteGroupsRequest | None, code: int, text: str | None) -> Message:
+    names = request.groups_names if request is not None else []
+    return m.DeleteGroupsResponse([m.DeletableGroupResult(name, code) for name in names or [NO_GROUP]])
+
+
+def offset_fetch(request: m.OffsetFetchRequest | None, code: int, text: str | None) -> Message:
+    """Old clients look at the partitions, later ones at the whole, the latest at each group."""
+    asked = [m.OffsetFetchRequestGroup(NO_GROUP)] if request is None else request.groups or []
+    nothing = [m.OffsetFetchRequestTopic(NO_TOPIC, [NO_PARTITION])]
+    topics = [
+        m.OffsetFetchResponseTopic(
+            topic.name, [m.OffsetFetchResponsePartition(index, error_code=code) for index in topic.partition_indexes]
+        )
+        for topic in (nothing if request is None else request.topics or [])
+    ]
+    return m.OffsetFetchResponse(code, topics, [m.OffsetFetchResponseGroup(each.group_id, [], code) for each in asked])

@@ -69,6 +69,10 @@ class GroupOffsets:
         partitions = self.committed.get(topic)
         return None if partitions is None else partitions.get(partition)
 
+    def topics(self) -> list[str]:
+        """Of which anything is committed or about to be."""
+        return list(dict.fromkeys((*self.committed, *(topic for each in self._pending for topic in each.offsets))))
+
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def begin(self, offsets: Offsets) -> tuple[PendingCommit, list[Record]]:

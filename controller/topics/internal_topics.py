@@ -21,5 +21,18 @@ class InternalTopic(NamedTuple):
     configs: Callable[[BrokerConfig], dict[str, str]]
 
 
-MADE_BY_BROKERS: dict[str, InternalTopic] = {}
-"""Name → row. Each comes with what keeps something in that topic; none does yet."""
+def _offsets_configs(config: BrokerConfig) -> dict[str, str]:
+    """The last commit of each partition stays; batches stay as the coordinator compressed them."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+
+
+MADE_BY_BROKERS: dict[str, InternalTopic] = {
+    "__consumer_offsets": InternalTopic(
+        "offsets.topic.num.partitions", "offsets.topic.replication.factor", _offsets_configs
+    ),
+}
+"""Name → row. Each comes with what keeps something in that topic."""

@@ -49,7 +49,14 @@ def _configs(entity: Any) -> dict[str, str]:
     return {config.name: config.value for config in entity.configs if config.value is not None}
 
 
+def _since(version: int) -> Callable[[Any], bool]:
+    """What clients understand that speak this version or a later one."""
+    return lambda entity: bool(entity.__version__ >= version)
+
+
 READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("JoinGroupRequest", "joins_again_with_its_id"): _since(4),
+    ("JoinGroupRequest", "understands_skip_assignment"): _since(9),
     ("MetadataRequest", "topics"): _names_of_metadata,
     ("MetadataRequest", "allow_auto_topic_creation"): _may_create,
     ("MetadataRequest", "topic_ids"): _ids,

@@ -33,7 +33,7 @@ class Coordinator(Message, frozen=True, array_like=True, gc=False):
 class FindCoordinatorResponse(Message, frozen=True, array_like=True, gc=False):
     """`coordinators`: one per key of a request with `coordinator_keys`; the rest is the answer to one with `key`."""
 
-    error_code: Int16
+    error_code: Int16 = 0
     error_message: str | None = None
     node_id: Int32 = NO_BROKER
     host: str = ""
@@ -328,7 +328,7 @@ class OffsetFetchResponseGroup(Message, frozen=True, array_like=True, gc=False):
 class OffsetFetchResponse(Message, frozen=True, array_like=True, gc=False):
     """`groups`: one per group of a request with `groups`; `topics` answer one with `group_id`."""
 
-    error_code: Int16
+    error_code: Int16 = 0
     topics: list[OffsetFetchResponseTopic] = []
     groups: list[OffsetFetchResponseGroup] = []
     throttle_time_ms: Int32 = 0

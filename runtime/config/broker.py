@@ -271,29 +271,29 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Brokers agree on versions by themselves.", honoured=False)
 
     # Groups
-    group_min_session_timeout_ms: int = int32(6000, at_least(1), "Shortest session of a group member.", honoured=False)
+    group_min_session_timeout_ms: int = int32(6000, at_least(1), "Shortest session of a group member.")
     group_max_session_timeout_ms: int = int32(300000, at_least(1),
-        "Longest session of a group member. (Kafka 1.0's; Kafka 3.9: 1800000.)", honoured=False)
+        "Longest session of a group member. (Kafka 1.0's; Kafka 3.9: 1800000.)")
     group_initial_rebalance_delay_ms: int = int32(3000, at_least(0),
-        "A new group waits so long for members.", honoured=False)
-    group_max_size: int = int32(INT_MAX, at_least(1), "Most members of a group.", "members", honoured=False)
+        "A new group waits so long for members.")
+    group_max_size: int = int32(INT_MAX, at_least(1), "Most members of a group.", "members")
     group_consumer_session_timeout_ms: int = int32(45000, at_least(1), "Session of a member (KIP-848).", honoured=False)
     group_consumer_heartbeat_interval_ms: int = int32(5000, at_least(1),
         "Heartbeats of a member (KIP-848).", honoured=False)
     offsets_topic_num_partitions: int = int32(50, at_least(1),
-        "Partitions of the topic of committed offsets.", honoured=False)
-    offsets_topic_replication_factor: int = int32(3, at_least(1), "Its replicas.", honoured=False)
-    offsets_topic_segment_bytes: int = int32(104857600, at_least(1), "Its segments.", honoured=False)
+        "Partitions of the topic of committed offsets.")
+    offsets_topic_replication_factor: int = int32(3, at_least(1), "Its replicas.")
+    offsets_topic_segment_bytes: int = int32(104857600, at_least(1), "Its segments.")
     offsets_topic_compression_codec: int = int32(0, between(0, 4),
-        "Its compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.", honoured=False)
-    offsets_retention_minutes: int = int32(10080, at_least(1), "How long offsets of a dead group stay.", honoured=False)
-    offsets_retention_check_interval_ms: int = int64(600000, at_least(1), "How often that is checked.", honoured=False)
+        "Its compression: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.")
+    offsets_retention_minutes: int = int32(10080, at_least(1), "How long offsets of a dead group stay.")
+    offsets_retention_check_interval_ms: int = int64(600000, at_least(1), "How often that is checked.")
     offsets_load_buffer_size: int = int32(5242880, at_least(1),
-        "Read at once when offsets are loaded.", "bytes", honoured=False)
+        "Read at once when offsets are loaded.", "bytes")
     offsets_commit_timeout_ms: int = int32(5000, at_least(1),
-        "How long a commit waits for its replicas.", honoured=False)
+        "How long a commit waits for its replicas.")
     offsets_commit_required_acks: int = int32(-1, at_least(-1), "acks of a commit.", honoured=False)
-    offset_metadata_max_bytes: int = int32(4096, at_least(0), "Longest metadata of a commit.", honoured=False)
+    offset_metadata_max_bytes: int = int32(4096, at_least(0), "Longest metadata of a commit.")
 
     # Transactions and producers
     transaction_state_log_num_partitions: int = int32(50, at_least(1),

@@ -1,0 +1,349 @@
+"""The coordinator: has the state machines of its groups run, and carries out what they ask for.
+
+    request ── find ── a machine's call ── carry_out ─┬─ answers
+                                                      ├─ records into the log ──committed──> the machine again
+                                                      └─ when to look again (`deadlines`)
+
+Rules:
+* What a group answers after a sync, and what a commit is answered, follows its records' being committed, on all
+  replicas in sync (invariant 40).
+* Everything here is called within a burst, or ends it.
+* Groups without members and offsets are forgotten by the next check, with a tombstone where the log knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import cast
+from uuid import UUID
+
+import structlog
+import trio
+
+from strandline.broker.groups.effects import Answer, GroupSettings, Write
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.loading import LoadedGroups
+from strandline.broker.groups.offsets import GroupOffsets, Offsets, Record, Standing
+from strandline.broker.groups.shards import (
+    GROUP_ERRORS,
+    OFFSET_ERRORS,
+    OFFSETS_TOPIC,
+    Coordinated,
+    Shard,
+    partition_of,
+)
+from strandline.broker.groups.states import GroupState
+from strandline.broker.groups.views import metadata, subscriptions
+from strandline.broker.network.request import RequestInHand
+from strandline.broker.replication.burst import Burst
+from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.replication.own_appends import OwnAppends
+from strandline.broker.replication.partition import Partition
+from strandline.broker.replication.replicas import Replicas
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value
+from strandline.protocol.messages import Request
+from strandline.runtime.beats import next_beat
+
+MAX_ID_BYTES = 2**15 - 1
+"""What a string of Kafka's records holds."""
+APPEND_BYTES = 256 * 1024
+"""Tombstones are appended in pieces of about this size."""
+SEEN_PER_STEP = 200
+
+Load = Callable[[Partition], Awaitable[LoadedGroups | None]]
+Outcome = Callable[[ErrorCode], None]
+
+
+class GroupCoordinator:
+    """See the module."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        appends: OwnAppends,
+        load: Load,
+        burst: Burst,
+        deadlines: Deadlines,
+        random: random.Random,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        """load: reads a partition's groups; see `GroupLoader.load`."""
+        self._replicas = replicas
+        self._appends = appends
+        self._load_groups = load
+        self.burst = burst
+        self._deadlines = deadlines
+        self._random = random
+        self._log = log
+        self._shards: dict[int, Shard] = {}
+        """By partition of the topic."""
+        self._to_load: deque[Shard] = deque()
+        self._came = trio.lowlevel.ParkingLot()
+        config = replicas.config
+        self._settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
+        replicas.on_role_change(self._role_changed)
+
+    # --- which groups ------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str, *, is_needed: bool = True) -> Coordinated | ErrorCode:
+        """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND; INVALID_GROUP_ID where a name `is_needed`
+        and there is none."""
+        shard = self._shard_of(group_id, is_needed)
+        if isinstance(shard, ErrorCode):
+            return shard
+        assert shard.groups is not None
+        found = shard.groups.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if found is None else found
+
+    def find_or_make(self, group_id: str, *, is_needed: bool = True) -> Coordinated | ErrorCode:
+        shard = self._shard_of(group_id, is_needed)
+        if isinstance(shard, ErrorCode):
+            return shard
+        assert shard.groups is not None
+        found = shard.groups.get(group_id)
+        if found is None:
+            found = self._coordinated(shard, Group(group_id, self._settings), GroupOffsets(group_id))
+            shard.groups[group_id] = found
+        return found
+
+    def partition_of(self, group_id: str) -> int | None:
+        """None: the topic does not exist (yet)."""
+        known = self._replicas.metadata.topics.get(OFFSETS_TOPIC)
+        if known is None or len(known.partitions) - 1 not in known.partitions:  # a part of them is not known yet
+            return None
+        return partition_of(group_id, len(known.partitions))
+
+    def groups(self) -> Iterator[Group]:
+        """All that are coordinated here."""
+        for shard in list(self._shards.values()):
+            for each in list((shard.groups or {}).values()):
+                yield each.group
+
+    @property
+    def count(self) -> int:
+        """How many groups are coordinated here."""
+        return sum(len(shard.groups or ()) for shard in self._shards.values())
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.groups is None for shard in self._shards.values())
+
+    def _shard_of(self, group_id: str, is_needed: bool) -> Shard | ErrorCode:
+        if (is_needed and not group_id) or (
+            len(group_id) > MAX_ID_BYTES // 4 and len(group_id.encode()) > MAX_ID_BYTES
+        ):
+            return ErrorCode.INVALID_GROUP_ID
+        index = self.partition_of(group_id)
+        shard = None if index is None else self._shards.get(index)
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return shard if shard.groups is not None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _coordinated(self, shard: Shard, group: Group, offsets: GroupOffsets) -> Coordinated:
+        return Coordinated(shard, group, offsets, self._look)
+
+    def fresh_id(self, prefix: str) -> str:
+        """A member id that nobody has: as Kafka makes them."""
+        return f"{prefix}-{UUID(int=self._random.getrandbits(128), version=4)}"
+
+    # --- their machines ----------------------------------------------------------------------------------------
+
+    def carry_out(self, coordinated: Coordinated) -> None:
+        """What the group asks for after a call."""
+        group = coordinated.group
+        while effects := group.take_effects():
+            for effect in effects:
+                if isinstance(effect, Answer):
+                    cast(RequestInHand[Request], effect.request).respond(effect.message)
+                else:
+                    self._write(coordinated, effect)
+        if group.look_at < coordinated.due_at:
+            self._deadlines.enter(coordinated, group.look_at)
+
+    def _write(self, coordinated: Coordinated, write: Write) -> None:
+        group = coordinated.group
+        group.written_at_ms = self.burst.wall_ms()
+        try:
+            record = (group_key(group.group_id), group_value(metadata(group, write, group.written_at_ms)))
+        except InvalidGroupRecord as error:
+            self._log.warning("group not written", group=group.group_id, error=str(error))
+            group.written(write, ErrorCode.UNKNOWN_SERVER_ERROR, self.burst.now())
+            return
+        self._appends.append(coordinated.shard.partition, [record], partial(self._written, coordinated, write))
+
+    def _written(self, coordinated: Coordinated, write: Write, code: ErrorCode) -> None:
+        coordinated.group.written(write, GROUP_ERRORS.get(code, code), trio.current_time())
+        self.carry_out(coordinated)
+
+    def _look(self, coordinated: Coordinated, now: float) -> float:
+        coordinated.group.expire(now)
+        self.carry_out(coordinated)
+        return coordinated.group.look_at
+
+    # --- offsets -----------------------------------------------------------------------------------------------
+
+    def commit(self, coordinated: Coordinated, offsets: Offsets, done: Outcome) -> None:
+        """`done` is called once, with NONE when they are committed in the log and can be fetched."""
+        try:
+            pending, records = coordinated.offsets.begin(offsets)
+        except InvalidGroupRecord:
+            done(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+            return
+
+        def settle(code: ErrorCode) -> None:
+            coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
+            done(OFFSET_ERRORS.get(code, code))
+
+        self._appends.append(coordinated.shard.partition, records, settle)
+
+    def delete(self, coordinated: Coordinated, done: Outcome) -> None:
+        """A group without members, with all that it has committed; `done` as above."""
+        offsets = coordinated.offsets
+        records = [record for topic in offsets.topics() for record in offsets.remove(topic)]
+        self.bury(coordinated.shard, [*records, *self._end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND)], done)
+
+    def _end(self, coordinated: Coordinated, code: ErrorCode) -> list[Record]:
+        """It is none of the groups any more. Returns its tombstone, where the log knows it."""
+        group, groups = coordinated.group, coordinated.shard.groups
+        group.end(code)
+        self.carry_out(coordinated)
+        self._deadlines.leave(coordinated)
+        if groups is not None:
+            del groups[group.group_id]
+        return [(group_key(group.group_id), None)] if group.generation > 0 else []
+
+    def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
+        """Append tombstones, in pieces; `done` follows the last one with the first error."""
+        pieces = list(_pieces(records))
+        if not pieces:
+            done(ErrorCode.NONE)
+        codes: list[ErrorCode] = []
+
+        def one(code: ErrorCode) -> None:
+            codes.append(code)
+            if len(codes) == len(pieces):
+                failed = next((each for each in codes if each is not ErrorCode.NONE), ErrorCode.NONE)
+                done(OFFSET_ERRORS.get(failed, failed))
+
+        for piece in pieces:
+            self._appends.append(shard.partition, piece, one)
+
+    # --- shards ------------------------------------------------------------------------------------------------
+
+    def _role_changed(self, partition: Partition) -> None:
+        topic, index = partition.topic_partition
+        if topic != OFFSETS_TOPIC:
+            return
+        shard = self._shards.get(index)
+        if shard is not None and (partition.leadership is None or shard.partition is not partition):
+            self._unload(index, shard)
+            shard = None
+        if shard is None and partition.leadership is not None:
+            shard = self._shards[index] = Shard(partition)
+            self._to_load.append(shard)
+            self._came.unpark()
+
+    def _unload(self, index: int, shard: Shard) -> None:
+        del self._shards[index]
+        groups, shard.groups = shard.groups or {}, None
+        for coordinated in groups.values():
+            self._end(coordinated, ErrorCode.NOT_COORDINATOR)
+
+    async def run(self) -> None:
+        """Loading, and the checks for what is too old; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._check)
+            while True:
+                while not self._to_load:
+                    await self._came.park()
+                nursery.start_soon(self._load, self._to_load.popleft())
+
+    async def _load(self, shard: Shard) -> None:
+        index = shard.partition.topic_partition.partition
+        while self._shards.get(index) is shard:
+            loaded = await self._load_groups(shard.partition)
+            if loaded is not None and await self._take_over(shard, index, loaded):
+                self._log.info("groups loaded", partition=index, groups=len(loaded))
+                return
+
+    async def _take_over(self, shard: Shard, index: int, loaded: LoadedGroups) -> bool:
+        groups: dict[str, Coordinated] = {}
+        for number, (group_id, found) in enumerate(loaded.items(), 1):
+            now = trio.current_time()
+            if found.metadata is None:
+                group = Group(group_id, self._settings)
+            else:
+                group = Group.loaded(found.metadata, self._settings, now)
+            groups[group_id] = self._coordinated(shard, group, GroupOffsets(group_id, found.offsets))
+            if number % SEEN_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        if self._shards.get(index) is not shard:
+            return False
+        shard.groups = groups
+        for coordinated in groups.values():
+            self.carry_out(coordinated)
+        self.burst.end()
+        return True
+
+    # --- what is too old ---------------------------------------------------------------------------------------
+
+    async def _check(self) -> None:
+        while True:
+            await next_beat(self._replicas.config.offsets_retention_check_interval_ms / 1000)
+            for shard in list(self._shards.values()):
+                await self._check_shard(shard)
+
+    async def _check_shard(self, shard: Shard) -> None:
+        seen = 0
+        for coordinated in list((shard.groups or {}).values()):
+            for count in self._check_group(coordinated):
+                seen += count
+                if seen >= SEEN_PER_STEP:
+                    seen = 0
+                    self.burst.end()
+                    await trio.lowlevel.checkpoint()
+        self.burst.end()
+
+    def _check_group(self, coordinated: Coordinated) -> Iterator[int]:
+        """Yields how much was looked at; others run in between."""
+        retention_ms = self._replicas.config.offsets_retention_minutes * 60_000
+        group, offsets = coordinated.group, coordinated.offsets
+        for topic, partitions in offsets.expired(self._standing(group), retention_ms, self.burst.wall_ms()):
+            if group.state is GroupState.DEAD:
+                return
+            self.bury(coordinated.shard, offsets.remove(topic, partitions), _ignore)
+            yield 1 + len(partitions)
+        if group.is_over and not offsets:
+            self.bury(coordinated.shard, self._end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID), _ignore)
+        yield 1
+
+    @staticmethod
+    def _standing(group: Group) -> Standing:
+        return Standing(
+            group.protocol_type,
+            group.state is GroupState.EMPTY,
+            group.state is GroupState.STABLE,
+            group.written_at_ms,
+            subscriptions(group),
+        )
+
+
+def _pieces(records: Sequence[Record]) -> Iterator[list[Record]]:
+    piece: list[Record] = []
+    size_bytes = 0
+    for record in records:
+        piece.append(record)
+        size_bytes += len(record[0])
+        if size_bytes >= APPEND_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+    if piece:
+        yield piece
+
+
+def _ignore(code: ErrorCode) -> None:
+    """The next check finds it again."""

@@ -1,0 +1,85 @@
+"""Which groups this broker coordinates: those of the partitions of `__consumer_offsets` that it leads.
+
+    partition of a group = |hash of its id, as Java's strings have it| modulo the partitions of that topic
+
+A shard is one such partition: its groups come out of its log before anybody is served (COORDINATOR_LOAD_IN_PROGRESS),
+and go when the leadership does. A new epoch of this broker's own changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.offsets import GroupOffsets
+from strandline.broker.replication.deadlines import NEVER
+from strandline.broker.replication.partition import Partition
+from strandline.protocol.errors import ErrorCode
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@lru_cache(4096)
+def java_hash(text: str) -> int:
+    """`String.hashCode`: over units of UTF-16, in 32 bits with a sign."""
+    found = 0
+    data = text.encode("utf-16-le", "surrogatepass")
+    for position in range(0, len(data), 2):
+        found = (31 * found + data[position] + (data[position + 1] << 8)) & 0xFFFFFFFF
+    return found - 2**32 if found >= 2**31 else found
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """As Kafka has it: the absolute value of the lowest integer is 0 there."""
+    found = java_hash(group_id)
+    return 0 if found == -(2**31) else abs(found) % partitions
+
+
+class Coordinated:
+    """A group, its offsets, and when it is to be looked at (`deadlines.Timed`)."""
+
+    __slots__ = ("_look", "due_at", "group", "offsets", "shard")
+
+    def __init__(
+        self, shard: Shard, group: Group, offsets: GroupOffsets, look: Callable[[Coordinated, float], float]
+    ) -> None:
+        self.shard = shard
+        self.group = group
+        self.offsets = offsets
+        self.due_at = NEVER
+        self._look = look
+
+    def expire(self, now: float) -> float:
+        return self._look(self, now)
+
+
+class Shard:
+    """See the module. `groups` is None until they are loaded."""
+
+    __slots__ = ("groups", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.groups: dict[str, Coordinated] | None = None
+
+
+GROUP_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members are told where the state of their group could not be written (Kafka's table)."""
+
+OFFSET_ERRORS = {
+    **GROUP_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""The same of a commit."""

@@ -1,0 +1,220 @@
+"""Requests about what groups have committed: OffsetCommit, OffsetFetch, OffsetDelete. All inline; see `groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strandline.broker.groups.consumer_protocol import CONSUMER
+from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.shards import Coordinated
+from strandline.broker.groups.states import GroupState
+from strandline.broker.groups.views import subscriptions
+from strandline.broker.network.request import Remainder, RequestInHand
+from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import at_once_or_in_steps
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset
+from strandline.protocol.messages import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+
+class OffsetHandlers:
+    def __init__(self, coordinator: GroupCoordinator, replicas: Replicas) -> None:
+        self._coordinator = coordinator
+        self._replicas = replicas
+
+    # --- OffsetCommit ------------------------------------------------------------------------------------------
+
+    def commit(self, request: RequestInHand[OffsetCommitRequest]) -> None:
+        """Answered once it is committed. Topics that do not exist and metadata that is too long are refused each by
+        itself, the others are kept."""
+        asked = request.message
+        found = self._who_may_commit(asked)
+        if isinstance(found, ErrorCode):
+            request.respond(_committed(asked, {}, found))
+            return
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        offsets: dict[str, dict[int, CommittedOffset]] = {}
+        now_ms = self._coordinator.burst.wall_ms()
+        expires_ms = NO_TIMESTAMP_MS if asked.retention_time_ms < 0 else now_ms + asked.retention_time_ms
+        for topic in asked.topics:
+            for part in topic.partitions:
+                code = self._why_not(topic.name, part)
+                if code is not ErrorCode.NONE:
+                    refused[topic.name, part.partition_index] = code
+                    continue
+                offsets.setdefault(topic.name, {})[part.partition_index] = CommittedOffset(
+                    part.committed_offset,
+                    part.committed_leader_epoch,
+                    part.committed_metadata or "",
+                    now_ms,
+                    expires_ms,
+                )
+        if not offsets:
+            request.respond(_committed(asked, refused, ErrorCode.NONE))
+            return
+        self._coordinator.commit(found, offsets, lambda code: request.respond(_committed(asked, refused, code)))
+
+    def _who_may_commit(self, asked: OffsetCommitRequest) -> Coordinated | ErrorCode:
+        found = self._coordinator.find(asked.group_id, is_needed=False)
+        generation = asked.generation_id_or_member_epoch
+        if found is ErrorCode.GROUP_ID_NOT_FOUND:
+            if generation >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            found = self._coordinator.find_or_make(asked.group_id, is_needed=False)
+        if isinstance(found, ErrorCode):
+            return found
+        now = self._coordinator.burst.now()
+        code = found.group.commit(generation, asked.member_id, asked.group_instance_id, now)
+        return found if code is ErrorCode.NONE else code
+
+    def _why_not(self, topic: str, part: OffsetCommitRequestPartition) -> ErrorCode:
+        metadata = part.committed_metadata
+        if self._replicas.metadata.partition(topic, part.partition_index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if metadata and len(metadata.encode()) > self._replicas.config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    # --- OffsetFetch -------------------------------------------------------------------------------------------
+
+    def fetch(self, request: RequestInHand[OffsetFetchRequest]) -> Remainder | None:
+        asked = request.message
+        groups = [OffsetFetchRequestGroup(asked.group_id, asked.topics)] if asked.groups is None else asked.groups
+        count = sum(self._count(group) for group in groups)
+        return at_once_or_in_steps(self._fetch(request, groups), count)
+
+    def _count(self, asked: OffsetFetchRequestGroup) -> int:
+        if asked.topics is not None:
+            return sum(len(topic.partition_indexes) for topic in asked.topics)
+        found = self._coordinator.find(asked.group_id, is_needed=False)
+        return sum(map(len, found.offsets.committed.values())) if isinstance(found, Coordinated) else 0
+
+    def _fetch(
+        self, request: RequestInHand[OffsetFetchRequest], groups: list[OffsetFetchRequestGroup]
+    ) -> Iterator[int]:
+        answers: list[OffsetFetchResponseGroup] = []
+        for asked in groups:
+            found = self._coordinator.find(asked.group_id, is_needed=False)
+            topics: list[OffsetFetchResponseTopic] = []
+            if isinstance(found, Coordinated):
+                for topic in _read(found, asked.topics):
+                    topics.append(topic)
+                    yield len(topic.partitions)
+                if found.group.state is GroupState.DEAD:  # it ended meanwhile, and others may have committed since
+                    found = ErrorCode.NOT_COORDINATOR
+            elif found is ErrorCode.GROUP_ID_NOT_FOUND:
+                topics = _nothing(asked.topics or [], ErrorCode.NONE)
+            if found is ErrorCode.GROUP_ID_NOT_FOUND or isinstance(found, Coordinated):
+                answers.append(OffsetFetchResponseGroup(asked.group_id, topics))
+            else:
+                answers.append(OffsetFetchResponseGroup(asked.group_id, _nothing(asked.topics or [], found), found))
+        if request.message.groups is None:
+            request.respond(OffsetFetchResponse(answers[0].error_code, answers[0].topics))
+        else:
+            request.respond(OffsetFetchResponse(0, groups=answers))
+
+    # --- OffsetDelete ------------------------------------------------------------------------------------------
+
+    def delete(self, request: RequestInHand[OffsetDeleteRequest]) -> None:
+        """Of topics that nobody in the group is subscribed to."""
+        asked = request.message
+        found = self._coordinator.find(asked.group_id)
+        if isinstance(found, ErrorCode):
+            request.respond(OffsetDeleteResponse(found))
+            return
+        group = found.group
+        subscribed: frozenset[str] | None = frozenset()
+        if group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMER:
+                request.respond(OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
+                return
+            subscribed = subscriptions(group)
+        codes: dict[str, ErrorCode] = {}
+        records = []
+        for topic in asked.topics:
+            if subscribed is None or topic.name in subscribed:
+                codes[topic.name] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                records += found.offsets.remove(topic.name, [part.partition_index for part in topic.partitions])
+
+        def done(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                request.respond(OffsetDeleteResponse(code))
+                return
+            answers = [
+                OffsetDeleteResponseTopic(
+                    topic.name,
+                    [
+                        OffsetDeleteResponsePartition(part.partition_index, codes.get(topic.name, ErrorCode.NONE))
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in asked.topics
+            ]
+            request.respond(OffsetDeleteResponse(0, answers))
+
+        self._coordinator.bury(found.shard, records, done)
+
+
+def _committed(
+    asked: OffsetCommitRequest, refused: dict[tuple[str, int], ErrorCode], code: ErrorCode
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        [
+            OffsetCommitResponseTopic(
+                topic.name,
+                [
+                    OffsetCommitResponsePartition(
+                        part.partition_index, refused.get((topic.name, part.partition_index), code)
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in asked.topics
+        ]
+    )
+
+
+def _read(found: Coordinated, asked: list[OffsetFetchRequestTopic] | None) -> Iterator[OffsetFetchResponseTopic]:
+    """Topic by topic; None: all that is committed."""
+    offsets = found.offsets
+    if asked is None:
+        for name in list(offsets.committed):
+            known = offsets.committed.get(name, {})
+            yield OffsetFetchResponseTopic(name, [_partition(index, known[index]) for index in sorted(known)])
+        return
+    for topic in asked:
+        parts = [_partition(index, offsets.get(topic.name, index)) for index in topic.partition_indexes]
+        yield OffsetFetchResponseTopic(topic.name, parts)
+
+
+def _partition(index: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartition:
+    if committed is None:
+        return OffsetFetchResponsePartition(index)
+    return OffsetFetchResponsePartition(index, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _nothing(asked: list[OffsetFetchRequestTopic], code: ErrorCode) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            topic.name, [OffsetFetchResponsePartition(index, error_code=code) for index in topic.partition_indexes]
+        )
+        for topic in asked
+    ]
