@@ -32,6 +32,7 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.broker.replication.role_changes import RoleChanges
 from strandline.broker.replication.stalled_followers import StalledFollowers
 from strandline.protocol.records import Codec
+from strandline.runtime.config.broker import RACK_AWARE_SELECTOR
 from strandline.runtime.config.dynamic import CurrentConfig
 from strandline.runtime.coordination import Coordination
 from strandline.runtime.environment import Environment
@@ -58,7 +59,8 @@ class DataPlane:
         """incarnation: which start of this broker this is. send_answers: sends what handlers answered. submit: has work
         done by a handler task."""
         blocking, computing = environment.blocking, environment.computing
-        changes, self.deadlines = Changes(), Deadlines()
+        is_near = config.value.replica_selector_class == RACK_AWARE_SELECTOR
+        changes, self.deadlines = Changes(tell_followers=is_near), Deadlines()
         self.metadata = MetadataCache()
         self.replicas = Replicas(broker_id, config, self.metadata, changes, state_change_log)
         appends = Appends(self.replicas, changes, self.deadlines)

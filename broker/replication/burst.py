@@ -22,7 +22,10 @@ class Changes:
     """Partitions whose parked fetches are to be looked at: a follower's when the log grew, a consumer's when more of it
     was committed, each once per burst."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tell_followers: bool = False) -> None:
+        """tell_followers: consumers read from followers too, which are to hear at once of what was committed, with
+        records or without; else they hear of it with the next records, or when they have waited long enough."""
+        self._tell_followers = tell_followers
         self._grown: dict[Partition, None] = {}
         self._committed: dict[Partition, None] = {}
 
@@ -33,7 +36,7 @@ class Changes:
 
     def committed(self, partition: Partition) -> None:
         """The high watermark rose."""
-        if partition.parked_fetches or partition.watches:
+        if partition.parked_fetches or partition.watches or self._tell_followers:
             self._committed[partition] = None
 
     def wake(self, partition: Partition) -> None:
@@ -56,6 +59,10 @@ class Changes:
                 served.update(dict.fromkeys(partition.tell_watches()))
         for fetch in served:
             fetch.look()
+        for partition in committed if self._tell_followers else ():
+            for fetch, follower in list(partition.parked_fetches.items()):
+                if follower:
+                    fetch.answer()
 
 
 class Burst:

@@ -96,6 +96,22 @@ async def test_a_follower_is_never_sent_to_another_one(autojump_clock: MockClock
     assert offsets(site.follow(3, LEO - 1, rack_id="rack-2")) == [LEO - 1]
 
 
+async def test_followers_hear_at_once_of_what_was_committed(autojump_clock: MockClock) -> None:
+    site = await leader()
+    waiting = site.follow(2, LEO, wait_ms=500)
+    assert not waiting.is_answered
+    last = site.follow(3, LEO, wait_ms=500)
+    assert [(told(hand).high_watermark, hand.sent) for hand in (waiting, last)] == [(LEO, [])] * 2
+    assert not site.follow(3, LEO, wait_ms=500).is_answered, "it knows that"
+
+
+async def test_followers_wait_for_records_where_nobody_else_reads_from_them(autojump_clock: MockClock) -> None:
+    site = await leader(LEADER_SELECTOR)
+    waiting, last = site.follow(2, LEO, wait_ms=500), site.follow(3, LEO, wait_ms=500)
+    assert site.partition().high_watermark == LEO
+    assert not waiting.is_answered and not last.is_answered
+
+
 async def test_a_session_is_told_of_the_replica_too(autojump_clock: MockClock) -> None:
     site = await leader()
     hand = site.fetch((T0, 0), session=(0, 0))
