@@ -1,0 +1,56 @@
+"""Hostile requests of Kafka's dialect against a whole broker: it answers or hangs up, and serves others as before."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from strandline.protocol.api import APIS, Api, ApiKey
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import MetadataRequest, MetadataResponse
+from strandline.runtime.network import Address
+from strandline.testkit.cluster import MemoryCluster
+from support.kafka_entities import class_of, draw, written
+from support.kafka_frames import answer_in, codes, kafka_frame, read_frame
+from support.raw_client import RawClient
+
+SPOKEN = [api for api in APIS.values() if api.kafka is not None]
+LENGTHS = [bytes.fromhex(text) for text in ("ffffffff", "7fffffff", "80000000", "ffffffff0f", "8080808008", "ffff")]
+PATIENCE_S = 120
+"""On the virtual clock; what may wait (a fetch, a join) waits for as long as a random request says, or is closed."""
+
+
+async def connect(cluster: MemoryCluster, host: str, address: Address) -> RawClient:
+    return RawClient(await cluster.network.node(host).connect(address))
+
+
+async def is_answered_or_closed(client: RawClient, api: Api, version: int, body: bytes) -> None:
+    await client.send(kafka_frame(api.key, version, body))
+    with trio.move_on_after(PATIENCE_S):
+        frame = await read_frame(client)
+        if frame is not None:
+            assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes(answer_in(frame, api.key, version))
+    client.close()
+
+
+@pytest.mark.parametrize("api", SPOKEN, ids=lambda api: api.key.name)
+async def test_hostile_lengths_end_no_broker_and_delay_nobody(api: Api, autojump_clock: MockClock) -> None:
+    assert api.kafka is not None
+    version, rng = api.kafka[1], random.Random(int(api.key))
+    body = written(draw(class_of(api.key, version), rng, 0.0))
+    async with MemoryCluster(1).running() as cluster:
+        (address,) = cluster.broker(1).listeners.addresses.values()
+        witness, other = await connect(cluster, "witness", address), await connect(cluster, "other", address)
+        for place in range(0, len(body) + 1, 1 + len(body) // 12):
+            for length in LENGTHS:
+                hostile = body[:place] + length + body[place + len(length) :]
+                await is_answered_or_closed(await connect(cluster, "client", address), api, version, hostile)
+            await is_answered_or_closed(await connect(cluster, "client", address), api, version, body[:place])
+        response = await witness.request(MetadataRequest())
+        assert response is not None and isinstance(response.message, MetadataResponse)
+        await other.send(kafka_frame(ApiKey.API_VERSIONS, 3, b"\x05name\x021\0"))
+        frame = await read_frame(other)
+        assert frame is not None and answer_in(frame, ApiKey.API_VERSIONS, 3).error_code == 0
