@@ -66,6 +66,11 @@ _SESSION = struct.Struct(">ii")
 _REPLICA_STATE_TAG = 1
 _REPLICA_STATE = struct.Struct(">iq")
 
+_NOTHING_MORE_7 = length_of(0, False)
+_NOTHING_MORE_11 = _NOTHING_MORE_7 + string("", False)
+_NOTHING_MORE_12 = length_of(0, True) + string("", True) + NO_TAGS
+"""No topics to forget, no rack, no tagged fields: most requests of clients end like that."""
+
 _WANTED_4 = struct.Struct(">iqi")
 _WANTED_5 = struct.Struct(">iqqi")
 _WANTED_9 = struct.Struct(">iiqqi")
@@ -115,17 +120,19 @@ def _read(version: int, body: memoryview) -> FetchRequest:
         position += _SESSION.size
     topics, position = _read_topics(version, body, position)
     forgotten: list[ForgottenTopic] = []
-    if version >= 7:
-        forgotten, position = _read_forgotten(version, body, position)
     rack_id = ""
-    if version >= 11:
-        rack_id, position = read_string(body, position, flexible)
-    if flexible:
-        tags, position = read_tags(body, position)
-        if version >= 15 and (state := tags.get(_REPLICA_STATE_TAG)) is not None:
-            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(state)
-            check_end(state, skip_tags(state, _REPLICA_STATE.size))
-    check_end(body, position)
+    if version < 7:
+        check_end(body, position)
+    elif body[position:] != (_NOTHING_MORE_12 if flexible else _NOTHING_MORE_11 if version == 11 else _NOTHING_MORE_7):
+        forgotten, position = _read_forgotten(version, body, position)
+        if version >= 11:
+            rack_id, position = read_string(body, position, flexible)
+        if flexible:
+            tags, position = read_tags(body, position)
+            if version >= 15 and (state := tags.get(_REPLICA_STATE_TAG)) is not None:
+                replica_id, replica_epoch = _REPLICA_STATE.unpack_from(state)
+                check_end(state, skip_tags(state, _REPLICA_STATE.size))
+        check_end(body, position)
     return FetchRequest(
         max_wait_ms,
         min_bytes,
