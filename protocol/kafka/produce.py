@@ -103,7 +103,7 @@ def _read_one(body: memoryview) -> tuple[ProduceRequest, Records] | None:
         return None
     partitions, index, size = _ONE_PARTITION.unpack_from(body, name_end)
     start = name_end + 12
-    if partitions != 1 or size < 0 or start + size != len(body):
+    if partitions != 1 or start + size != len(body):
         return None
     topic = TopicProduceData(str(body[14:name_end], "utf-8"), [PartitionProduceData(index, size)])
     return ProduceRequest(acks, timeout_ms, [topic]), [body[start:]]
@@ -127,7 +127,7 @@ def _read_one_flexible(body: memoryview) -> tuple[ProduceRequest, Records] | Non
     else:
         return None
     end = start + size
-    if partitions != 2 or size < 0 or end + 3 != len(body) or body[end:] != _NO_TAGS_THRICE:
+    if partitions != 2 or size < 0 or body[end:] != _NO_TAGS_THRICE:
         return None
     topic = TopicProduceData(str(body[9:name_end], "utf-8"), [PartitionProduceData(index, size)])
     return ProduceRequest(acks, timeout_ms, [topic]), [body[start:end]]

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -88,6 +88,8 @@ def read(version: int, body: bytes) -> tuple[ProduceRequest, list[bytes | None]]
 @pytest.mark.parametrize("version", VERSIONS)
 @PER_VERSION
 @given(acks=INT16, timeout_ms=INT32, topics=TOPICS, transactional_id=st.none() | TEXT)
+@example(1, 30_000, [("t", [(0, b"abc")])], None)
+@example(1, 30_000, [("t", [(0, b"abc")])], "")
 def test_a_request_is_read_as_it_was_written(version, acks, timeout_ms, topics, transactional_id) -> None:
     request, records = read(version, body_of(version, acks, timeout_ms, topics, transactional_id))
     named = [
@@ -209,6 +211,13 @@ def test_records_of_megabytes_are_read_as_any() -> None:
     for size in (2**21 - 2, 2**21 - 1, 2**21 + 5):
         _, [records] = read_produce(11, memoryview(body_of(11, 1, 0, [("t", [(0, bytes(size))])])))
         assert len(records) == size
+
+
+def test_a_length_that_goes_on_for_a_fourth_byte_is_not_taken_for_one_of_three() -> None:
+    body = body_of(11, 1, 0, [("t", [(0, None)])])
+    assert body.endswith(b"\x00\x00\x00\x00")
+    with pytest.raises(RemoteProtocolError):
+        read(11, body[:-4] + b"\x80\x80\x80" + bytes(2**21 - 1) + b"\x00\x00\x00")
 
 
 # --- the answer --------------------------------------------------------------------------------------------------
