@@ -3,6 +3,7 @@
 | requests | read and written by |
 |---|---|
 | Produce, Fetch: hot | `protocol/kafka/produce.py` and `fetch.py`, by hand |
+| the answer of DescribeConfigs: large | `protocol/kafka/describe_configs.py`, by hand |
 | the others | kio's schemas: `protocol/kafka/schemas.py`, `converter.py` |
 
 Brokers do not speak it among each other. The client's id stands in the header of each request.
@@ -27,6 +28,7 @@ from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.kafka.converter import count_named, to_entity, to_message
+from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
 from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
@@ -35,6 +37,7 @@ from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request
 from strandline.protocol.messages import (
     ApiVersion,
     ApiVersionsResponse,
+    DescribeConfigsResponse,
     FetchResponse,
     Message,
     ProduceResponse,
@@ -52,9 +55,11 @@ OLDEST_LISTED_PRODUCE = 0
 the version that it sends is a later one all the same."""
 
 _PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
+_DESCRIBE_CONFIGS = ApiKey.DESCRIBE_CONFIGS
 
 _PRODUCE_BY_HAND = range(OLDEST_LISTED_PRODUCE, 12)
 _FETCH_BY_HAND = range(4, 17)
+_DESCRIBE_CONFIGS_BY_HAND = range(1, 5)
 """Answers to other versions are refusals: kio writes them where it knows how they look."""
 
 
@@ -105,6 +110,9 @@ class KafkaDialect:
             return _encode_fetch(header, cast(FetchResponse, message), regions)
         if api.key is _API_VERSIONS:
             return _encode_api_versions(api, header, cast(ApiVersionsResponse, message)), (), 0
+        if api.key is _DESCRIBE_CONFIGS and header.version in _DESCRIBE_CONFIGS_BY_HAND:
+            described = cast(DescribeConfigsResponse, message)
+            return encode_describe_configs_response(header.version, header.correlation_id, described), (), 0
         return _encode_cold(api, header, header.version, message), (), 0
 
     def refusal(self, header: Header, frame: memoryview) -> bytes | None:
