@@ -13,23 +13,25 @@ from typing import Any
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.types import NO_TOPIC_ID
 
 
 def _names_of_metadata(entity: Any) -> list[str] | None:
-    """Version 0 asks for all topics by naming none, later ones by null."""
+    """Version 0 asks for all topics by naming none, later ones by null. Versions 10 and 11 have a place for ids and do
+    not mean them (KAFKA-13028)."""
     if entity.topics is None or (entity.__version__ == 0 and not entity.topics):
         return None
-    return [topic.name for topic in entity.topics if topic.name is not None]
+    has_ids = entity.__version__ >= 12
+    for topic in entity.topics:
+        if topic.name is None and (not has_ids or topic.topic_id is None):
+            raise RemoteProtocolError(f"a topic without a name in Metadata version {entity.__version__}")
+    return [topic.name for topic in entity.topics if not (has_ids and topic.topic_id is not None)]
 
 
 def _ids(entity: Any) -> list[bytes]:
-    """Of the topics that have no name in the request; the name counts where both stand there."""
-    return [
-        topic.topic_id.bytes if topic.topic_id is not None else NO_TOPIC_ID
-        for topic in entity.topics or ()
-        if topic.name is None
-    ]
+    """Where name and id both stand, the id counts."""
+    if entity.__version__ < 12:
+        return []
+    return [topic.topic_id.bytes for topic in entity.topics or () if topic.topic_id is not None]
 
 
 def _may_create(entity: Any) -> bool:

@@ -167,6 +167,15 @@ def test_topics_may_be_asked_for_by_their_ids() -> None:
     assert (message.topics, message.topic_ids) == (["a"], [bytes(range(16))])
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_topic_that_is_not_named_at_all_is_refused(version: int) -> None:
+    entity = request_class(ApiKey.METADATA, version)
+    rest = "00 00" if version >= 11 else "00 00 00"
+    written = bytes.fromhex("02") + NO_TOPIC_ID + bytes.fromhex("00 00 00" + rest)
+    with pytest.raises(RemoteProtocolError, match="without a name"):
+        to_message(MetadataRequest, read_entity(entity, memoryview(written)))
+
+
 def test_whoever_cannot_say_no_has_topics_created() -> None:
     old = to_message(MetadataRequest, request_class(ApiKey.METADATA, 3)(topics=()))
     assert old.allow_auto_topic_creation
