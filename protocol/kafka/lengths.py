@@ -161,7 +161,7 @@ def _field_walk(field: Field[Any], flexible: bool, *, is_tagged: bool) -> Step:
         assert isinstance(kind, (PrimitiveField, PrimitiveTupleField))
         step = _primitive_walk(get_schema_field_type(field), flexible)
     if kind.is_array:
-        return _array_walk(step, flexible)
+        return _array_walk(step, flexible, field.name if not is_optional(field) else None)
     if isinstance(kind, EntityField) and is_optional(field) and not is_tagged:
         return _nullable_walk(step)
     return step
@@ -196,14 +196,18 @@ def _not_below_null(length: int) -> int:
     return max(length, 0)
 
 
-def _array_walk(step: Step, flexible: bool) -> Step:
+def _array_walk(step: Step, flexible: bool, never_null: str | None) -> Step:
+    """never_null: the name of a field that is an array always. kio reads null there as it does anywhere."""
+
     def walk(body: _Body, position: int) -> int:
         if flexible:
             count, position = body.varint(position)
-            count = max(count - 1, 0)
+            count -= 1
         else:
-            count = _not_below_null(_int32(body.data, position)[0])
-            position += 4
+            count, position = _int32(body.data, position)[0], position + 4
+        if count == -1 and never_null is not None:
+            raise RemoteProtocolError(f"{never_null} is null")
+        count = _not_below_null(count)
         body.count(count)
         if isinstance(step, int):
             return body.skip(position, count * step)

@@ -90,6 +90,16 @@ def test_more_elements_than_a_request_may_have_are_refused_however_long_the_body
         checked(class_of(DELETE_TOPICS, version), memoryview(length + bytes(5 * MAX_ELEMENTS)))
 
 
+@pytest.mark.parametrize(("version", "null"), [(1, b"\xff\xff\xff\xff"), (4, b"\0")])
+def test_null_is_refused_where_an_array_has_to_be(version: int, null: bytes) -> None:
+    """A handler would meet it as a bug of its own."""
+    rest = bytes(4 if version == 1 else 5)
+    with pytest.raises(RemoteProtocolError, match="null"):
+        checked(class_of(DELETE_TOPICS, version), memoryview(null + rest))
+    metadata = class_of(3, 1)
+    assert read(metadata, checked(metadata, memoryview(b"\xff\xff\xff\xff"))).topics is None
+
+
 def test_tagged_fields_without_number_are_refused() -> None:
     body = b"\x01" + bytes(4) + b"\xc1\x9a\x0c" + bytes(4 * MAX_ELEMENTS)
     with pytest.raises(RemoteProtocolError, match="tagged"):
