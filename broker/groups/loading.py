@@ -9,8 +9,8 @@ Rules:
   makes the log go offline, as where a follower meets one: another replica leads, and loads. Where only descriptors,
   room, a worker or an index are lacking it tries again.
 * It is over with the leadership that it was begun under: then there is no result.
-* Some logs are loaded at once, the others wait, so that hundreds of partitions after a failover need the memory of
-  some.
+* Some logs of a directory are loaded at once, the others wait, so that hundreds of partitions after a failover need the
+  memory of some.
 * A small piece is decoded here: no worker is started for a handful of groups.
 """
 
@@ -35,6 +35,7 @@ from strandline.runtime.environment import Blocking, Computing, ComputingFailed
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
 LOADS_AT_ONCE = 2
+"""In each log directory."""
 HERE_BYTES = 32 * 2**10
 """Up to so much is decoded on the loop, within a millisecond or two."""
 HERE_DECODED_BYTES = 2**18
@@ -71,7 +72,8 @@ class GroupLoader:
         self._blocking = blocking
         self._computing = computing
         self._log = log
-        self._limiter = trio.CapacityLimiter(LOADS_AT_ONCE)
+        self._turns: dict[str, trio.CapacityLimiter] = {}
+        """By log directory: one whose disk does not answer keeps no other waiting."""
 
     async def load(self, partition: Partition) -> LoadedGroups | None:
         """See the module. None: this leadership is over; where the next one is here as well, it is loaded again."""
@@ -80,7 +82,7 @@ class GroupLoader:
             return None
         groups: LoadedGroups = {}
         offset = partition.log.log_start_offset
-        async with self._limiter:
+        async with self._turns.setdefault(partition.log_dir, trio.CapacityLimiter(LOADS_AT_ONCE)):
             while offset < end_offset:
                 reading = await self._read(partition, offset, end_offset)
                 if partition.leadership is not leadership:

@@ -21,7 +21,7 @@ from strandline.protocol.group_records import (
 from strandline.protocol.records import assign_offset, build_batch
 from strandline.runtime.environment import NO_WORKER, ComputingFailed
 from strandline.testkit.environment import InlineBlocking, InlineComputing
-from support.replica_site import T0, ReplicaSite
+from support.replica_site import T0, T1, ReplicaSite
 
 GROUP = GroupMetadata("g", "consumer", 3, "range", "m", 1000, [GroupMember("m", None, "c", "/h", 1, 2, b"sub", b"ass")])
 
@@ -241,3 +241,20 @@ async def test_gaps_that_compaction_left_are_passed_over(site: ReplicaSite) -> N
         await wait_all_tasks_blocked()
         follow(site)
     assert offsets_of(results[0]) == {1: 1, 2: 2, 3: 3}
+
+
+async def test_a_disk_that_does_not_answer_keeps_no_other_waiting(two_disks: ReplicaSite) -> None:
+    site = two_disks
+    await site.lead()
+    await site.lead(T1)
+    add(site, commit(1))
+    site.produce((T1, build_batch([(1000, *commit(2))])), acks=1)
+    site.follow(2, 1, T1)
+    site.follow(3, 1, T1)
+    site.hang_disk("/logs")
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(loading, site, [])
+        await wait_all_tasks_blocked()
+        assert offsets_of(await site.data.group_loader.load(site.partition(T1))) == {0: 2}
+        nursery.cancel_scope.cancel()
