@@ -1,4 +1,4 @@
-"""What programs do with a real Kafka: transactions, groups, moves between directories, configurations.
+"""What programs do with a real Kafka, or with us: transactions, groups, moves between directories, configurations.
 
 All of it by clients in this process (aiokafka, and requests of our own where it has none), since a tool of Kafka's
 costs a Java virtual machine each time.
@@ -19,7 +19,7 @@ from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 from kazoo.exceptions import NoNodeError
 
-from compat.real_kafka import Kafka, Site, wait_until
+from compat.real_kafka import Kafka, Site, Turn, wait_until
 
 T = TypeVar("T")
 TRANSACTION_TIMEOUT_MS = 600_000
@@ -135,30 +135,30 @@ def read_values(kafka: Kafka, topic: str, isolation_level: str, partition: int =
     return asyncio.run(run())
 
 
-def commit_group(kafka: Kafka, group: str, topic: str, offset: int) -> None:
+def commit_group(broker: Turn, group: str, topic: str, offset: int) -> None:
     """Group `group` commits this offset of partition 0."""
 
     async def run() -> None:
-        async with _group(kafka, group) as consumer:
+        async with _group(broker, group) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             await consumer.commit({TopicPartition(topic, 0): offset})
 
     asyncio.run(run())
 
 
-def committed_of_group(kafka: Kafka, group: str, topic: str) -> int | None:
+def committed_of_group(broker: Turn, group: str, topic: str) -> int | None:
     """What group `group` had committed of partition 0."""
 
     async def run() -> int | None:
-        async with _group(kafka, group) as consumer:
+        async with _group(broker, group) as consumer:
             return await consumer.committed(TopicPartition(topic, 0))
 
     return asyncio.run(run())
 
 
 @contextlib.asynccontextmanager
-async def _group(kafka: Kafka, group: str) -> Any:
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.address, group_id=group, enable_auto_commit=False)
+async def _group(broker: Turn, group: str) -> Any:
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.address, group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:
         yield consumer

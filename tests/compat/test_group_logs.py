@@ -10,7 +10,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from compat.kafka_clients import commit_group
+from compat.kafka_clients import commit_group, committed_of_group
 from compat.real_kafka import Kafka, Site
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.protocol.group_changes import Changes, Reading, read_changes, unpack_changes
@@ -125,3 +125,24 @@ def test_we_read_what_a_kafka_wrote(new_site) -> None:
     (member,) = group.members
     assert (group.leader, member.group_instance_id, member.client_id) == (member.member_id, "static-1", "a-client")
     assert b"\0\1t" in member.subscription and b"\0\1t" in member.assignment
+
+
+def test_groups_go_on_from_kafka_to_us_and_back(new_site) -> None:
+    """Where a group stood, with its clients: each broker in turn takes the log of the one before over."""
+    site: Site = new_site({"offsets.topic.num.partitions": "3", "offsets.topic.compression.codec": "1"})
+    site.kafka.start()
+    site.kafka.create_topic("t")
+    site.kafka.produce("t", [(None, b"x")] * 5)
+    asyncio.run(_consume(site.kafka, "members", "t"))
+    offset = 1
+    for turn in (site.kafka, site.ours, site.kafka, site.ours):
+        if offset > 1:
+            turn.start()
+            turn.bounds("t")  # it knows of itself, and leads
+            assert committed_of_group(turn, "simple", "t") == offset
+            assert committed_of_group(turn, "members", "t") == 1
+        offset += 1
+        commit_group(turn, "simple", "t", offset)
+        turn.stop()
+    (found,) = [changes.offsets for changes in group_logs(site).values() if "simple" in changes.offsets]
+    assert found["simple"]["t"][0].offset == offset
