@@ -2,8 +2,8 @@
 
 | requests | read and written by |
 |---|---|
-| Produce, Fetch: hot | `protocol/kafka/produce.py` and `fetch.py`, by hand |
-| the answer of DescribeConfigs: large | `protocol/kafka/describe_configs.py`, by hand |
+| Produce, Fetch, Heartbeat: hot | `protocol/kafka/produce.py`, `fetch.py`, `heartbeat.py`, by hand |
+| the answer to DescribeConfigs: large | `protocol/kafka/describe_configs.py`, by hand |
 | the others | kio's schemas: `protocol/kafka/schemas.py`, `converter.py` |
 
 Brokers do not speak it among each other. The client's id stands in the header of each request.
@@ -11,10 +11,10 @@ Brokers do not speak it among each other. The client's id stands in the header o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from strandline.broker.network.dialects import Header, Records, Regions
 from strandline.broker.network.regions import Piece
@@ -31,36 +31,44 @@ from strandline.protocol.kafka.converter import count_named, to_entity, to_messa
 from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
 from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
+from strandline.protocol.kafka.heartbeat import encode_heartbeat_response, read_heartbeat
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
 from strandline.protocol.kafka.refusals import refusal
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
 from strandline.protocol.messages import (
     ApiVersion,
     ApiVersionsResponse,
-    DescribeConfigsResponse,
     FetchResponse,
     Message,
-    ProduceResponse,
     Request,
 )
 from strandline.protocol.messages.base import MAX_NAMED
 from strandline.runtime.disk import FileRegion
-
-FIRST_FLEXIBLE_PRODUCE = 9
-FIRST_FLEXIBLE_FETCH = 12
-"""From here on headers and bodies have tagged fields (ProduceRequest.json, FetchRequest.json)."""
 
 OLDEST_LISTED_PRODUCE = 0
 """Old librdkafka believes that a broker whose list begins later has no compression, and silently sends uncompressed;
 the version that it sends is a later one all the same."""
 
 _PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
-_DESCRIBE_CONFIGS = ApiKey.DESCRIBE_CONFIGS
+_HEARTBEAT, _DESCRIBE_CONFIGS = ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CONFIGS
 
-_PRODUCE_BY_HAND = range(OLDEST_LISTED_PRODUCE, 12)
-_FETCH_BY_HAND = range(4, 17)
-_DESCRIBE_CONFIGS_BY_HAND = range(1, 5)
-"""Answers to other versions are refusals: kio writes them where it knows how they look."""
+_FIRST_FLEXIBLE = {_PRODUCE: 9, _FETCH: 12, _HEARTBEAT: 4}
+"""From here on headers and bodies have tagged fields (ProduceRequest.json …)."""
+
+_BY_HAND = {
+    _PRODUCE: range(OLDEST_LISTED_PRODUCE, 12),
+    _FETCH: range(4, 17),
+    _HEARTBEAT: range(5),
+    _DESCRIBE_CONFIGS: range(1, 5),
+}
+"""Versions. Requests of others are not read, and refused in the form that kio knows, if it does."""
+
+_WRITERS: Mapping[ApiKey, Callable[[int, int, Any], bytes]] = {
+    _PRODUCE: encode_produce_response,
+    _HEARTBEAT: encode_heartbeat_response,
+    _DESCRIBE_CONFIGS: encode_describe_configs_response,
+}
+"""Answers without record batches: (version, correlation id, message) → the frame."""
 
 
 class KafkaDialect:
@@ -88,31 +96,27 @@ class KafkaDialect:
             context = replace(context, client_id=client_id)
         body = frame[header.size_bytes - header.body_bytes :]
         version = header.version
+        if api.key not in _BY_HAND or api.key is _DESCRIBE_CONFIGS:
+            return context, header, _read_cold(api, version, body), ()
+        if version not in _BY_HAND[api.key]:
+            raise RemoteProtocolError(f"{api.key.name} has no version {version} here")
+        if version >= _FIRST_FLEXIBLE[api.key]:
+            body = skip_tags(body)
         if api.key is _PRODUCE:
-            if version >= FIRST_FLEXIBLE_PRODUCE:
-                body = skip_tags(body)
             message, records = read_produce(version, body)
             header.body_bytes -= sum(len(batches) for batches in records if batches is not None)
             return context, header, message, records
-        if api.key is _FETCH:
-            if version >= FIRST_FLEXIBLE_FETCH:
-                body = skip_tags(body)
-            return context, header, read_fetch(version, body), ()
-        return context, header, _read_cold(api, version, body), ()
+        return context, header, read_fetch(version, body) if api.key is _FETCH else read_heartbeat(version, body), ()
 
     def encode(
         self, api: Api, header: Header, message: Message, regions: Regions
     ) -> tuple[bytes, Sequence[Piece], int]:
-        if api.key is _PRODUCE and header.version in _PRODUCE_BY_HAND:
-            frame = encode_produce_response(header.version, header.correlation_id, cast(ProduceResponse, message))
-            return frame, (), 0
-        if api.key is _FETCH and header.version in _FETCH_BY_HAND:
-            return _encode_fetch(header, cast(FetchResponse, message), regions)
         if api.key is _API_VERSIONS:
             return _encode_api_versions(api, header, cast(ApiVersionsResponse, message)), (), 0
-        if api.key is _DESCRIBE_CONFIGS and header.version in _DESCRIBE_CONFIGS_BY_HAND:
-            described = cast(DescribeConfigsResponse, message)
-            return encode_describe_configs_response(header.version, header.correlation_id, described), (), 0
+        if api.key in _BY_HAND and header.version in _BY_HAND[api.key]:
+            if api.key is _FETCH:
+                return _encode_fetch(header, cast(FetchResponse, message), regions)
+            return _WRITERS[api.key](header.version, header.correlation_id, message), (), 0
         return _encode_cold(api, header, header.version, message), (), 0
 
     def refusal(self, header: Header, frame: memoryview) -> bytes | None:
@@ -176,8 +180,8 @@ def _encode_fetch(header: Header, message: FetchResponse, regions: Regions) -> t
     head, *behind = encode_fetch_response(header.version, header.correlation_id, message, sizes)
     pieces: list[Piece] = []
     between = iter(behind)
-    for region in regions:
-        if region is not None:
+    for region, size in zip(regions, sizes, strict=True):
+        if region is not None and size:
             pieces.append(region)
             pieces.extend(islice(between, 1))
     return head, pieces, sum(sizes) + sum(map(len, behind))
