@@ -17,8 +17,8 @@ MUTANTS = [
     Mutant(
         "a configuration that cannot be read counts as none",
         "runtime/config/standing.py",
-        "            found.append(Standing(None, str(error)))\n",
-        "            found.append(Standing({}, str(error)))\n",
+        "        return Standing(None, str(error))\n",
+        "        return Standing({}, str(error))\n",
         (CONFIGURATIONS, "test_a_topic_keeps"),
     ),
     Mutant(
