@@ -56,14 +56,14 @@ def _entity_class(api_key: int, version: int, kind: str) -> EntityClass:
     raise NoSuchSchema(f"{path} has no {kind}")
 
 
-def read_entity(entity: EntityClass, body: memoryview) -> Entity:
-    """What `body` holds, all of it and nothing else. RemoteProtocolError: it is none."""
+def read_entity(entity: EntityClass, body: memoryview, *, ignores_rest: bool = False) -> Entity:
+    """What `body` holds, all of it and nothing else, unless `ignores_rest`. RemoteProtocolError: it is none."""
     try:
         body = checked(entity, body).toreadonly()
         found, size_bytes = _reader(entity)(body, 0)
     except (SerialError, ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
         raise RemoteProtocolError(f"body is not a {_name(entity)}: {str(error)[:200]}") from None
-    if size_bytes != len(body):
+    if size_bytes != len(body) and not ignores_rest:
         raise RemoteProtocolError(f"{len(body) - size_bytes} bytes follow a {_name(entity)}")
     return found
 

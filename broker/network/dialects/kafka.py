@@ -128,7 +128,11 @@ KAFKA = KafkaDialect()
 
 
 def _read_cold(api: Api, version: int, body: memoryview) -> Request:
-    """A request by its schema; what it may name is bounded (`request_bounds`)."""
+    """A request by its schema; what it may name is bounded (`request_bounds`).
+
+    What follows it is ignored, as Kafka does: librdkafka 2.16 reserves four bytes for the length of a list of topics.
+    The three that it does not need it sends behind the question for all topics (Metadata from version 9).
+    """
     try:
         entity_class = request_class(api.key, version)
     except NoSuchSchema as error:
@@ -137,11 +141,11 @@ def _read_cold(api: Api, version: int, body: memoryview) -> Request:
         body = skip_tags(body)
     try:
         if len(body) <= BROAD_BODY_BYTES:
-            return cast(Request, to_message(api.request, read_entity(entity_class, body)))
+            return cast(Request, to_message(api.request, read_entity(entity_class, body, ignores_rest=True)))
         if len(body) > MAX_CLIENT_BODY_BYTES:
             raise RemoteProtocolError(f"body of {len(body)} bytes")
         with collector_paused():
-            entity = read_entity(entity_class, body)
+            entity = read_entity(entity_class, body, ignores_rest=True)
             named = count_named(entity)
             if named > MAX_NAMED:
                 raise RemoteProtocolError(f"a {api.request.__name__} that names {named} topics and partitions")

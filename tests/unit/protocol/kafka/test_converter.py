@@ -141,6 +141,12 @@ def test_whatever_is_cut_off_or_follows_is_one_typed_error(api: Api, version: in
                 read_entity(type(entity), memoryview(wrong))
 
 
+def test_what_follows_a_request_can_be_ignored_as_librdkafka_needs_it() -> None:
+    entity = request_class(ApiKey.METADATA, 12)
+    all_topics = memoryview(bytes.fromhex("00 00 00 00"))
+    assert read_entity(entity, memoryview(bytes(7)), ignores_rest=True) == read_entity(entity, all_topics)
+
+
 def test_what_has_no_schema_says_so() -> None:
     with pytest.raises(NoSuchSchema):
         request_class(4, 0)
