@@ -1,27 +1,21 @@
 """Kafka's own command line tools, from Maven Central, run by whatever Java there is.
 
-Collected only by `make compat`, which fails where the jars cannot be had; they stay in `.cache/kafka-jars`.
+Collected only by `make compat`, which fails where the jars cannot be had.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from compat.jars import KAFKA_3
 from compat.real_kafka import Site
 from compat.written import Written
 from strandline.cli.java import find_java
-
-ROOT = Path(__file__).resolve().parents[2]
-POM = Path(__file__).with_name("pom.xml")
-JARS = ROOT / ".cache" / "kafka-jars"
-DONE = JARS / ".complete"
-"""Holds the pom.xml that the jars were fetched for."""
 
 if not os.environ.get("STRANDLINE_COMPAT"):
     collect_ignore_glob = ["test_*.py"]
@@ -37,28 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.compat)
 
 
-def have_jars() -> bool:
-    return DONE.exists() and DONE.read_text() == POM.read_text()
-
-
-def fetch_jars() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.fail("Maven (mvn) is missing: install it (Debian: apt-get install maven) and run make compat again")
-    shutil.rmtree(JARS, ignore_errors=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if result.returncode:
-        pytest.fail(f"Kafka's jars could not be fetched: {' '.join(command)}\n{result.stdout}{result.stderr}")
-    DONE.write_text(POM.read_text())
-
-
 @pytest.fixture(scope="session")
 def kafka_class_path() -> str:
     """The real Kafka's jars."""
-    if not have_jars():
-        fetch_jars()
-    return f"{JARS}/*"
+    return KAFKA_3.class_path()
 
 
 @pytest.fixture(scope="session")
