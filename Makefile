@@ -11,10 +11,12 @@ BLOWS ?= 6
 SEEDS ?= 0-199
 # The seeds of make soak-takeovers.
 TAKEOVERS ?= 1-20
+# How many records each client writes in make compat-clients.
+RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat compat-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -78,9 +80,15 @@ bench-failover: setup ## how long acks stay away after a SIGKILL, with 1000 part
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
 	$(PYTHON) tests/benchmarks/idle.py $(BENCH)
 
-compat: setup ## let a real Kafka read our files and take them over, and the other way round (needs Maven)
+compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven
+	@scripts/kafka-clients
 	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest tests/compat
+
+compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000)
+	@scripts/maven
+	@scripts/kafka-clients
+	STRANDLINE_COMPAT=1 STRANDLINE_COMPAT_RECORDS=$(RECORDS) $(PYTHON) -m pytest -v tests/compat/test_clients.py
 
 docker-test: setup ## try the compose files on a Docker engine of the test's own (needs root)
 	@scripts/docker-test
