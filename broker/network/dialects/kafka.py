@@ -133,6 +133,9 @@ def _read_cold(api: Api, version: int, body: memoryview) -> Request:
     What follows it is ignored, as Kafka does: librdkafka 2.16 reserves four bytes for the length of a list of topics.
     The three that it does not need it sends behind the question for all topics (Metadata from version 9).
     """
+    assert api.kafka is not None
+    if not api.kafka[0] <= version <= api.kafka[1]:  # our message may need what that version does not have
+        raise RemoteProtocolError(f"{api.key.name} has no version {version} here")
     try:
         entity_class = request_class(api.key, version)
     except NoSuchSchema as error:

@@ -131,7 +131,10 @@ class AnyOrder(RuleBasedStateMachine):
             client.join = client.sync = None
             if client.member_id not in known or client.generation != self.site.group.generation:
                 client.forget()
-        self.last_generation = self.site.group.generation
+        # A generation that nobody wrote down has not been: who was in the one before it is in again.
+        now = self.site.group.generation
+        self.past = [past for past in self.past if past[0] not in known or past[1] != now]
+        self.last_generation = now
         self.owners = {key: owner for key, owner in self.owners.items() if key[0] <= self.last_generation}
 
     # --- the model ---------------------------------------------------------------------------------------------

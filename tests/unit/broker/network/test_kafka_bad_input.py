@@ -77,11 +77,11 @@ def decode(api: Api, version: int, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_a_body_that_is_cut_off_anywhere_or_goes_on_is_one_typed_error(api: Api, version: int) -> None:
+def test_a_body_that_is_cut_off_anywhere_is_one_typed_error(api: Api, version: int) -> None:
     body = body_of(api.key, version)
-    for bad in [*(body[:length] for length in range(len(body))), body + b"\0"]:
+    for length in range(len(body)):
         with pytest.raises(RemoteProtocolError):
-            decode(api, version, bad)
+            decode(api, version, body[:length])
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)

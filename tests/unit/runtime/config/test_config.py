@@ -213,7 +213,7 @@ def test_a_sound_configuration_has_no_warnings() -> None:
     [
         ("log.segement.bytes", "1", "did you mean log.segment.bytes?"),
         ("zzz.qqq", "1", "unknown key zzz.qqq is ignored"),
-        ("offsets.retention.minutes", "10080", "not honoured yet"),
+        ("transaction.max.timeout.ms", "10000", "not honoured yet"),
         ("ssl.keystore.location", "/k", "not honoured yet"),
         ("port", "9092", "write listeners instead"),
         ("listeners", "PLAINTEXT://10.0.0.1:9092", "other machines"),
