@@ -27,6 +27,7 @@ from strandline.broker.replication.purgatory import ParkedFetch, Watch
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import FetchPartition, FetchPartitionData, FetchRequest, ForgottenTopic
 from strandline.protocol.messages.base import MAX_NAMED
+from strandline.protocol.topic_name import MAX_TOPIC_NAME_LENGTH
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC, TopicId
 
 NO_SESSION = 0
@@ -157,7 +158,7 @@ class FetchSessions:
 
     def create(self, reads: list[Read], *, by_ids: bool, slots: int, now: float) -> FetchSession | None:
         """A session of the partitions of a full fetch, which are all due; None where there is no room for it."""
-        if not reads or not self._make_room(len(reads), slots, now):
+        if not reads or not all(_can_be(read.topic) for read in reads) or not self._make_room(len(reads), slots, now):
             return None
         session_id = self._random.randrange(1, LAST_EPOCH)
         while session_id in self._sessions:
@@ -193,7 +194,8 @@ class FetchSessions:
                 session.set(topic.topic, topic.topic_id, wanted)
         session.forget(message.forgotten_topics_data)
         self.partitions_count += len(session.partitions) - before
-        if len(session.partitions) > MAX_NAMED or self.partitions_count > MAX_PARTITIONS:
+        is_kept = all(map(_can_be, named))
+        if len(session.partitions) > MAX_NAMED or self.partitions_count > MAX_PARTITIONS or not is_kept:
             self.end(session.session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "")
         if not session.partitions:
@@ -233,3 +235,8 @@ class FetchSessions:
             return False
         self.end(victim.session_id)
         return True
+
+
+def _can_be(topic: str) -> bool:
+    """No topic has a longer name: nobody has us keep such."""
+    return len(topic) <= MAX_TOPIC_NAME_LENGTH

@@ -25,6 +25,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial._introspect import (
     EntityField,
     EntityTupleField,
+    FieldClass,
     classify_field,
     get_field_tag,
     get_schema_field_type,
@@ -35,7 +36,6 @@ from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.kafka.header import response_frame, skip_tags
 from strandline.protocol.kafka.lengths import checked
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
-from strandline.protocol.messages.base import MAX_NAMED
 
 _CODES = {
     **dict.fromkeys((29, 30, 31), ErrorCode.SECURITY_DISABLED),
@@ -64,7 +64,8 @@ _ECHOED = {"topic_name": "name", "user": "name"}
 _NAMES_OF_BARE_ITEMS = frozenset({"partition_index", "partition_id", "group_id", "transactional_id", "key"})
 """What tells elements apart whose request has nothing but that."""
 
-MAX_BODY_BYTES = 2 * 2**20
+MAX_ITEMS = 200
+"""Of a request whose answer names them all: such answers are made in one step of the event loop."""
 _ZEROS = {
     "string": "",
     "bytes": b"",
@@ -100,18 +101,15 @@ class _Refusal:
         if _has_code(response) or not _tells_codes(response):
             return self._filled(response, None)
         request = request_class(api_key, version)
-        if len(body) > MAX_BODY_BYTES:
-            raise RemoteProtocolError(f"a body of {len(body)} bytes")
         if request.__flexible__:
             body = skip_tags(body)
-        return self._filled(response, read_entity(request, checked(request, body, MAX_NAMED)))
+        return self._filled(response, read_entity(request, checked(request, body, MAX_ITEMS)))
 
     def _filled(self, entity: Any, asked: Any) -> Any:
         """asked: the part of the request that it is about, None: nothing of it is told."""
-        return entity(**{field.name: self._value(entity, field, asked) for field in fields(entity)})
+        return entity(**{field.name: self._value(entity, field, kind, asked) for field, kind in _parts(entity)})
 
-    def _value(self, entity: Any, field: Field[Any], asked: Any) -> Any:
-        kind = classify_field(field)
+    def _value(self, entity: Any, field: Field[Any], kind: FieldClass, asked: Any) -> Any:
         if isinstance(kind, EntityTupleField):
             if asked is None or (_has_code(entity) and not hasattr(asked, field.name)):
                 return None if is_optional(field) else ()
@@ -153,6 +151,11 @@ def _nothing(field: Field[Any], is_array: bool) -> Any:
 
 def _is_code(field: Field[Any]) -> bool:
     return bool(field.metadata.get("kafka_type") == "error_code")
+
+
+@cache
+def _parts(entity: Any) -> list[tuple[Field[Any], FieldClass]]:
+    return [(field, classify_field(field)) for field in fields(entity)]
 
 
 @cache

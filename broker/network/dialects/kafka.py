@@ -105,7 +105,9 @@ class KafkaDialect:
         if api.key is _PRODUCE:
             message, records = read_produce(version, body)
             header.body_bytes -= sum(len(batches) for batches in records if batches is not None)
+            _check_size(header.body_bytes)
             return context, header, message, records
+        _check_size(len(body))
         return context, header, read_fetch(version, body) if api.key is _FETCH else read_heartbeat(version, body), ()
 
     def encode(
@@ -127,6 +129,12 @@ class KafkaDialect:
 KAFKA = KafkaDialect()
 
 
+def _check_size(body_bytes: int) -> None:
+    """Of a body without its record batches."""
+    if body_bytes > MAX_CLIENT_BODY_BYTES:
+        raise RemoteProtocolError(f"a body of {body_bytes} bytes, more than {MAX_CLIENT_BODY_BYTES}")
+
+
 def _read_cold(api: Api, version: int, body: memoryview) -> Request:
     """A request by its schema; what it may name is bounded (`request_bounds`).
 
@@ -145,8 +153,7 @@ def _read_cold(api: Api, version: int, body: memoryview) -> Request:
     try:
         if len(body) <= BROAD_BODY_BYTES:
             return cast(Request, to_message(api.request, read_entity(entity_class, body, ignores_rest=True)))
-        if len(body) > MAX_CLIENT_BODY_BYTES:
-            raise RemoteProtocolError(f"body of {len(body)} bytes")
+        _check_size(len(body))
         with collector_paused():
             entity = read_entity(entity_class, body, ignores_rest=True)
             named = count_named(entity)

@@ -202,6 +202,15 @@ def test_all_sessions_together_hold_so_many_partitions_and_no_more(
     assert sessions.partitions_count == 4, "the session that grew has ended"
 
 
+def test_names_that_no_topic_has_are_not_kept(sessions: Sessions) -> None:
+    assert sessions.create(reads(1, "n" * 250), by_ids=False, slots=SLOTS, now=0.0) is None
+    session = sessions.create(reads(1, "n" * 249), by_ids=False, slots=SLOTS, now=0.0)
+    assert session is not None
+    grown = request(session.session_id, 1, 0, topic="n" * 250)
+    assert refusal(sessions, grown) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.partitions_count == 0
+
+
 def test_one_session_grows_no_larger_than_a_request_may_be(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "MAX_NAMED", 3)
     session = sessions.begin(3)

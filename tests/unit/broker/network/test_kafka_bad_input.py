@@ -13,6 +13,7 @@ import trio.testing
 from strandline.broker.network.dialects.kafka import KAFKA
 from strandline.broker.network.dialects.native import NATIVE
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_bounds import MAX_CLIENT_BODY_BYTES
 from strandline.broker.network.request_channel import Handler
 from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
@@ -68,7 +69,7 @@ def body_of(key: int, version: int) -> bytes:
 def decode(api: Api, version: int, body: bytes) -> None:
     """As the pipeline does with a whole frame."""
     frame = memoryview(bytearray(kafka_frame(api.key, version, body)))
-    header = KAFKA.read_header(frame, 0, len(frame), 2**20)
+    header = KAFKA.read_header(frame, 0, len(frame), 2**23)
     assert header is not None
     KAFKA.decode(CONTEXT, api, header, frame)
 
@@ -97,6 +98,21 @@ def test_no_length_and_no_garbage_takes_more_than_one_typed_error_or_much_memory
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 500_000
+
+
+@pytest.mark.parametrize(("key", "version"), [(ApiKey.FETCH, 11), (ApiKey.FETCH, 13), (ApiKey.PRODUCE, 3)])
+def test_names_are_bounded_together_and_record_batches_are_not_counted(key: ApiKey, version: int) -> None:
+    name = struct.pack(">h", 32_000) + b"n" * 32_000
+    if key is ApiKey.PRODUCE:
+        head, topic = bytes.fromhex("ffff 0001 000003e8"), name + struct.pack(">iii", 1, 0, -1)
+    elif version < 13:
+        head = struct.pack(">iiiibii", -1, 1, 1, 1, 0, 0, 0)
+        topic = name + struct.pack(">i", 1) + struct.pack(">iiqqi", 0, -1, 0, -1, 1)
+    else:
+        head, topic = b"", b""
+    body = head + struct.pack(">i", 100) + topic * 100 if topic else bytes(MAX_CLIENT_BODY_BYTES + 1)
+    with pytest.raises(RemoteProtocolError, match=r"a body of \d+ bytes, more than"):
+        decode(APIS[key], version, body)
 
 
 def decode_quietly(api: Api, version: int, body: bytes) -> None:

@@ -126,6 +126,14 @@ def test_moves_between_directories_are_refused_partition_by_partition() -> None:
     ]
 
 
+def test_an_answer_names_so_many_things_and_no_more() -> None:
+    bodies = [
+        body_of(class_of(69, 0)(group_ids=("g",) * count, include_authorized_operations=False)) for count in (200, 201)
+    ]
+    assert refusal(69, 0, CORRELATION_ID, bodies[0]) is not None
+    assert refusal(69, 0, CORRELATION_ID, bodies[1]) is None
+
+
 def test_what_names_too_much_is_not_answered_and_takes_no_memory() -> None:
     ids = b"\x00\x01x" * MAX_ELEMENTS
     many = class_of(69, 0)(group_ids=("g",) * MAX_ELEMENTS, include_authorized_operations=False)
