@@ -3,7 +3,7 @@
 | requests | read and written by |
 |---|---|
 | Produce, Fetch, Heartbeat: hot | `protocol/kafka/produce.py`, `fetch.py`, `heartbeat.py`, by hand |
-| the answer to DescribeConfigs: large | `protocol/kafka/describe_configs.py`, by hand |
+| the answers to Metadata, DescribeConfigs: large | `protocol/kafka/metadata.py`, `describe_configs.py`, by hand |
 | the others | kio's schemas: `protocol/kafka/schemas.py`, `converter.py` |
 
 Brokers do not speak it among each other. The client's id stands in the header of each request.
@@ -32,6 +32,7 @@ from strandline.protocol.kafka.describe_configs import encode_describe_configs_r
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
 from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
 from strandline.protocol.kafka.heartbeat import encode_heartbeat_response, read_heartbeat
+from strandline.protocol.kafka.metadata import encode_metadata_response
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
 from strandline.protocol.kafka.refusals import refusal
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
@@ -50,23 +51,20 @@ OLDEST_LISTED_PRODUCE = 0
 the version that it sends is a later one all the same."""
 
 _PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
-_HEARTBEAT, _DESCRIBE_CONFIGS = ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CONFIGS
+_HEARTBEAT = ApiKey.HEARTBEAT
 
+_READ_BY_HAND = {_PRODUCE: range(OLDEST_LISTED_PRODUCE, 12), _FETCH: range(4, 17), _HEARTBEAT: range(5)}
 _FIRST_FLEXIBLE = {_PRODUCE: 9, _FETCH: 12, _HEARTBEAT: 4}
 """From here on headers and bodies have tagged fields (ProduceRequest.json …)."""
 
-_BY_HAND = {
-    _PRODUCE: range(OLDEST_LISTED_PRODUCE, 12),
-    _FETCH: range(4, 17),
-    _HEARTBEAT: range(5),
-    _DESCRIBE_CONFIGS: range(1, 5),
-}
+_WRITTEN_BY_HAND = {**_READ_BY_HAND, ApiKey.METADATA: range(13), ApiKey.DESCRIBE_CONFIGS: range(1, 5)}
 """Versions. Requests of others are not read, and refused in the form that kio knows, if it does."""
 
 _WRITERS: Mapping[ApiKey, Callable[[int, int, Any], bytes]] = {
     _PRODUCE: encode_produce_response,
     _HEARTBEAT: encode_heartbeat_response,
-    _DESCRIBE_CONFIGS: encode_describe_configs_response,
+    ApiKey.METADATA: encode_metadata_response,
+    ApiKey.DESCRIBE_CONFIGS: encode_describe_configs_response,
 }
 """Answers without record batches: (version, correlation id, message) → the frame."""
 
@@ -96,9 +94,9 @@ class KafkaDialect:
             context = replace(context, client_id=client_id)
         body = frame[header.size_bytes - header.body_bytes :]
         version = header.version
-        if api.key not in _BY_HAND or api.key is _DESCRIBE_CONFIGS:
+        if api.key not in _READ_BY_HAND:
             return context, header, _read_cold(api, version, body), ()
-        if version not in _BY_HAND[api.key]:
+        if version not in _READ_BY_HAND[api.key]:
             raise RemoteProtocolError(f"{api.key.name} has no version {version} here")
         if version >= _FIRST_FLEXIBLE[api.key]:
             body = skip_tags(body)
@@ -115,7 +113,7 @@ class KafkaDialect:
     ) -> tuple[bytes, Sequence[Piece], int]:
         if api.key is _API_VERSIONS:
             return _encode_api_versions(api, header, cast(ApiVersionsResponse, message)), (), 0
-        if api.key in _BY_HAND and header.version in _BY_HAND[api.key]:
+        if api.key in _WRITTEN_BY_HAND and header.version in _WRITTEN_BY_HAND[api.key]:
             if api.key is _FETCH:
                 return _encode_fetch(header, cast(FetchResponse, message), regions)
             return _WRITERS[api.key](header.version, header.correlation_id, message), (), 0
