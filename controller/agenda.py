@@ -20,6 +20,9 @@ from strandline.runtime.coordination import ConnectionLost, SessionExpired, Watc
 RETRY_SECONDS = 1.0
 """Before what a broker refused, or what failed for a reason unknown, is tried again."""
 
+MAX_PATIENCE_MS = 60_000
+"""Who asks may say how long to wait, and each who waits holds a handler task of the broker: no longer than this."""
+
 T = TypeVar("T")
 Event = Callable[[], Awaitable[None]]
 
@@ -126,7 +129,7 @@ class Agenda:
 
     async def within(self, timeout_ms: int, condition: Callable[[], bool]) -> bool:
         """Wait for a condition, at most so long. False: it did not come about. NotController."""
-        with trio.move_on_after(max(timeout_ms, 0) / 1000):
+        with trio.move_on_after(patience_s(timeout_ms)):
             await self._until(lambda: self.over is not None or condition())
         if self.over is not None:
             raise NotController
@@ -140,3 +143,8 @@ class Agenda:
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._progress.wait()
+
+
+def patience_s(timeout_ms: int) -> float:
+    """How long somebody is kept waiting who gave a request this timeout; what was begun goes on after that."""
+    return min(max(timeout_ms, 0), MAX_PATIENCE_MS) / 1000

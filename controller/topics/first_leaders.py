@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import trio
 
+from strandline.controller.agenda import patience_s
 from strandline.controller.orders.sender import Mark
 from strandline.controller.tools import Tools
 from strandline.protocol.types import TopicPartition
@@ -38,7 +39,7 @@ class FirstLeaders:
         async def look() -> Standing:
             return self.standing(partitions)
 
-        with trio.move_on_after(max(timeout_ms, 0) / 1000):
+        with trio.move_on_after(patience_s(timeout_ms)):
             while True:
                 if not await self._agenda.within(timeout_ms, partial(self._are_told, partitions, standing)):
                     return False
