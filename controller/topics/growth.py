@@ -60,8 +60,9 @@ class Growth:
     async def look(self) -> None:
         """At topics that are new, and at those whose znode changed."""
         topics = self._context.topics
-        for gone in [name for name in self._watches if name not in topics]:
-            del self._watches[gone]
+        # A watch that outlived its topic makes due what is not watched here any more.
+        for gone in [name for name in (*self._watches, *self._due) if name not in topics]:
+            self._watches.pop(gone, None)
             self._due.pop(gone, None)
         for name in topics:
             if name not in self._watches:

@@ -258,6 +258,30 @@ async def test_a_topic_made_anew_is_watched_as_the_former_one_was(autojump_clock
     assert not cluster.brokers[1].logs
 
 
+async def test_a_watch_of_a_topic_that_nobody_knows_any_more_does_no_harm(
+    autojump_clock: MockClock, cluster: Any
+) -> None:
+    await cluster.start(1)
+    controller = await cluster.controller_on(1)
+    await cluster.create(controller, "t", [[1]])
+    await cluster.come_to_rest()
+    await remove_by_hand(cluster, TopicZnode.path("t"))
+    await cluster.come_to_rest()
+    await cluster.create(controller, "u", [[1]])  # whoever looks at that finds that t is gone
+    await cluster.come_to_rest()
+    await cluster.admin.create(TopicZnode.path("t"), TopicZnode(None, {0: [1]}).encode())
+    await cluster.until(lambda: controller.term.context.topics.keys() == {"t", "u"})
+    await other_tool_adds(cluster, "t", {1: [1]})
+    await cluster.until(lambda: TopicPartition("t", 1) in cluster.brokers[1].roles)
+    assert not cluster.logged("event failed")
+
+
+async def remove_by_hand(cluster: Any, path: str) -> None:
+    for child in await cluster.admin.children(path):
+        await remove_by_hand(cluster, f"{path}/{child}")
+    await cluster.admin.delete(path)
+
+
 async def test_watches_are_set_again_after_a_cut(autojump_clock: MockClock, cluster: Any) -> None:
     await cluster.start(1)
     controller = await cluster.controller_on(1)
