@@ -38,7 +38,7 @@ from strandline.protocol.messages import (
     IncrementalAlterConfigsResponse,
 )
 from strandline.protocol.topic_name import InvalidTopicName, check_topic_name
-from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, TopicZnode
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, CONFIG_PATH, ConfigChangeZnode, ConfigZnode, TopicIdZnode
 from strandline.runtime.config.altering import Entity, broker_entity, incremented, replaced, topic_entity
 from strandline.runtime.config.describing import BrokerView
 from strandline.runtime.config.standing import Standing, read_overrides, standing_of
@@ -227,7 +227,9 @@ class ConfigHandlers:
     def _target(self, kind: int, name: str) -> _Target:
         if kind == ConfigResource.TOPIC:
             self._check_topic(name)
-            return _Target(TOPICS, name, (Check(TopicZnode.path(name), MATCH_ANY_VERSION),))
+            # By its id: when a topic is made anew under this name, the versions begin at 0 again.
+            id_path = TopicIdZnode.path(name, self._metadata.topics[name].topic_id)
+            return _Target(TOPICS, name, (Check(id_path, MATCH_ANY_VERSION),))
         return _Target(ENTITY_TYPE, self._broker_name(kind, name))
 
     def _check_topic(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ from strandline.protocol.messages import (
     Message,
     Request,
 )
-from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigZnode, TopicZnode
-from strandline.runtime.coordination import Delete, SessionState, SetData
+from strandline.protocol.znodes import CONFIG_CHANGES_PATH, ConfigZnode, TopicIdZnode, TopicZnode
+from strandline.runtime.coordination import Create, Delete, Operation, OperationResult, SessionState, SetData
 from strandline.testkit.cluster import MemoryCluster
 from support.scenario import T0, cluster_with_topic
 
@@ -234,6 +235,30 @@ async def test_a_topic_that_goes_meanwhile_leaves_no_configuration_behind(autoju
         resource = (ConfigResource.TOPIC, "u")
         assert await alter(cluster, 1, resource, put("retention.ms", "5")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert tree.exists(ConfigZnode.path("u")) is None
+
+
+async def test_a_topic_made_anew_meanwhile_gets_nothing_of_the_former_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_with_topic(configs={"segment.bytes": "99"}) as (cluster, _, _):
+        coordination = cluster.coordination(2)
+        multi, anew = coordination.multi, ConfigZnode({"segment.bytes": "77"}).encode()
+
+        async def multi_a_moment_later(operations: Sequence[Operation]) -> list[OperationResult]:
+            tree = cluster.zookeeper.tree
+            [topic_id] = TopicIdZnode.among("t", tree.children(TopicZnode.path("t")))
+            for old, new in (
+                (TopicIdZnode.path("t", topic_id), Create(TopicIdZnode.path("t", b"another topic id"))),
+                (ConfigZnode.path("t"), Create(ConfigZnode.path("t"), anew)),
+            ):
+                tree.apply_one(Delete(old), 0)
+                tree.apply_one(new, 0)
+            return await multi(operations)
+
+        monkeypatch.setattr(coordination, "multi", multi_a_moment_later)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await alter(cluster, 2, TOPIC, put("retention.ms", "5")) == unknown
+        assert cluster.zookeeper.tree.get(ConfigZnode.path("t")).data == anew
 
 
 def cluster_paths(cluster: MemoryCluster, path: str) -> list[str]:
