@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import accumulate
 
 import trio
 
@@ -115,23 +117,18 @@ class Sender:
         return next_time
 
     def give_up_everything(self, why: str) -> None:
-        """The producer closes: settle what is left, all of it; a mistake of who is told is raised in the end."""
-        mistakes: list[Exception] = []
+        """The producer closes: settle what is left."""
+        left: list[Batch] = []
         for queue in list(self._accumulator.active.values()):
             if queue.builder is not None:
                 self._accumulator.close_batch(queue)
             for batch in queue.in_flight:
                 batch.maybe_appended = True
-            for batch in [*queue.in_flight, *queue.ready]:
-                try:
-                    self._accumulator.give_up(batch, self._timeout_error(batch, why))
-                except Exception as mistake:
-                    mistakes.append(mistake)
+            left += [*queue.in_flight, *queue.ready]
             queue.in_flight = []
             queue.ready.clear()
         self._accumulator.active.clear()
-        if mistakes:
-            raise mistakes[0]
+        _settle_all(partial(self._accumulator.give_up, batch, self._timeout_error(batch, why)) for batch in left)
 
     # --- 1 and 2: time ---
 
@@ -171,9 +168,11 @@ class Sender:
         if not numbering.begin(producer_id):
             self._identity.renew(producer_id)
             return False
-        for batch in queue.take_back_numbers():
-            text = "a batch before it was lost, and under a new number it might stand twice"
-            self._accumulator.give_up(batch, self._failure(batch, batch.last_error or text))
+        text = "a batch before it was lost, and under a new number it might stand twice"
+        _settle_all(
+            partial(self._accumulator.give_up, batch, self._failure(batch, batch.last_error or text))
+            for batch in queue.take_back_numbers()
+        )
         return True
 
     def _send_to(self, link: Link, queues: Sequence[PartitionQueue], now: float) -> None:
@@ -243,8 +242,7 @@ class Sender:
         if on_answer is None:
             for queue, group in groups:
                 queue.landed(group, trio.current_time())
-                for batch in group:
-                    self._accumulator.deliver(batch, -1, -1)
+                _settle_all(partial(self._accumulator.deliver, batch, -1, -1) for batch in group)
             self._wake()
 
     def _answer_handler(self, link: Link, groups: list[Group]) -> Callable[[Message | Exception, memoryview], None]:
@@ -288,9 +286,11 @@ class Sender:
         queue.landed(group, trio.current_time())
         if queue.numbering is not None:
             queue.numbering.is_proven = True
-        for batch in group:
-            self._accumulator.deliver(batch, offset, log_append_time_ms)
-            offset += batch.records_count
+        offsets = accumulate((batch.records_count for batch in group), initial=offset)
+        _settle_all(
+            partial(self._accumulator.deliver, batch, first, log_append_time_ms)
+            for batch, first in zip(group, offsets, strict=False)
+        )
 
     def _failed(self, queue: PartitionQueue, group: Sequence[Batch], error: Exception, *, sent: bool) -> None:
         """An attempt failed. `sent`: the records may be in the log all the same."""
@@ -310,15 +310,12 @@ class Sender:
             queue.put_back(left, retry_at=0.0)
             queue.isolated = len(left)
             return
-        again = []
-        for batch in left:
-            if retriable and batch.attempts <= self._settings.retries:
-                again.append(batch)
-            else:
-                self._accumulator.give_up(batch, self._failure(batch, error))
+        again = [batch for batch in left if retriable and batch.attempts <= self._settings.retries]
         if again:
             wait_ms = backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment)
             queue.put_back(again, trio.current_time() + wait_ms / 1000)
+        lost = [batch for batch in left if batch not in again]
+        _settle_all(partial(self._accumulator.give_up, batch, self._failure(batch, error)) for batch in lost)
 
     def _numbers_refused(self, queue: PartitionQueue, numbering: Numbering, batch: Batch, error: Exception) -> bool:
         """A batch was refused for its numbers: whether it may be sent again."""
@@ -408,6 +405,19 @@ def _has_next(queue: PartitionQueue) -> bool:
     return (
         numbering is not None and numbering.is_proven and not numbering.is_void and len(queue.in_flight) < MAX_IN_FLIGHT
     )
+
+
+def _settle_all(settlements: Iterable[Callable[[], None]]) -> None:
+    """Each batch is settled that is in no queue any more, whatever goes wrong in the program that one of them belongs
+    to: that is raised last."""
+    mistakes: list[Exception] = []
+    for settle in settlements:
+        try:
+            settle()
+        except Exception as mistake:
+            mistakes.append(mistake)
+    if mistakes:
+        raise mistakes[0]
 
 
 def _records(batch: Batch) -> str:

@@ -280,6 +280,22 @@ async def test_what_followed_a_batch_that_was_given_up_is_given_up_where_it_may_
     assert site.stored() == [b"first", b"next"]
 
 
+async def test_one_who_raises_when_told_keeps_nobody_behind_from_being_told(autojump_clock: MockClock) -> None:
+    def raises(metadata: object, error: object) -> None:
+        raise LookupError("a mistake of the program")
+
+    with pytest.RaisesGroup(LookupError, flatten_subgroups=True):
+        async with opened(latency_s=0.1) as site:
+            await site.deliver(b"first")
+            out_of_order = Fault(error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            site.faults[ApiKey.PRODUCE].extend([*[Fault(close=True)] * 3, out_of_order])  # it reads all three
+            deliveries = await site.send(b"a")
+            deliveries.append(await site.producer.send("t", b"b", partition=0, callback=raises))
+            deliveries += await site.send(b"c")
+            await site.producer.finished()
+    assert all(delivery.done for delivery in deliveries)
+
+
 async def test_who_is_fenced_goes_on_with_another_id(autojump_clock: MockClock) -> None:
     async with opened() as site:
         await site.deliver(b"first")

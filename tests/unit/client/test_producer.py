@@ -334,6 +334,40 @@ async def test_one_who_raises_when_told_keeps_nobody_else_from_being_told(autoju
     assert all(delivery.done for delivery in told)
 
 
+@pytest.mark.parametrize(
+    ("acks", "retries", "faults"),
+    [
+        (0, 0, []),
+        (1, 0, []),
+        (1, 0, [Fault(error=ErrorCode.REQUEST_TIMED_OUT)]),
+        (1, 1, [Fault(error=ErrorCode.REQUEST_TIMED_OUT)] * 2),
+    ],
+    ids=["sent", "delivered", "given up", "given up beside one that may be sent again"],
+)
+async def test_one_who_raises_when_told_keeps_no_other_batch_of_the_group_from_being_settled(
+    acks: int, retries: int, faults: list[Fault], autojump_clock: object
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+
+    def raises(metadata: object, error: object) -> None:
+        raise ValueError("a mistake of the program")
+
+    settings = {"acks": acks, "retries": retries, "retry_backoff_ms": 1000, "batch_size": 1, "linger_ms": 0}
+    with pytest.RaisesGroup(ValueError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            await cluster.start(nursery)
+            async with producer(cluster, **settings) as client:
+                await client.partitions_for("t")
+                cluster.brokers[0].faults[ApiKey.PRODUCE].extend(faults)
+                told = [await client.send("t", b"x", callback=raises)]
+                await trio.sleep(0.5 if retries else 0.0)  # the first is sent for the second time beside the second
+                told.append(await client.send("t", b"y"))
+                await client.finished()
+                nursery.cancel_scope.cancel()
+    assert all(delivery.done for delivery in told)
+
+
 async def test_who_is_still_sending_when_the_producer_has_ended_is_told_and_waits_for_nothing(
     autojump_clock: object,
 ) -> None:
