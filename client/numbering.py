@@ -5,8 +5,9 @@ The rules of a partition (KIP-98, KIP-360; its broker's side is `storage/produce
   answers as it did the first time, or with DUPLICATE_SEQUENCE_NUMBER.
 * Up to `MAX_IN_FLIGHT` batches are under way, to one broker over one connection; that many a broker recognises. A
   batch follows the one before it there only once a batch before them was acknowledged: a broker that knows nothing
-  of the producer would take whichever came first. After a failure one at a time is sent, from the first on, until one
-  is acknowledged.
+  of the producer would take whichever came first. After a failure, or after a while in which nothing was sent
+  (producer.id.expiration.ms: it may have been forgotten), one at a time is sent, from the first on, until one is
+  acknowledged.
 * OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind one that failed is no surprise: it is sent again behind that one. For
   the first one it means that one before it is lost for good. Then the partition begins anew, with the next epoch and
   sequence 0: so do batches that are certainly not in the log. Those of which nobody can tell are given up: under new
@@ -33,6 +34,8 @@ MAX_IN_FLIGHT = 5
 SEQUENCES = 2**31
 """Sequences run from 0 to 2^31 - 1, and on with 0."""
 MAX_EPOCH = 2**15 - 1
+FORGOTTEN_AFTER_S = 60.0
+"""Without a batch a leader may forget a producer. Kafka's brokers do so after a day; to be sure costs a roundtrip."""
 
 NUMBERS_REFUSED = frozenset(
     {
@@ -56,7 +59,7 @@ class Numbering:
         self.is_void = True
         """Nothing more is sent with these numbers: `begin` anew."""
         self.is_proven = False
-        """The last answer was an acknowledgement: the leader knows this producer."""
+        """The last answer, not long ago, was an acknowledgement: the leader knows this producer."""
 
     def begin(self, producer_id: int) -> bool:
         """Count from 0, with an epoch that this partition has not seen. False: this id has no more epochs."""

@@ -25,7 +25,7 @@ from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
 from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SILENT_AFTER_S, Metadata, backoff_ms
-from strandline.client.numbering import MAX_IN_FLIGHT, NUMBERS_REFUSED, Numbering, ProducerIdentity
+from strandline.client.numbering import FORGOTTEN_AFTER_S, MAX_IN_FLIGHT, NUMBERS_REFUSED, Numbering, ProducerIdentity
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
@@ -185,6 +185,8 @@ class Sender:
             while left and len(groups) < MAX_ASKED and (not groups or room >= len(left[0].ready[0].data)):
                 queue = left.popleft()
                 if not queue.in_flight:
+                    if queue.numbering is not None and now - queue.sent_at > FORGOTTEN_AFTER_S:
+                        queue.numbering.is_proven = False
                     queue.sent_at, queue.sent_to = now, link.broker_id
                 group = queue.take(room)
                 room -= sum(len(batch.data) for batch in group)

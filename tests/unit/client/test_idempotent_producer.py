@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from strandline.client import DeliveredBatch, FailedBatch, TrioProducer
 from strandline.client.errors import DeliveryFailed, DeliveryTimeout, InvalidClientConfig
-from strandline.client.numbering import MAX_EPOCH, MAX_IN_FLIGHT, SEQUENCES, Numbering
+from strandline.client.numbering import FORGOTTEN_AFTER_S, MAX_EPOCH, MAX_IN_FLIGHT, SEQUENCES, Numbering
 from strandline.client.settings import ProducerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import InitProducerIdRequest, ProduceRequest
@@ -212,6 +212,19 @@ async def test_a_leader_that_knows_nothing_of_the_producer_gets_its_batches_from
         for delivery in deliveries:
             await delivery.wait()
     assert site.stored() == [b"first", *named(6)]
+
+
+async def test_a_leader_that_forgot_the_producer_meanwhile_gets_its_batches_from_the_first_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with opened(latency_s=0.1) as site:
+        await site.deliver(b"first")
+        await trio.sleep(FORGOTTEN_AFTER_S + 1)
+        site.cluster.logs[T0].producers.clear()
+        site.faults[ApiKey.PRODUCE].append(Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS))
+        for delivery in await site.send(b"a", b"b", b"c"):
+            await delivery.wait()
+    assert site.stored() == [b"first", b"a", b"b", b"c"]
 
 
 # --- what cannot be repeated -----------------------------------------------------------------------------------------
