@@ -28,7 +28,7 @@ from strandline.broker.groups.members import NEVER, Client, Member, Members
 from strandline.broker.groups.states import COMMIT, HEARTBEAT, GroupState, check_move
 from strandline.broker.groups.views import joined
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.group_records import GroupMetadata
+from strandline.protocol.group_records import GroupMember, GroupMetadata
 from strandline.protocol.messages import (
     NO_GENERATION,
     NO_MEMBER,
@@ -44,6 +44,9 @@ from strandline.protocol.messages import (
 NEW_MEMBER_JOIN_TIMEOUT_S = 300.0
 """A new member whose first join is not answered by then is let go (Kafka's figure): it does not know its id, so it
 would come back as another one."""
+LEAST_PHASE_S = 1.0
+"""A phase of a rebalance lasts so long, even where a member's rebalance timeout is 0: else a group of static members
+that are away would begin anew without end."""
 
 
 class Group:
@@ -90,7 +93,7 @@ class Group:
                 known.group_instance_id,
                 Client(known.client_id, known.client_host),
                 known.session_timeout_ms,
-                known.rebalance_timeout_ms,
+                _rebalance_timeout_ms(known),
                 [JoinGroupRequestProtocol(found.protocol or "", known.subscription)],
                 known.assignment,
                 is_new=False,
@@ -232,7 +235,7 @@ class Group:
         self._move_to(GroupState.PREPARING)
         self._unsynced.clear()
         self._sync_ends_at = NEVER
-        timeout_s = self.members.rebalance_timeout_ms / 1000
+        timeout_s = self._phase_s()
         if was_empty:
             delay_s = self.settings.initial_delay_s
             self._more_delay_s, self._grew = max(timeout_s - delay_s, 0.0), False
@@ -267,7 +270,7 @@ class Group:
             self._let_go(member)
         if len(members) and not members.elect_leader_that_joined():
             self._more_delay_s = math.nan  # static members only, and none is there: until their sessions end
-            self._join_ends_at = self._wants_look(now + members.rebalance_timeout_ms / 1000)
+            self._join_ends_at = self._wants_look(now + self._phase_s())
             return
         self._join_ends_at = NEVER
         self.generation += 1
@@ -285,7 +288,7 @@ class Group:
             self._unsynced[member.member_id] = None
             if request is not None:
                 self._effects.append(Answer(request, joined(self, member)))
-        self._sync_ends_at = self._wants_look(now + members.rebalance_timeout_ms / 1000)
+        self._sync_ends_at = self._wants_look(now + self._phase_s())
 
     # --- 3, 4: sync --------------------------------------------------------------------------------------------
 
@@ -466,6 +469,10 @@ class Group:
     def _begin_session(self, member: Member, now: float) -> None:
         member.expires_at = self._wants_look(now + member.session_timeout_ms / 1000)
 
+    def _phase_s(self) -> float:
+        """How long its members are waited for."""
+        return max(self.members.rebalance_timeout_ms / 1000, LEAST_PHASE_S)
+
     def _wants_look(self, at: float) -> float:
         if at < self.look_at:
             self.look_at = at
@@ -483,5 +490,5 @@ class Group:
         return self.state is GroupState.EMPTY and not self._pending
 
 
-def _rebalance_timeout_ms(asked: JoinGroupRequest) -> int:
-    return asked.rebalance_timeout_ms if asked.rebalance_timeout_ms >= 0 else asked.session_timeout_ms
+def _rebalance_timeout_ms(said: JoinGroupRequest | GroupMember) -> int:
+    return said.rebalance_timeout_ms if said.rebalance_timeout_ms >= 0 else said.session_timeout_ms

@@ -64,11 +64,15 @@ class Deadlines:
             heapify(self._heap)
 
     def expire(self, now: float) -> None:
-        """End what is overdue."""
+        """End what is overdue. Each is looked at once: who wants to be again at this time is with the next call."""
         self.looked_at = now
+        overdue: dict[int, Timed] = {}
         while self._heap and self._heap[0][0] <= now:
             at, _, timed = heappop(self._heap)
             if timed.due_at == at:
+                overdue[id(timed)] = timed
+        for timed in overdue.values():
+            if timed.due_at <= now:  # else another one's end has moved it
                 self.leave(timed)
                 next_at = timed.expire(now)
                 if next_at != NEVER:

@@ -58,11 +58,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     # --- what clients do ---------------------------------------------------------------------------------------
 
-    @rule(number=clients, said=st.sampled_from([b"a", b"b"]), protocols=st.sampled_from(["r", "rs", "sr"]))
-    def join(self, number: int, said: bytes, protocols: str) -> None:
+    @rule(
+        number=clients,
+        said=st.sampled_from([b"a", b"b"]),
+        protocols=st.sampled_from(["r", "rs", "sr"]),
+        rebalance_s=st.sampled_from([REBALANCE_S, REBALANCE_S, 0.0]),
+    )
+    def join(self, number: int, said: bytes, protocols: str, rebalance_s: float) -> None:
         client = self.clients[number]
         client.join = self.site.join(
-            client.member_id, instance=client.instance, protocols=dict.fromkeys(protocols, said)
+            client.member_id,
+            instance=client.instance,
+            protocols=dict.fromkeys(protocols, said),
+            rebalance_s=rebalance_s,
         )
         client.sync = None
         self.hear()

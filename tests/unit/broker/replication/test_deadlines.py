@@ -49,6 +49,33 @@ def test_a_queue_is_looked_at_again_when_its_next_one_is_due() -> None:
     assert queue.expired_at == [5.0, 7.0] and len(deadlines) == 0
 
 
+def test_who_wants_to_be_looked_at_at_once_again_is_with_the_next_call() -> None:
+    deadlines, hasty = Deadlines(), Waiting()
+    hasty.next_at = 5.0
+    deadlines.enter(hasty, 5.0)
+    for _ in range(2):
+        deadlines.leave(hasty)
+        deadlines.enter(hasty, 5.0)  # stands there several times now
+    deadlines.expire(5.0)
+    assert hasty.expired_at == [5.0]
+    deadlines.expire(5.0)
+    assert hasty.expired_at == [5.0, 5.0] and len(deadlines) == 1
+
+
+def test_who_is_ended_by_another_one_s_end_is_not_looked_at() -> None:
+    deadlines, other = Deadlines(), Waiting()
+
+    class Ends(Waiting):
+        def expire(self, now: float) -> float:
+            deadlines.leave(other)
+            return super().expire(now)
+
+    deadlines.enter(Ends(), 4.0)
+    deadlines.enter(other, 5.0)
+    deadlines.expire(6.0)
+    assert other.expired_at == [] and len(deadlines) == 0
+
+
 def test_who_left_is_not_kept_until_its_time_would_have_come() -> None:
     deadlines = Deadlines()
     for _ in range(10_000):

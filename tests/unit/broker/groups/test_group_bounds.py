@@ -1,0 +1,45 @@
+"""A group's bounds: what it waits for, and what it keeps of anybody who asks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from strandline.broker.groups.effects import GroupSettings
+from strandline.broker.groups.group import Group
+from strandline.protocol.errors import ErrorCode
+from support.group_site import DELAY_S, SESSION_S, GroupSite
+
+
+@pytest.fixture
+def site() -> GroupSite:
+    return GroupSite()
+
+
+def test_static_members_without_a_rebalance_timeout_are_waited_for(site: GroupSite) -> None:
+    away = site.join(instance="a", rebalance_s=0)
+    leaves = site.join(instance="b")
+    site.wait_for(away, leaves)
+    ids = [join.answer().member_id for join in (away, leaves)]
+    site.sync(ids[1], 1, instance="b")
+    site.sync(ids[0], 1, instance="a")
+    assert site.leave(ids[1], "b") is ErrorCode.NONE
+    site.pass_time(1.0)
+    assert len(site.group.members) == 1, "its session goes on"
+    site.pass_time(SESSION_S)
+    assert site.group.is_over
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_a_rebalance_timeout_of_a_log_may_be_anything(timeout_ms: int, site: GroupSite) -> None:
+    site.stable(2, instances=True)
+    found = site.log[-1]
+    found = msgspec.structs.replace(
+        found, members=[msgspec.structs.replace(each, rebalance_timeout_ms=timeout_ms) for each in found.members]
+    )
+    site.group = Group.loaded(found, GroupSettings(1000, DELAY_S), site.now)
+    new = site.join(instance="new", rebalance_s=0)
+    site.wait_for(new)
+    assert new.answer().error_code == 0
+    site.pass_time(10 * SESSION_S)
+    assert site.group.is_over
