@@ -50,6 +50,8 @@ from strandline.runtime.beats import next_beat
 
 MAX_ID_BYTES = 2**15 - 1
 """What a string of Kafka's records holds."""
+MAX_PREFIX_CHARACTERS = 255
+"""Of what member ids begin with: with all of a long name they could not be written."""
 APPEND_BYTES = 256 * 1024
 """Tombstones are appended in pieces of about this size."""
 SEEN_PER_STEP = 200
@@ -147,8 +149,8 @@ class GroupCoordinator:
         return Coordinated(shard, group, offsets, self._look)
 
     def fresh_id(self, prefix: str) -> str:
-        """A member id that nobody has: as Kafka makes them."""
-        return f"{prefix}-{UUID(int=self._random.getrandbits(128), version=4)}"
+        """A member id that nobody has: as Kafka makes them, from however long a name."""
+        return f"{prefix[:MAX_PREFIX_CHARACTERS]}-{UUID(int=self._random.getrandbits(128), version=4)}"
 
     # --- their machines ----------------------------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ class GroupCoordinator:
             self._log.warning("group not written", group=group.group_id, error=str(error))
             group.written(write, ErrorCode.UNKNOWN_SERVER_ERROR, self.burst.now())
             return
+        group.is_in_log = True
         self._appends.append(coordinated.shard.partition, [record], partial(self._written, coordinated, write))
 
     def _written(self, coordinated: Coordinated, write: Write, code: ErrorCode) -> None:
@@ -214,7 +217,7 @@ class GroupCoordinator:
         self._deadlines.leave(coordinated)
         if groups is not None:
             del groups[group.group_id]
-        return [(group_key(group.group_id), None)] if group.generation > 0 else []
+        return [(group_key(group.group_id), None)] if group.is_in_log else []
 
     def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
         """Append tombstones, in pieces; `done` follows the last one with the first error."""

@@ -62,6 +62,8 @@ class Group:
         self.members = Members()
         self.written_at_ms = -1
         """When what it is now was last written down, ms since 1970; of an empty group: when it became empty."""
+        self.is_in_log = False
+        """Whether the log knows it, or may: forgetting it takes a tombstone."""
         self.look_at = NEVER
         self._pending: dict[str, float] = {}
         """Ids that were given out and that nobody has joined with yet → until when they are good."""
@@ -79,6 +81,7 @@ class Group:
     def loaded(cls, found: GroupMetadata, settings: GroupSettings, now: float) -> Group:
         """As the log has it: stable or empty. All sessions begin anew."""
         group = cls(found.group, settings)
+        group.is_in_log = True
         group.generation = found.generation
         group.protocol_type = found.protocol_type or None
         group.written_at_ms = found.current_state_timestamp_ms

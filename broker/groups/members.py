@@ -100,7 +100,7 @@ class Members:
         """Its requests have been answered by now."""
         assert member.join is None and member.sync is None
         del self.by_id[member.member_id]
-        self._supporters.subtract({known.name for known in member.protocols})
+        self._forget_protocols(member)
         if member.group_instance_id is not None:
             del self._ids[member.group_instance_id]
         if self.leader == member.member_id:
@@ -116,9 +116,15 @@ class Members:
             self.leader = member_id
 
     def set_protocols(self, member: Member, protocols: list[JoinGroupRequestProtocol]) -> None:
-        self._supporters.subtract({known.name for known in member.protocols})
+        self._forget_protocols(member)
         member.protocols = protocols
         self._supporters.update({known.name for known in protocols})
+
+    def _forget_protocols(self, member: Member) -> None:
+        for name in dict.fromkeys(known.name for known in member.protocols):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:  # else every name that was ever said would be kept
+                del self._supporters[name]
 
     def park_join(self, member: Member, request: object) -> None:
         assert member.join is None

@@ -33,6 +33,8 @@ from strandline.protocol.messages import (
     OffsetFetchResponseTopic,
 )
 
+LATEST_MS = 2**63 - 1
+
 
 class OffsetHandlers:
     def __init__(self, coordinator: GroupCoordinator, replicas: Replicas) -> None:
@@ -52,7 +54,9 @@ class OffsetHandlers:
         refused: dict[tuple[str, int], ErrorCode] = {}
         offsets: dict[str, dict[int, CommittedOffset]] = {}
         now_ms = self._coordinator.burst.wall_ms()
-        expires_ms = NO_TIMESTAMP_MS if asked.retention_time_ms < 0 else now_ms + asked.retention_time_ms
+        expires_ms = NO_TIMESTAMP_MS
+        if asked.retention_time_ms >= 0:  # may be so long that the sum is no int64 any more
+            expires_ms = min(now_ms + asked.retention_time_ms, LATEST_MS)
         for topic in asked.topics:
             for part in topic.partitions:
                 code = self._why_not(topic.name, part)

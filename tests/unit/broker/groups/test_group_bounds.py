@@ -43,3 +43,15 @@ def test_a_rebalance_timeout_of_a_log_may_be_anything(timeout_ms: int, site: Gro
     assert new.answer().error_code == 0
     site.pass_time(10 * SESSION_S)
     assert site.group.is_over
+
+
+def test_what_nobody_understands_any_more_is_not_kept(site: GroupSite) -> None:
+    (member,) = site.stable(1)
+    for number in range(100):
+        names = ("range", "p0") if number == 0 else (f"p{number - 1}", f"p{number}")
+        join = site.join(member, protocols=dict.fromkeys(names, b""))
+        site.wait_for(join)
+        assert join.answer().error_code == 0
+    assert sorted(site.group.members._supporters) == ["p98", "p99"]
+    site.leave(member)
+    assert not site.group.members._supporters

@@ -1,0 +1,92 @@
+"""A coordinator with its handlers and no broker around them: one shard, a log that takes everything, and no clock."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import structlog
+
+from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.effects import GroupSettings
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.offsets import GroupOffsets
+from strandline.broker.groups.shards import OFFSETS_TOPIC, Shard
+from strandline.broker.handlers.group_offsets import OffsetHandlers
+from strandline.broker.handlers.groups import GroupHandlers
+from strandline.broker.replication.deadlines import Deadlines
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import Message
+from strandline.runtime.config.reading import load_broker_config
+from support.replica_site import Hand, in_hand
+
+MAX_RECORD_BYTES = 100_000
+
+
+class Appends:
+    """`records`: what is in the log; `code`: how the next appends end."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.code = ErrorCode.NONE
+        self._gathered: list[Any] = []
+
+    def append(self, partition: object, records: Any, done: Any) -> None:
+        self._gathered.append((records, done))
+
+    def write(self) -> None:
+        while self._gathered:
+            records, done = self._gathered.pop(0)
+            if self.code is ErrorCode.NONE:
+                self.records += records
+            done(self.code)
+
+
+class CoordinatorSite:
+    """One topic, `t`, with partition 0. `now`: of the burst, seconds; `wall_ms`: since 1970."""
+
+    def __init__(self) -> None:
+        config = load_broker_config({"broker.id": "1", "log.dirs": "/logs", "zookeeper.connect": "zk:2181"})
+        partition = SimpleNamespace(
+            topic_partition=SimpleNamespace(topic=OFFSETS_TOPIC, partition=0),
+            config=SimpleNamespace(max_message_bytes=MAX_RECORD_BYTES),
+        )
+        topics = {OFFSETS_TOPIC: SimpleNamespace(partitions={0: None})}
+        replicas = SimpleNamespace(
+            config=config,
+            on_role_change=lambda heard: None,
+            metadata=SimpleNamespace(
+                topics=topics, version=1, partition=lambda topic, index: topic if (topic, index) == ("t", 0) else None
+            ),
+        )
+        self.now, self.wall_ms = 1000.0, 10**12
+        self.appends = Appends()
+        burst = SimpleNamespace(now=lambda: self.now, wall_ms=lambda: self.wall_ms, end=lambda: None)
+        self.deadlines = Deadlines()
+        arguments: Any = (replicas, self.appends, None, burst, self.deadlines, random.Random(1), structlog.get_logger())
+        self.coordinator = GroupCoordinator(*arguments)
+        self.shard = Shard(cast(Any, partition))
+        self.shard.groups = {}
+        self.coordinator._shards[0] = self.shard
+        self.groups = GroupHandlers(self.coordinator, cast(Any, replicas), lambda name, asked_by: None)
+        self.offsets = OffsetHandlers(self.coordinator, cast(Any, replicas))
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self.coordinator._settings
+
+    def add(self, group: Group) -> None:
+        """As if it had been loaded."""
+        assert self.shard.groups is not None
+        self.shard.groups[group.group_id] = self.coordinator._coordinated(
+            self.shard, group, GroupOffsets(group.group_id)
+        )
+
+    def ask(self, handler: Any, message: Message) -> Any:
+        """The answer of a handler that does all here and now."""
+        hand = Hand(message)
+        assert handler(in_hand(hand)) is None, "it is done in steps"
+        self.appends.write()
+        (answer,) = hand.answers
+        return answer
