@@ -33,6 +33,7 @@ from strandline.broker.groups.shards import (
     OFFSETS_TOPIC,
     Coordinated,
     Shard,
+    may_be_a_group,
     partition_of,
 )
 from strandline.broker.groups.states import GroupState
@@ -48,8 +49,6 @@ from strandline.protocol.group_records import InvalidGroupRecord, group_key, gro
 from strandline.protocol.messages import Request
 from strandline.runtime.beats import next_beat
 
-MAX_ID_BYTES = 2**15 - 1
-"""What a string of Kafka's records holds."""
 MAX_PREFIX_CHARACTERS = 255
 """Of what member ids begin with: with all of a long name they could not be written."""
 APPEND_BYTES = 256 * 1024
@@ -135,9 +134,7 @@ class GroupCoordinator:
         return any(shard.groups is None for shard in self._shards.values())
 
     def _shard_of(self, group_id: str, is_needed: bool) -> Shard | ErrorCode:
-        if (is_needed and not group_id) or (
-            len(group_id) > MAX_ID_BYTES // 4 and len(group_id.encode()) > MAX_ID_BYTES
-        ):
+        if (is_needed and not group_id) or not may_be_a_group(group_id):
             return ErrorCode.INVALID_GROUP_ID
         index = self.partition_of(group_id)
         shard = None if index is None else self._shards.get(index)

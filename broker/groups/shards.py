@@ -8,6 +8,7 @@ and go when the leadership does. A new epoch of this broker's own changes nothin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -20,14 +21,38 @@ from strandline.protocol.errors import ErrorCode
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-@lru_cache(4096)
+MAX_ID_BYTES = 2**15 - 1
+"""What a string of Kafka's records holds."""
+CACHED_CHARACTERS = 256
+"""The hashes of longer names are not kept, nor are the names."""
+CHARACTERS_PER_COUNT = 128
+"""Looking for a group with so long a name costs about as much as one partition of an answer."""
+
+
+def may_be_a_group(group_id: str) -> bool:
+    """Whether records can hold that name. To be asked before it is hashed."""
+    return len(group_id) <= MAX_ID_BYTES // 4 or len(group_id.encode(errors="surrogatepass")) <= MAX_ID_BYTES
+
+
+def cost_of_finding(group_id: str) -> int:
+    """As `steps` counts."""
+    return 1 + min(len(group_id), MAX_ID_BYTES) // CHARACTERS_PER_COUNT
+
+
 def java_hash(text: str) -> int:
     """`String.hashCode`: over units of UTF-16, in 32 bits with a sign."""
+    return _cached_hash(text) if len(text) <= CACHED_CHARACTERS else _hash(text)
+
+
+def _hash(text: str) -> int:
     found = 0
     data = text.encode("utf-16-le", "surrogatepass")
-    for position in range(0, len(data), 2):
-        found = (31 * found + data[position] + (data[position + 1] << 8)) & 0xFFFFFFFF
+    for unit in struct.unpack(f"<{len(data) // 2}H", data):
+        found = (31 * found + unit) & 0xFFFFFFFF
     return found - 2**32 if found >= 2**31 else found
+
+
+_cached_hash = lru_cache(4096)(_hash)
 
 
 def partition_of(group_id: str, partitions: int) -> int:

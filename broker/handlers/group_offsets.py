@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from strandline.broker.groups.consumer_protocol import CONSUMER
 from strandline.broker.groups.coordinator import GroupCoordinator
-from strandline.broker.groups.shards import Coordinated
+from strandline.broker.groups.shards import Coordinated, cost_of_finding
 from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import subscriptions
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.replicas import Replicas
-from strandline.broker.steps import at_once_or_in_steps
+from strandline.broker.steps import PARTITIONS_PER_STEP, at_once_or_in_steps
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset
 from strandline.protocol.messages import (
@@ -101,14 +101,20 @@ class OffsetHandlers:
     def fetch(self, request: RequestInHand[OffsetFetchRequest]) -> Remainder | None:
         asked = request.message
         groups = [OffsetFetchRequestGroup(asked.group_id, asked.topics)] if asked.groups is None else asked.groups
-        count = sum(self._count(group) for group in groups)
-        return at_once_or_in_steps(self._fetch(request, groups), count)
+        merged = _merged(groups)
+        cost = 0
+        for group in merged:
+            cost += self._cost(group)
+            if cost > PARTITIONS_PER_STEP:
+                break
+        return at_once_or_in_steps(self._fetch(request, merged), cost)
 
-    def _count(self, asked: OffsetFetchRequestGroup) -> int:
+    def _cost(self, asked: OffsetFetchRequestGroup) -> int:
+        cost = cost_of_finding(asked.group_id)
         if asked.topics is not None:
-            return sum(len(topic.partition_indexes) for topic in asked.topics)
+            return cost + sum(1 + len(topic.partition_indexes) for topic in asked.topics)
         found = self._coordinator.find(asked.group_id, is_needed=False)
-        return sum(map(len, found.offsets.committed.values())) if isinstance(found, Coordinated) else 0
+        return cost + (sum(map(len, found.offsets.committed.values())) if isinstance(found, Coordinated) else 0)
 
     def _fetch(
         self, request: RequestInHand[OffsetFetchRequest], groups: list[OffsetFetchRequestGroup]
@@ -120,7 +126,7 @@ class OffsetHandlers:
             if isinstance(found, Coordinated):
                 for topic in _read(found, asked.topics):
                     topics.append(topic)
-                    yield len(topic.partitions)
+                    yield 1 + len(topic.partitions)
                 if found.group.state is GroupState.DEAD:  # it ended meanwhile, and others may have committed since
                     found = ErrorCode.NOT_COORDINATOR
             elif found is ErrorCode.GROUP_ID_NOT_FOUND:
@@ -129,6 +135,7 @@ class OffsetHandlers:
                 answers.append(OffsetFetchResponseGroup(asked.group_id, topics))
             else:
                 answers.append(OffsetFetchResponseGroup(asked.group_id, _nothing(asked.topics or [], found), found))
+            yield cost_of_finding(asked.group_id)
         if request.message.groups is None:
             request.respond(OffsetFetchResponse(answers[0].error_code, answers[0].topics))
         else:
@@ -194,6 +201,26 @@ def _committed(
             for topic in asked.topics
         ]
     )
+
+
+def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group, topic and partition once: else naming one again and again multiplies the answer. A group that is
+    asked for all of its offsets in one place is asked for all."""
+    topics: dict[str, dict[str, dict[int, None]] | None] = {}
+    for group in groups:
+        known = topics.setdefault(group.group_id, {})
+        if group.topics is None or known is None:
+            topics[group.group_id] = None
+            continue
+        for topic in group.topics:
+            known.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetFetchRequestGroup(
+            group_id,
+            None if known is None else [OffsetFetchRequestTopic(name, list(parts)) for name, parts in known.items()],
+        )
+        for group_id, known in topics.items()
+    ]
 
 
 def _read(found: Coordinated, asked: list[OffsetFetchRequestTopic] | None) -> Iterator[OffsetFetchResponseTopic]:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.members import Client
-from strandline.broker.groups.shards import OFFSETS_TOPIC, Coordinated
+from strandline.broker.groups.shards import (
+    MAX_ID_BYTES,
+    OFFSETS_TOPIC,
+    Coordinated,
+    cost_of_finding,
+    may_be_a_group,
+)
 from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import described
 from strandline.broker.network.request import Remainder, RequestInHand
@@ -65,15 +71,22 @@ class GroupHandlers:
 
     # --- FindCoordinator ---------------------------------------------------------------------------------------
 
-    def find_coordinator(self, request: RequestInHand[FindCoordinatorRequest]) -> None:
+    def find_coordinator(self, request: RequestInHand[FindCoordinatorRequest]) -> Remainder | None:
         """The topic of offsets is made when somebody first asks."""
         asked = request.message
         if asked.coordinator_keys is not None:
-            found = [self._find(request, key) for key in asked.coordinator_keys]
-            request.respond(FindCoordinatorResponse(0, None, coordinators=found))
-        else:
-            one = self._find(request, asked.key)
-            request.respond(FindCoordinatorResponse(one.error_code, one.error_message, one.node_id, one.host, one.port))
+            cost = sum(map(cost_of_finding, asked.coordinator_keys))
+            return at_once_or_in_steps(self._find_all(request, asked.coordinator_keys), cost)
+        one = self._find(request, asked.key)
+        request.respond(FindCoordinatorResponse(one.error_code, one.error_message, one.node_id, one.host, one.port))
+        return None
+
+    def _find_all(self, request: RequestInHand[FindCoordinatorRequest], keys: list[str]) -> Iterator[int]:
+        found: list[Coordinator] = []
+        for key in keys:
+            found.append(self._find(request, key))
+            yield cost_of_finding(key)
+        request.respond(FindCoordinatorResponse(0, None, coordinators=found))
 
     def _find(self, request: RequestInHand[FindCoordinatorRequest], key: str) -> Coordinator:
         key_type = request.message.key_type
@@ -81,6 +94,8 @@ class GroupHandlers:
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
         if key_type != GROUP_KEY_TYPE:
             return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"no coordinators of type {key_type} are here")
+        if not may_be_a_group(key):
+            return _no_coordinator(key, ErrorCode.INVALID_GROUP_ID, f"a group's name has at most {MAX_ID_BYTES} bytes")
         if OFFSETS_TOPIC not in self._metadata.topics and self._metadata.version > 0:
             self._create_topic(OFFSETS_TOPIC, str(request.context.peer))
         index = self._coordinator.partition_of(key)
@@ -165,11 +180,13 @@ class GroupHandlers:
     # --- tools -------------------------------------------------------------------------------------------------
 
     def describe_groups(self, request: RequestInHand[DescribeGroupsRequest]) -> Remainder | None:
-        return at_once_or_in_steps(self._describe(request), len(request.message.groups))
+        names = list(dict.fromkeys(request.message.groups))  # else naming one again and again multiplies its answer
+        return at_once_or_in_steps(self._describe(request, names), sum(map(cost_of_finding, names)))
 
-    def _describe(self, request: RequestInHand[DescribeGroupsRequest]) -> Iterator[int]:
+    def _describe(self, request: RequestInHand[DescribeGroupsRequest], names: list[str]) -> Iterator[int]:
+        """Each group once."""
         answers: list[DescribedGroup] = []
-        for group_id in request.message.groups:
+        for group_id in names:
             found = self._coordinator.find(group_id, is_needed=False)
             if isinstance(found, Coordinated):
                 answers.append(described(found.group))
@@ -177,7 +194,7 @@ class GroupHandlers:
                 answers.append(DescribedGroup(0, group_id, GroupState.DEAD.value))
             else:
                 answers.append(DescribedGroup(found, group_id))
-            yield 1 + len(answers[-1].members)
+            yield cost_of_finding(group_id) + len(answers[-1].members)
         request.respond(DescribeGroupsResponse(answers))
 
     def list_groups(self, request: RequestInHand[ListGroupsRequest]) -> Remainder | None:

@@ -16,6 +16,7 @@ from strandline.broker.groups.shards import OFFSETS_TOPIC, Shard
 from strandline.broker.handlers.group_offsets import OffsetHandlers
 from strandline.broker.handlers.groups import GroupHandlers
 from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.steps import InSteps
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import Message
 from strandline.runtime.config.reading import load_broker_config
@@ -90,3 +91,13 @@ class CoordinatorSite:
         self.appends.write()
         (answer,) = hand.answers
         return answer
+
+    def ask_in_steps(self, handler: Any, message: Message) -> tuple[list[int], Any]:
+        """What is done before others may run, as `steps` counts, and the answer, of a handler that is not done at
+        once."""
+        hand = Hand(message)
+        remainder = handler(in_hand(hand))
+        assert isinstance(remainder, InSteps) and not hand.answers
+        counts = list(remainder._work)
+        (answer,) = hand.answers
+        return counts, answer

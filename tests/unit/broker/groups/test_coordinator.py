@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 
 from strandline.broker.groups.group import Group
+from strandline.broker.groups.shards import MAX_ID_BYTES
+from strandline.broker.steps import PARTITIONS_PER_STEP
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import GroupMetadata, group_key, read_offset_value
 from strandline.protocol.messages import (
     DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
 )
 from support.coordinator_site import CoordinatorSite
 
@@ -49,3 +57,53 @@ def test_a_group_that_no_log_has_gets_none(site: CoordinatorSite) -> None:
     site.appends.records.clear()
     assert site.ask(site.groups.delete_groups, DeleteGroupsRequest(["g"])).results[0].error_code == 0
     assert (group_key("g"), None) not in site.appends.records and len(site.appends.records) == 1
+
+
+# --- what a request may cost ---------------------------------------------------------------------------------------
+
+
+def test_who_coordinates_a_name_that_no_group_can_have_is_not_looked_for(site: CoordinatorSite) -> None:
+    long = "g" * (MAX_ID_BYTES + 1)
+    assert site.ask(site.groups.find_coordinator, FindCoordinatorRequest(long)).error_code == (
+        ErrorCode.INVALID_GROUP_ID
+    )
+    answer = site.ask(site.groups.find_coordinator, FindCoordinatorRequest(coordinator_keys=["g"]))
+    assert [found.error_code for found in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("what", ["find", "describe", "fetch"])
+def test_many_long_names_are_seen_to_in_steps(what: str, site: CoordinatorSite) -> None:
+    names = [f"{number}".zfill(MAX_ID_BYTES) for number in range(50)]
+    groups = [OffsetFetchRequestGroup(name) for name in names]
+    handler, message = {
+        "find": (site.groups.find_coordinator, FindCoordinatorRequest(coordinator_keys=names)),
+        "describe": (site.groups.describe_groups, DescribeGroupsRequest(names)),
+        "fetch": (site.offsets.fetch, OffsetFetchRequest(groups=groups)),
+    }[what]
+    counts, answer = site.ask_in_steps(handler, message)
+    assert len([count for count in counts if count >= PARTITIONS_PER_STEP]) == len(names)
+    assert len(getattr(answer, "coordinators" if what == "find" else "groups")) == len(names)
+
+
+def test_a_group_that_is_named_again_and_again_is_described_once(site: CoordinatorSite) -> None:
+    site.ask(site.offsets.commit, commit())
+    answer = site.ask(site.groups.describe_groups, DescribeGroupsRequest(["g", "h"] * 5_000))
+    assert [group.group_id for group in answer.groups] == ["g", "h"]
+
+
+@pytest.mark.parametrize("asks_for_all", [True, False])
+def test_an_offset_that_is_named_again_and_again_is_answered_once(asks_for_all: bool, site: CoordinatorSite) -> None:
+    site.ask(site.offsets.commit, commit())
+    some = OffsetFetchRequestGroup("g", [OffsetFetchRequestTopic("t", [0, 0]), OffsetFetchRequestTopic("t", [0, 1])])
+    groups = [some] * 100 + [OffsetFetchRequestGroup("g")] * asks_for_all + [some] * 100
+    answer = site.ask(site.offsets.fetch, OffsetFetchRequest(groups=groups))
+    offsets = [(part.partition_index, part.committed_offset) for part in answer.groups[0].topics[0].partitions]
+    assert len(answer.groups) == len(answer.groups[0].topics) == 1
+    assert offsets == ([(0, 5)] if asks_for_all else [(0, 5), (1, -1)])
+
+
+def test_a_group_with_many_offsets_is_answered_in_steps(site: CoordinatorSite) -> None:
+    topics = [OffsetFetchRequestTopic(f"t{number}", list(range(100))) for number in range(10)]
+    counts, answer = site.ask_in_steps(site.offsets.fetch, OffsetFetchRequest("g", topics))
+    assert max(counts) < PARTITIONS_PER_STEP
+    assert sum(len(topic.partitions) for topic in answer.topics) == 1000
