@@ -309,11 +309,13 @@ class GroupCoordinator:
         self.burst.end()
 
     def _check_group(self, coordinated: Coordinated) -> Iterator[int]:
-        """Yields how much was looked at; others run in between."""
+        """Yields how much was looked at; others run in between, and what is then no longer so waits for the next
+        check."""
         retention_ms = self._replicas.config.offsets_retention_minutes * 60_000
         group, offsets = coordinated.group, coordinated.offsets
+        was = (group.state, group.generation, group.written_at_ms)
         for topic, partitions in offsets.expired(self._standing(group), retention_ms, self.burst.wall_ms()):
-            if group.state is GroupState.DEAD:
+            if (group.state, group.generation, group.written_at_ms) != was:
                 return
             self.bury(coordinated.shard, offsets.remove(topic, partitions), _ignore)
             yield 1 + len(partitions)
