@@ -18,6 +18,9 @@ from strandline.protocol.messages import (
 from strandline.protocol.types import NO_BROKER, TopicId
 from strandline.runtime.network import Address
 
+Deleted = dict[str, set[int]]
+"""Partitions, by topic."""
+
 
 @dataclass(slots=True)
 class TopicMetadata:
@@ -58,8 +61,10 @@ class MetadataCache:
                 return Address(endpoint.host, endpoint.port)
         raise CannotReachBroker(f"broker {broker_id} has no live listener {listener} that this broker knows of")
 
-    def update(self, request: UpdateMetadataRequest) -> None:
-        """Take over what the controller says: live brokers and deletions whole, topics as a change set."""
+    def update(self, request: UpdateMetadataRequest) -> Deleted:
+        """Take over what the controller says: live brokers and deletions whole, topics as a change set. Returns what
+        was known and is deleted, also where a topic of that name was made anew."""
+        deleted: Deleted = {}
         self.version += 1
         self.controller_id = request.controller_id
         self.brokers = {broker.id: broker for broker in request.live_brokers}
@@ -71,11 +76,13 @@ class MetadataCache:
                     continue  # gone already, or created anew since: that one stays
                 if known is not None:
                     self.name_of.pop(known.topic_id, None)
+                    deleted.setdefault(topic.topic_name, set()).update(known.partitions)
                 known = self.topics[topic.topic_name] = TopicMetadata(topic.topic_id)
                 self.name_of[topic.topic_id] = topic.topic_name
             for state in topic.partition_states:
                 if state.leader == LEADER_DURING_DELETE:
-                    known.partitions.pop(state.partition_index, None)
+                    if known.partitions.pop(state.partition_index, None) is not None:
+                        deleted.setdefault(topic.topic_name, set()).add(state.partition_index)
                     continue
                 current = known.partitions.get(state.partition_index)
                 if current is None or (state.leader_epoch, state.controller_epoch) >= (
@@ -86,3 +93,4 @@ class MetadataCache:
             if not known.partitions:
                 del self.topics[topic.topic_name]
                 self.name_of.pop(known.topic_id, None)
+        return deleted

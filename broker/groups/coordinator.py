@@ -8,6 +8,7 @@ Rules:
 * What a group answers after a sync, and what a commit is answered, follows its records' being committed, on all
   replicas in sync (invariant 40).
 * Everything here is called within a burst, or ends it.
+* What was committed for partitions that are deleted goes with them (`deletions`).
 * Groups without members and offsets are forgotten by the next check, with a tombstone where the log knows them.
 """
 
@@ -23,6 +24,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from strandline.broker.groups.deletions import Deletions
 from strandline.broker.groups.effects import Answer, GroupSettings, Write
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.loading import LoadedGroups
@@ -38,6 +40,7 @@ from strandline.broker.groups.shards import (
 )
 from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import metadata, subscriptions
+from strandline.broker.metadata_cache import Deleted
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import Deadlines
@@ -86,7 +89,10 @@ class GroupCoordinator:
         self._came = trio.lowlevel.ParkingLot()
         config = replicas.config
         self._settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
+        self._deletions = Deletions()
+        self._deletion_came = trio.lowlevel.ParkingLot()
         replicas.on_role_change(self._role_changed)
+        replicas.on_deletion(self._deleted)
 
     # --- which groups ------------------------------------------------------------------------------------------
 
@@ -98,7 +104,10 @@ class GroupCoordinator:
             return shard
         assert shard.groups is not None
         found = shard.groups.get(group_id)
-        return ErrorCode.GROUP_ID_NOT_FOUND if found is None else found
+        if found is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        self._let_go_of_deleted(found)
+        return found
 
     def find_or_make(self, group_id: str, *, is_needed: bool = True) -> Coordinated | ErrorCode:
         shard = self._shard_of(group_id, is_needed)
@@ -109,6 +118,7 @@ class GroupCoordinator:
         if found is None:
             found = self._coordinated(shard, Group(group_id, self._settings), GroupOffsets(group_id))
             shard.groups[group_id] = found
+        self._let_go_of_deleted(found)
         return found
 
     def partition_of(self, group_id: str) -> int | None:
@@ -143,7 +153,7 @@ class GroupCoordinator:
         return shard if shard.groups is not None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _coordinated(self, shard: Shard, group: Group, offsets: GroupOffsets) -> Coordinated:
-        return Coordinated(shard, group, offsets, self._look)
+        return Coordinated(shard, group, offsets, self._look, self._deletions.latest)
 
     def fresh_id(self, prefix: str) -> str:
         """A member id that nobody has: as Kafka makes them, from however long a name."""
@@ -243,7 +253,7 @@ class GroupCoordinator:
             self._unload(index, shard)
             shard = None
         if shard is None and partition.leadership is not None:
-            shard = self._shards[index] = Shard(partition)
+            shard = self._shards[index] = Shard(partition, self._deletions.latest)
             self._to_load.append(shard)
             self._came.unpark()
 
@@ -257,6 +267,7 @@ class GroupCoordinator:
         """Loading, and the checks for what is too old; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._check)
+            nursery.start_soon(self._follow_deletions)
             while True:
                 while not self._to_load:
                     await self._came.park()
@@ -272,13 +283,16 @@ class GroupCoordinator:
 
     async def _take_over(self, shard: Shard, index: int, loaded: LoadedGroups) -> bool:
         groups: dict[str, Coordinated] = {}
+        deleted, shard.deletions = shard.deleted, self._deletions.latest
         for number, (group_id, found) in enumerate(loaded.items(), 1):
             now = trio.current_time()
             if found.metadata is None:
                 group = Group(group_id, self._settings)
             else:
                 group = Group.loaded(found.metadata, self._settings, now)
-            groups[group_id] = self._coordinated(shard, group, GroupOffsets(group_id, found.offsets))
+            groups[group_id] = loaded_group = self._coordinated(shard, group, GroupOffsets(group_id, found.offsets))
+            loaded_group.deletions = shard.deletions
+            self.bury(shard, loaded_group.offsets.remove_deleted(deleted), _ignore)
             if number % SEEN_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
         if self._shards.get(index) is not shard:
@@ -287,7 +301,56 @@ class GroupCoordinator:
         for coordinated in groups.values():
             self.carry_out(coordinated)
         self.burst.end()
+        self._deletion_came.unpark()  # there may have been some meanwhile
         return True
+
+    # --- what is deleted ---------------------------------------------------------------------------------------
+
+    def _deleted(self, deleted: Deleted) -> None:
+        """Of a topic that was made anew in the same word of the controller, a shard that is loading keeps what it
+        finds: it may be of the new one, by a coordinator that heard of it before."""
+        metadata = self._replicas.metadata
+        for shard in self._shards.values():
+            if shard.groups is None:
+                for topic, partitions in deleted.items():
+                    gone = {each for each in partitions if metadata.partition(topic, each) is None}
+                    shard.deleted[topic] = shard.deleted.get(topic, set()) | gone
+        self._deletions.add(deleted)
+        self._deletion_came.unpark()
+
+    async def _follow_deletions(self) -> None:
+        """Groups that nobody asks for let go of what is deleted, too."""
+        while True:
+            while not (
+                behind := [
+                    each
+                    for each in self._shards.values()
+                    if each.groups is not None and each.deletions < self._deletions.latest
+                ]
+            ):
+                self._deletions.forget(
+                    min((each.deletions for each in self._shards.values()), default=self._deletions.latest)
+                )
+                await self._deletion_came.park()
+            for shard in behind:
+                latest = self._deletions.latest
+                await self._in_steps(self._let_shard_go(shard))
+                shard.deletions = latest
+
+    def _let_shard_go(self, shard: Shard) -> Iterator[int]:
+        for coordinated in list((shard.groups or {}).values()):
+            yield 1 + self._let_go_of_deleted(coordinated)
+
+    def _let_go_of_deleted(self, coordinated: Coordinated) -> int:
+        """Before anybody gets at it; see `deletions`. Returns how many offsets that were."""
+        count = 0
+        if coordinated.deletions != self._deletions.latest:
+            for deleted in self._deletions.since(coordinated.deletions):
+                records = coordinated.offsets.remove_deleted(deleted)
+                self.bury(coordinated.shard, records, _ignore)
+                count += len(records)
+            coordinated.deletions = self._deletions.latest
+        return count
 
     # --- what is too old ---------------------------------------------------------------------------------------
 
@@ -295,17 +358,21 @@ class GroupCoordinator:
         while True:
             await next_beat(self._replicas.config.offsets_retention_check_interval_ms / 1000)
             for shard in list(self._shards.values()):
-                await self._check_shard(shard)
+                await self._in_steps(self._check_shard(shard))
 
-    async def _check_shard(self, shard: Shard) -> None:
-        seen = 0
+    def _check_shard(self, shard: Shard) -> Iterator[int]:
         for coordinated in list((shard.groups or {}).values()):
-            for count in self._check_group(coordinated):
-                seen += count
-                if seen >= SEEN_PER_STEP:
-                    seen = 0
-                    self.burst.end()
-                    await trio.lowlevel.checkpoint()
+            yield from self._check_group(coordinated)
+
+    async def _in_steps(self, work: Iterator[int]) -> None:
+        """Work that yields how much it has seen to; each step ends a burst."""
+        seen = 0
+        for count in work:
+            seen += count
+            if seen >= SEEN_PER_STEP:
+                seen = 0
+                self.burst.end()
+                await trio.lowlevel.checkpoint()
         self.burst.end()
 
     def _check_group(self, coordinated: Coordinated) -> Iterator[int]:

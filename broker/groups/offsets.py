@@ -100,7 +100,7 @@ class GroupOffsets:
         """Forget these partitions of a topic (None: all, it was deleted). Returns the tombstones of those that were
         committed or about to be."""
         holders = [self.committed, *(pending.offsets for pending in self._pending)]
-        known = dict.fromkeys(partition for holder in holders for partition in holder.get(topic, ()))
+        known = self._known(topic)
         asked = known if partitions is None else dict.fromkeys(partitions)
         removed = [partition for partition in asked if partition in known]
         for holder in holders:
@@ -110,6 +110,19 @@ class GroupOffsets:
                 if not holder[topic]:
                     del holder[topic]
         return [(offset_key(self.group, topic, partition), None) for partition in removed]
+
+    def remove_deleted(self, deleted: Mapping[str, Collection[int]]) -> list[Record]:
+        """The same of partitions that are deleted."""
+        records: list[Record] = []
+        for topic in self.topics():
+            if topic in deleted:
+                records += self.remove(topic, [each for each in self._known(topic) if each in deleted[topic]])
+        return records
+
+    def _known(self, topic: str) -> dict[int, None]:
+        """Partitions of which anything is committed or about to be."""
+        holders = (self.committed, *(pending.offsets for pending in self._pending))
+        return dict.fromkeys(partition for holder in holders for partition in holder.get(topic, ()))
 
     def expired(self, standing: Standing, retention_ms: int, now_ms: int) -> Iterator[tuple[str, list[int]]]:
         """(topic, partitions to remove) of one topic after the other, so that others may run in between; each is as of

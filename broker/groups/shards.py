@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffsets
+from strandline.broker.metadata_cache import Deleted
 from strandline.broker.replication.deadlines import NEVER
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
@@ -64,14 +65,21 @@ def partition_of(group_id: str, partitions: int) -> int:
 class Coordinated:
     """A group, its offsets, and when it is to be looked at (`deadlines.Timed`)."""
 
-    __slots__ = ("_look", "due_at", "group", "offsets", "shard")
+    __slots__ = ("_look", "deletions", "due_at", "group", "offsets", "shard")
 
     def __init__(
-        self, shard: Shard, group: Group, offsets: GroupOffsets, look: Callable[[Coordinated, float], float]
+        self,
+        shard: Shard,
+        group: Group,
+        offsets: GroupOffsets,
+        look: Callable[[Coordinated, float], float],
+        deletions: int,
     ) -> None:
+        """deletions: the number of the last one whose offsets it let go of."""
         self.shard = shard
         self.group = group
         self.offsets = offsets
+        self.deletions = deletions
         self.due_at = NEVER
         self._look = look
 
@@ -80,12 +88,15 @@ class Coordinated:
 
 
 class Shard:
-    """See the module. `groups` is None until they are loaded."""
+    """See the module. `groups` is None until they are loaded. `deletions`: the number of the last one that all of its
+    groups have heard of. `deleted`: what is gone since the load began."""
 
-    __slots__ = ("groups", "partition")
+    __slots__ = ("deleted", "deletions", "groups", "partition")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, deletions: int = 0) -> None:
         self.partition = partition
+        self.deletions = deletions
+        self.deleted: Deleted = {}
         self.groups: dict[str, Coordinated] | None = None
 
 

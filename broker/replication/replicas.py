@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.broker.replication.burst import Changes
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
@@ -45,6 +45,7 @@ class Replicas:
         """This broker stops, and hands its leaderships over."""
         self._changes = changes
         self._listeners: list[Callable[[Partition], None]] = []
+        self._told_of_deletions: list[Callable[[Deleted], None]] = []
         self._builders: list[Callable[[Partition, IndexLost], None]] = []
         self._state_change_log = state_change_log
         self._limited = RateLimited(state_change_log)
@@ -71,11 +72,18 @@ class Replicas:
         if request.controller_epoch < self.controller_epoch:
             return False
         self.controller_epoch = request.controller_epoch
-        self.metadata.update(request)
+        deleted = self.metadata.update(request)
+        for told in self._told_of_deletions if deleted else ():
+            told(deleted)
         for partition in self.partitions.values():
             if partition.deletions.waiting:  # who died is waited for no longer
                 partition.complete_deletions()
         return True
+
+    def on_deletion(self, listener: Callable[[Deleted], None]) -> None:
+        """Have `listener` called with partitions of the cluster that are deleted, right after `metadata` lost them or
+        has the topics that were made anew. It neither waits nor raises."""
+        self._told_of_deletions.append(listener)
 
     # --- roles -------------------------------------------------------------------------------------------------
 

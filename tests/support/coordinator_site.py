@@ -57,6 +57,7 @@ class CoordinatorSite:
         replicas = SimpleNamespace(
             config=config,
             on_role_change=lambda heard: None,
+            on_deletion=lambda heard: None,
             metadata=SimpleNamespace(
                 topics=topics, version=1, partition=lambda topic, index: topic if (topic, index) == ("t", 0) else None
             ),

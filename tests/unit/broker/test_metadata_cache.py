@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.broker.metadata_cache import MetadataCache
+from strandline.broker.metadata_cache import Deleted, MetadataCache
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
@@ -25,10 +25,10 @@ def state(index: int = 0, *, leader: int = 1, epoch: int = 0, controller_epoch: 
 
 def update(
     cache: MetadataCache, *states: UpdateMetadataPartitionState, topic_id: bytes = OLD_ID, alive: tuple[int, ...] = (1,)
-) -> None:
+) -> Deleted:
     brokers = [UpdateMetadataBroker(n, [UpdateMetadataEndpoint("INTERNAL", f"host-{n}", 9000 + n)]) for n in alive]
     topics = [UpdateMetadataTopicState("t", topic_id, list(states))] if states else []
-    cache.update(UpdateMetadataRequest(9, 1, 1, topics, brokers))
+    return cache.update(UpdateMetadataRequest(9, 1, 1, topics, brokers))
 
 
 def test_live_brokers_are_replaced_whole_and_topics_are_a_change_set() -> None:
@@ -81,6 +81,16 @@ def test_a_late_deletion_does_not_touch_the_topic_that_was_created_anew() -> Non
     update(cache, state(0, leader=LEADER_DURING_DELETE), topic_id=OLD_ID)
     assert cache.topics["t"].topic_id == NEW_ID
     assert cache.partition("t", 0) is not None
+
+
+def test_it_says_what_is_deleted_and_was_known() -> None:
+    cache = MetadataCache()
+    assert update(cache, state(0), state(1), state(2)) == {}
+    assert update(cache, state(1, leader=LEADER_DURING_DELETE)) == {"t": {1}}
+    assert update(cache, state(1, leader=LEADER_DURING_DELETE)) == {}
+    assert update(cache, state(0, leader=LEADER_DURING_DELETE), topic_id=NEW_ID) == {}
+    assert update(cache, state(0), topic_id=NEW_ID) == {"t": {0, 2}}, "made anew"
+    assert update(cache, state(2, leader=LEADER_DURING_DELETE)) == {}, "of the former one"
 
 
 def test_a_topic_is_found_by_its_id_as_long_as_it_is_there() -> None:

@@ -17,6 +17,7 @@ from strandline.broker.replication.burst import Burst
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     MemberIdentity,
@@ -45,6 +46,7 @@ class Bench:
     def __init__(self) -> None:
         self.site = ReplicaSite(config=CONFIG, topic={"min.insync.replicas": "1"})
         self.between: Callable[[], None] = lambda: None
+        self.while_loading: Callable[[], None] = lambda: None
         data = self.site.data
         self.burst = Burst(
             self.site.environment.wall_clock, data.burst.changes, data.burst.write_appends, lambda: self.between()
@@ -65,6 +67,8 @@ class Bench:
         alone = self.site.state(SHARD, isr=(BROKER,), replicas=(BROKER,), epoch=epoch)
         response = await self.site.order(alone, topic=OFFSETS_TOPIC)
         assert [error.error_code for error in response.partition_errors] == [0]
+        assert self.coordinator.is_loading
+        self.while_loading()
         with trio.fail_after(60):
             while self.coordinator.is_loading:
                 await trio.sleep(1)
@@ -146,3 +150,64 @@ async def test_a_check_ends_where_the_group_is_no_longer_what_it_was(bench: Benc
     bench.between = come_in
     await trio.sleep(7 * 60)
     assert bench.committed() == {"b": {0: 2}}
+
+
+# --- topics that are deleted -----------------------------------------------------------------------------------------
+
+OLD_ID, NEW_ID = b"o" * 16, b"n" * 16
+
+
+def make_topic(bench: Bench, *indexes: int, topic_id: bytes = OLD_ID, leader: int = BROKER) -> None:
+    bench.site.update_metadata(*(known_partition(each, leader) for each in indexes), topic_id=topic_id)
+
+
+def delete_topic(bench: Bench, *indexes: int) -> None:
+    make_topic(bench, *indexes, leader=LEADER_DURING_DELETE)
+
+
+async def test_offsets_of_a_deleted_topic_are_of_none_that_is_made_anew(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    make_topic(bench, 0, 1)
+    bench.commit({"t": {0: 500, 1: 500}, "u": {0: 1}})
+    bench.commit({"t": {0: 500}}, "h")
+    bench.burst.end()
+    bench.commit({"t": {1: 501}})
+    delete_topic(bench, 0, 1)
+    make_topic(bench, 0, 1, topic_id=NEW_ID)
+    bench.commit({"t": {1: 3}})
+    bench.burst.end()
+    assert bench.committed() == {"t": {1: 3}, "u": {0: 1}}
+    await trio.sleep(1)
+    bench.commit({"t": {0: 2}})
+    bench.burst.end()
+    for _ in range(2):
+        assert bench.committed() == {"t": {0: 2, 1: 3}, "u": {0: 1}}
+        assert bench.committed("h") == {}
+        await bench.lead_again()
+
+
+async def test_groups_that_nobody_asks_for_let_go_as_well(bench: Bench, autojump_clock: MockClock) -> None:
+    make_topic(bench, 0)
+    for number in range(SEEN_PER_STEP * 2):
+        bench.commit({"t": {0: 500}}, f"g{number}")
+    bench.burst.end()
+    make_topic(bench, 0, topic_id=NEW_ID)
+    await trio.sleep(1)
+    await bench.lead_again()
+    assert bench.coordinator.count == 0
+
+
+async def test_what_is_deleted_while_groups_are_loaded_is_gone_too(bench: Bench, autojump_clock: MockClock) -> None:
+    make_topic(bench, 0, 1, 2)
+    bench.commit({"t": {0: 500, 1: 500, 2: 500}})
+    bench.burst.end()
+    loading = bench.lead_again()
+    bench.while_loading = lambda: delete_topic(bench, 0)
+    await loading
+    assert bench.committed() == {"t": {1: 500, 2: 500}}
+    await bench.lead_again()
+    assert bench.committed() == {"t": {1: 500, 2: 500}}, "nor in the log"
+    bench.while_loading = lambda: make_topic(bench, 1, topic_id=NEW_ID)
+    await bench.lead_again()
+    assert bench.committed() == {"t": {1: 500}}, "this may be of the new one"
