@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 
@@ -12,10 +12,11 @@ PARTITIONS_PER_STEP = 200
 
 class InSteps:
     """What a handler leaves to be done that waits for nobody. `work` yields how many partitions it has seen to since it
-    yielded last, and answers by itself."""
+    yielded last, and answers by itself. `end_burst` ends each step of what changes partitions."""
 
-    def __init__(self, work: Iterator[int]) -> None:
+    def __init__(self, work: Iterator[int], end_burst: Callable[[], None] = lambda: None) -> None:
         self._work = work
+        self._end_burst = end_burst
 
     async def __call__(self) -> None:
         seen = 0
@@ -23,13 +24,17 @@ class InSteps:
             seen += count
             if seen >= PARTITIONS_PER_STEP:
                 seen = 0
+                self._end_burst()
                 await trio.lowlevel.checkpoint()
+        self._end_burst()
 
 
-def at_once_or_in_steps(work: Iterator[int], partitions: int) -> InSteps | None:
+def at_once_or_in_steps(
+    work: Iterator[int], partitions: int, end_burst: Callable[[], None] = lambda: None
+) -> InSteps | None:
     """Have work done that is about so many partitions: here and now, or by what is returned where they are many."""
     if partitions > PARTITIONS_PER_STEP:
-        return InSteps(work)
+        return InSteps(work, end_burst)
     for _ in work:
         pass
     return None

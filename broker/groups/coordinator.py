@@ -43,7 +43,7 @@ from strandline.broker.groups.views import metadata, subscriptions
 from strandline.broker.metadata_cache import Deleted
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.burst import Burst
-from strandline.broker.replication.deadlines import Deadlines
+from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
@@ -86,6 +86,8 @@ class GroupCoordinator:
         self._shards: dict[int, Shard] = {}
         """By partition of the topic."""
         self._to_load: deque[Shard] = deque()
+        self._left: deque[dict[str, Coordinated]] = deque()
+        """Groups of shards that are over, to be ended."""
         self._came = trio.lowlevel.ParkingLot()
         config = replicas.config
         self._settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
@@ -106,6 +108,8 @@ class GroupCoordinator:
         found = shard.groups.get(group_id)
         if found is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
+        if found.group.state is GroupState.DEAD:  # it is being deleted
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self._let_go_of_deleted(found)
         return found
 
@@ -118,6 +122,8 @@ class GroupCoordinator:
         if found is None:
             found = self._coordinated(shard, Group(group_id, self._settings), GroupOffsets(group_id))
             shard.groups[group_id] = found
+        if found.group.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self._let_go_of_deleted(found)
         return found
 
@@ -190,6 +196,8 @@ class GroupCoordinator:
         self.carry_out(coordinated)
 
     def _look(self, coordinated: Coordinated, now: float) -> float:
+        if self._is_over(coordinated.shard):
+            return NEVER
         coordinated.group.expire(now)
         self.carry_out(coordinated)
         return coordinated.group.look_at
@@ -210,37 +218,40 @@ class GroupCoordinator:
 
         self._appends.append(coordinated.shard.partition, records, settle)
 
-    def delete(self, coordinated: Coordinated, done: Outcome) -> None:
-        """A group without members, with all that it has committed; `done` as above."""
-        offsets = coordinated.offsets
-        records = [record for topic in offsets.topics() for record in offsets.remove(topic)]
-        self.bury(coordinated.shard, [*records, *self._end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND)], done)
+    def delete(self, coordinated: Coordinated, done: Outcome) -> Iterator[int]:
+        """A group without members, with all that it has committed; `done` as above. Yields how many offsets it has seen
+        to; others may run in between. It is dead from the beginning and known to the end: so nobody commits to one of
+        its name before its last tombstone."""
+        shard, offsets, outcomes = coordinated.shard, coordinated.offsets, _Outcomes(done)
+        self._kill(coordinated, ErrorCode.GROUP_ID_NOT_FOUND)
+        for topic in offsets.topics():
+            records = offsets.remove(topic)
+            self.bury(shard, records, outcomes.one_more())
+            yield len(records)
+        self.bury(shard, self._end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
+
+    def _kill(self, coordinated: Coordinated, code: ErrorCode) -> None:
+        coordinated.group.end(code)
+        self.carry_out(coordinated)
+        self._deadlines.leave(coordinated)
 
     def _end(self, coordinated: Coordinated, code: ErrorCode) -> list[Record]:
         """It is none of the groups any more. Returns its tombstone, where the log knows it."""
         group, groups = coordinated.group, coordinated.shard.groups
-        group.end(code)
-        self.carry_out(coordinated)
-        self._deadlines.leave(coordinated)
+        self._kill(coordinated, code)
         if groups is not None:
             del groups[group.group_id]
         return [(group_key(group.group_id), None)] if group.is_in_log else []
 
     def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
         """Append tombstones, in pieces; `done` follows the last one with the first error."""
-        pieces = list(_pieces(records))
-        if not pieces:
-            done(ErrorCode.NONE)
-        codes: list[ErrorCode] = []
-
-        def one(code: ErrorCode) -> None:
-            codes.append(code)
-            if len(codes) == len(pieces):
-                failed = next((each for each in codes if each is not ErrorCode.NONE), ErrorCode.NONE)
-                done(OFFSET_ERRORS.get(failed, failed))
-
-        for piece in pieces:
-            self._appends.append(shard.partition, piece, one)
+        if self._is_over(shard):  # what is left is its next coordinator's, who may have found it already
+            done(ErrorCode.NOT_COORDINATOR)
+            return
+        outcomes = _Outcomes(done)
+        for piece in _pieces(records):
+            self._appends.append(shard.partition, piece, outcomes.one_more())
+        outcomes.last()(ErrorCode.NONE)
 
     # --- shards ------------------------------------------------------------------------------------------------
 
@@ -259,9 +270,23 @@ class GroupCoordinator:
 
     def _unload(self, index: int, shard: Shard) -> None:
         del self._shards[index]
-        groups, shard.groups = shard.groups or {}, None
-        for coordinated in groups.values():
-            self._end(coordinated, ErrorCode.NOT_COORDINATOR)
+        if shard.groups:
+            self._left.append(shard.groups)
+            self._came.unpark()
+        shard.groups = None
+
+    def _is_over(self, shard: Shard) -> bool:
+        return self._shards.get(shard.partition.topic_partition.partition) is not shard
+
+    def _leave(self, groups: dict[str, Coordinated]) -> Iterator[int]:
+        """Groups that are another's now: first those in which somebody may wait. Their log is left alone."""
+        for coordinated in list(groups.values()):
+            if len(coordinated.group.members):
+                self._end(coordinated, ErrorCode.NOT_COORDINATOR)
+            yield 1 + len(coordinated.group.members)
+        while groups:
+            self._end(groups.popitem()[1], ErrorCode.NOT_COORDINATOR)
+            yield 1
 
     async def run(self) -> None:
         """Loading, and the checks for what is too old; until cancelled."""
@@ -269,19 +294,20 @@ class GroupCoordinator:
             nursery.start_soon(self._check)
             nursery.start_soon(self._follow_deletions)
             while True:
-                while not self._to_load:
-                    await self._came.park()
-                nursery.start_soon(self._load, self._to_load.popleft())
+                while self._to_load:
+                    nursery.start_soon(self._load, self._to_load.popleft())
+                while self._left:
+                    nursery.start_soon(self._in_steps, self._leave(self._left.popleft()))
+                await self._came.park()
 
     async def _load(self, shard: Shard) -> None:
-        index = shard.partition.topic_partition.partition
-        while self._shards.get(index) is shard:
+        while not self._is_over(shard):
             loaded = await self._load_groups(shard.partition)
-            if loaded is not None and await self._take_over(shard, index, loaded):
-                self._log.info("groups loaded", partition=index, groups=len(loaded))
+            if loaded is not None and await self._take_over(shard, loaded):
+                self._log.info("groups loaded", partition=shard.partition.topic_partition.partition, groups=len(loaded))
                 return
 
-    async def _take_over(self, shard: Shard, index: int, loaded: LoadedGroups) -> bool:
+    async def _take_over(self, shard: Shard, loaded: LoadedGroups) -> bool:
         groups: dict[str, Coordinated] = {}
         deleted, shard.deletions = shard.deleted, self._deletions.latest
         for number, (group_id, found) in enumerate(loaded.items(), 1):
@@ -293,14 +319,14 @@ class GroupCoordinator:
             groups[group_id] = loaded_group = self._coordinated(shard, group, GroupOffsets(group_id, found.offsets))
             loaded_group.deletions = shard.deletions
             self.bury(shard, loaded_group.offsets.remove_deleted(deleted), _ignore)
+            self.carry_out(loaded_group)
             if number % SEEN_PER_STEP == 0:
+                self.burst.end()
                 await trio.lowlevel.checkpoint()
-        if self._shards.get(index) is not shard:
+        self.burst.end()
+        if self._is_over(shard):
             return False
         shard.groups = groups
-        for coordinated in groups.values():
-            self.carry_out(coordinated)
-        self.burst.end()
         self._deletion_came.unpark()  # there may have been some meanwhile
         return True
 
@@ -399,6 +425,29 @@ class GroupCoordinator:
             group.written_at_ms,
             subscriptions(group),
         )
+
+
+class _Outcomes:
+    """Calls `done` once, with the first error, when the last part and all others have ended."""
+
+    def __init__(self, done: Outcome) -> None:
+        self._done = done
+        self._open = 1
+        self._code = ErrorCode.NONE
+
+    def one_more(self) -> Outcome:
+        self._open += 1
+        return self._end
+
+    def last(self) -> Outcome:
+        return self._end
+
+    def _end(self, code: ErrorCode) -> None:
+        self._open -= 1
+        if self._code is ErrorCode.NONE:
+            self._code = OFFSET_ERRORS.get(code, code)
+        if not self._open:
+            self._done(self._code)
 
 
 def _pieces(records: Sequence[Record]) -> Iterator[list[Record]]:

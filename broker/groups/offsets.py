@@ -69,6 +69,11 @@ class GroupOffsets:
         partitions = self.committed.get(topic)
         return None if partitions is None else partitions.get(partition)
 
+    @property
+    def count(self) -> int:
+        """How many are committed."""
+        return sum(map(len, self.committed.values()))
+
     def topics(self) -> list[str]:
         """Of which anything is committed or about to be."""
         return list(dict.fromkeys((*self.committed, *(topic for each in self._pending for topic in each.offsets))))

@@ -114,7 +114,7 @@ class OffsetHandlers:
         if asked.topics is not None:
             return cost + sum(1 + len(topic.partition_indexes) for topic in asked.topics)
         found = self._coordinator.find(asked.group_id, is_needed=False)
-        return cost + (sum(map(len, found.offsets.committed.values())) if isinstance(found, Coordinated) else 0)
+        return cost + (found.offsets.count if isinstance(found, Coordinated) else 0)
 
     def _fetch(
         self, request: RequestInHand[OffsetFetchRequest], groups: list[OffsetFetchRequestGroup]
@@ -127,7 +127,9 @@ class OffsetHandlers:
                 for topic in _read(found, asked.topics):
                     topics.append(topic)
                     yield 1 + len(topic.partitions)
-                if found.group.state is GroupState.DEAD:  # it ended meanwhile, and others may have committed since
+                if (
+                    self._coordinator.find(asked.group_id, is_needed=False) is not found
+                ):  # it ended meanwhile, and others may have committed since
                     found = ErrorCode.NOT_COORDINATOR
             elif found is ErrorCode.GROUP_ID_NOT_FOUND:
                 topics = _nothing(asked.topics or [], ErrorCode.NONE)

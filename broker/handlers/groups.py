@@ -212,9 +212,16 @@ class GroupHandlers:
             yield 1
         request.respond(ListGroupsResponse(code, listed))
 
-    def delete_groups(self, request: RequestInHand[DeleteGroupsRequest]) -> None:
+    def delete_groups(self, request: RequestInHand[DeleteGroupsRequest]) -> Remainder | None:
         """Answered when all that is to go has gone from the log."""
         names = list(dict.fromkeys(request.message.groups_names))
+        count = 0
+        for name in names:
+            found = self._coordinator.find(name, is_needed=False)
+            count += 1 + (found.offsets.count if isinstance(found, Coordinated) else 0)
+        return at_once_or_in_steps(self._delete(request, names), count, self._coordinator.burst.end)
+
+    def _delete(self, request: RequestInHand[DeleteGroupsRequest], names: list[str]) -> Iterator[int]:
         codes: dict[str, ErrorCode] = {}
 
         def told(group_id: str, code: ErrorCode) -> None:
@@ -231,7 +238,8 @@ class GroupHandlers:
             elif found.group.state is not GroupState.EMPTY:
                 told(name, ErrorCode.NON_EMPTY_GROUP)
             else:
-                self._coordinator.delete(found, _of(told, name))
+                yield from self._coordinator.delete(found, _of(told, name))
+            yield 1
 
 
 def _of(told: Callable[[str, ErrorCode], None], name: str) -> Callable[[ErrorCode], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import trio
@@ -13,11 +14,13 @@ from strandline.broker.groups.coordinator import SEEN_PER_STEP, GroupCoordinator
 from strandline.broker.groups.members import Client
 from strandline.broker.groups.shards import OFFSETS_TOPIC, Coordinated
 from strandline.broker.groups.states import GroupState
+from strandline.broker.handlers.groups import GroupHandlers
 from strandline.broker.replication.burst import Burst
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import CommittedOffset
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
+    DeleteGroupsRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     MemberIdentity,
@@ -25,7 +28,7 @@ from strandline.protocol.messages import (
     UpdateMetadataPartitionState,
 )
 from strandline.protocol.types import TopicPartition
-from support.replica_site import BROKER, Hand, ReplicaSite
+from support.replica_site import BROKER, Hand, ReplicaSite, in_hand
 
 SHARD = TopicPartition(OFFSETS_TOPIC, 0)
 CONFIG = {
@@ -211,3 +214,60 @@ async def test_what_is_deleted_while_groups_are_loaded_is_gone_too(bench: Bench,
     bench.while_loading = lambda: make_topic(bench, 1, topic_id=NEW_ID)
     await bench.lead_again()
     assert bench.committed() == {"t": {1: 500}}, "this may be of the new one"
+
+
+# --- many groups, large groups ---------------------------------------------------------------------------------------
+
+TOPICS = {f"t{number}": dict.fromkeys(range(SEEN_PER_STEP // 2), 1) for number in range(6)}
+
+
+async def test_a_large_group_is_deleted_in_steps_and_nobody_comes_in_between(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.commit(TOPICS)
+    bench.burst.end()
+    found = bench.group()
+    left = [found.offsets.count]
+    refusals: set[object] = set()
+
+    def look() -> None:
+        left.append(found.offsets.count)
+        for find in (bench.coordinator.find, bench.coordinator.find_or_make):
+            answer = find("g")
+            refusals.add("found" if isinstance(answer, Coordinated) else answer)
+
+    hand = Hand(DeleteGroupsRequest(["g", "g2"]))
+    handlers = GroupHandlers(bench.coordinator, bench.site.replicas, lambda *_: None)
+    remainder = handlers.delete_groups(in_hand(hand))
+    assert remainder is not None, "not at once"
+    bench.between = lambda: look() if found.offsets else None
+    await remainder()
+    assert found.offsets.count == 0
+    assert [result.error_code for result in hand.answer.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert max(before - after for before, after in pairwise(left)) <= SEEN_PER_STEP
+    assert refusals == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    await bench.lead_again()
+    assert bench.coordinator.count == 0
+
+
+async def test_groups_are_left_and_loaded_in_steps(bench: Bench, autojump_clock: MockClock) -> None:
+    count = SEEN_PER_STEP * 3
+    for number in range(count):
+        bench.commit({"t": {0: 1}}, f"g{number}")
+    joined = bench.join(f"g{count - 1}")
+    bench.burst.end()
+    groups = [bench.group(f"g{number}") for number in range(count)]
+    dead: list[int] = [0]
+
+    def look() -> None:
+        dead.append(sum(each.group.state is GroupState.DEAD for each in groups))
+
+    bench.between = look
+    bench.site.replicas.resign(bench.site.partition(SHARD))
+    assert bench.coordinator.count == 0
+    await trio.sleep(1)
+    bench.between = lambda: None
+    assert dead[-1] == count and max(after - before for before, after in pairwise(dead)) <= SEEN_PER_STEP
+    assert joined.group.state is GroupState.DEAD
+    await bench.lead(epoch=1)
+    assert bench.coordinator.count == count, "no tombstones"
