@@ -9,7 +9,8 @@ Rules:
   replicas in sync (invariant 40).
 * Everything here is called within a burst, or ends it.
 * What was committed for partitions that are deleted goes with them (`deletions`).
-* Groups without members and offsets are forgotten by the next check, with a tombstone where the log knows them.
+* Groups without members and offsets are forgotten: by the next check and with a tombstone where the log knows them, at
+  once where it does not.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ class GroupCoordinator:
     # --- their machines ----------------------------------------------------------------------------------------
 
     def carry_out(self, coordinated: Coordinated) -> None:
-        """What the group asks for after a call."""
+        """What the group asks for after a call. Where nothing is in it then and no log knows it, as after a call that
+        was refused, it is forgotten: anybody may have one made by one request."""
         group = coordinated.group
         while effects := group.take_effects():
             for effect in effects:
@@ -176,13 +178,17 @@ class GroupCoordinator:
                     cast(RequestInHand[Request], effect.request).respond(effect.message)
                 else:
                     self._write(coordinated, effect)
-        if group.look_at < coordinated.due_at:
+        if group.is_over and not group.is_in_log and not coordinated.offsets:
+            self._end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)
+        elif group.look_at < coordinated.due_at:
             self._deadlines.enter(coordinated, group.look_at)
 
     def _write(self, coordinated: Coordinated, write: Write) -> None:
         group = coordinated.group
         group.written_at_ms = self.burst.wall_ms()
         try:
+            if sum(map(len, write.assignments.values())) > coordinated.shard.partition.config.max_message_bytes:
+                raise InvalidGroupRecord("its assignments are more than a record of the log may be")
             record = (group_key(group.group_id), group_value(metadata(group, write, group.written_at_ms)))
         except InvalidGroupRecord as error:
             self._log.warning("group not written", group=group.group_id, error=str(error))
@@ -210,11 +216,14 @@ class GroupCoordinator:
             pending, records = coordinated.offsets.begin(offsets)
         except InvalidGroupRecord:
             done(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+            self.carry_out(coordinated)
             return
 
         def settle(code: ErrorCode) -> None:
             coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
             done(OFFSET_ERRORS.get(code, code))
+            if code is not ErrorCode.NONE:
+                self.carry_out(coordinated)
 
         self._appends.append(coordinated.shard.partition, records, settle)
 

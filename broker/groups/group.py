@@ -44,6 +44,9 @@ from strandline.protocol.messages import (
 NEW_MEMBER_JOIN_TIMEOUT_S = 300.0
 """A new member whose first join is not answered by then is let go (Kafka's figure): it does not know its id, so it
 would come back as another one."""
+MAX_PENDING = 10_000
+"""Ids that are given out and that nobody has joined with: more than members start at once. Each is a name that anybody
+can have kept for as long as a session may be."""
 LEAST_PHASE_S = 1.0
 """A phase of a rebalance lasts so long, even where a member's rebalance timeout is 0: else a group of static members
 that are away would begin anew without end."""
@@ -126,6 +129,9 @@ class Group:
         elif (replaced := self.members.id_of(asked.group_instance_id)) is not None:
             self._come_back(self.members.by_id[replaced], asked, client, request, fresh_id, now)
         elif asked.member_id == NO_MEMBER and asked.group_instance_id is None and asked.joins_again_with_its_id:
+            if len(self._pending) >= MAX_PENDING:
+                self._refuse_join(request, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER)
+                return
             self._pending[fresh_id] = self._wants_look(now + asked.session_timeout_ms / 1000)
             self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, fresh_id)
         else:

@@ -9,9 +9,14 @@ from collections.abc import Iterator
 import msgspec
 
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import JoinGroupRequestProtocol
+from strandline.protocol.messages import JoinGroupRequest, JoinGroupRequestProtocol
 
 NEVER = math.inf
+PROTOCOLS_KEPT = 8
+"""What members say with all their protocols may be so many times what one record holds: it holds what they say with one
+of them, and clients know two or three."""
+PROTOCOL_OVERHEAD_BYTES = 150
+"""What a protocol takes in memory beside its name and what is said with it."""
 
 
 class Client(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +56,11 @@ class Member(msgspec.Struct, eq=False):
         return self.expires_at <= now and self.may_expire
 
 
+def size_of(protocols: list[JoinGroupRequestProtocol]) -> int:
+    """In bytes, about."""
+    return sum(len(known.name) + len(known.metadata) + PROTOCOL_OVERHEAD_BYTES for known in protocols)
+
+
 class Members:
     """See the module. `leader` is the first member, or another one once that has left."""
 
@@ -63,6 +73,8 @@ class Members:
         """Instance → member id."""
         self._supporters: Counter[str] = Counter()
         """Protocol → how many know it."""
+        self.size_bytes = 0
+        """What they all say with all their protocols."""
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -90,7 +102,7 @@ class Members:
     def add(self, member: Member) -> None:
         assert member.member_id not in self.by_id
         self.by_id[member.member_id] = member
-        self._supporters.update({known.name for known in member.protocols})
+        self._learn_protocols(member)
         if member.group_instance_id is not None:
             self._ids[member.group_instance_id] = member.member_id
         if self.leader is None:
@@ -118,9 +130,14 @@ class Members:
     def set_protocols(self, member: Member, protocols: list[JoinGroupRequestProtocol]) -> None:
         self._forget_protocols(member)
         member.protocols = protocols
-        self._supporters.update({known.name for known in protocols})
+        self._learn_protocols(member)
+
+    def _learn_protocols(self, member: Member) -> None:
+        self.size_bytes += size_of(member.protocols)
+        self._supporters.update({known.name for known in member.protocols})
 
     def _forget_protocols(self, member: Member) -> None:
+        self.size_bytes -= size_of(member.protocols)
         for name in dict.fromkeys(known.name for known in member.protocols):
             self._supporters[name] -= 1
             if not self._supporters[name]:  # else every name that was ever said would be kept
@@ -136,6 +153,15 @@ class Members:
         request, member.join = member.join, None
         self.joining -= request is not None
         return request
+
+    def can_keep(self, asked: JoinGroupRequest, max_record_bytes: int) -> bool:
+        """Whether what is said there may be kept, in place of what this member has said before: a record that the log
+        takes could hold it."""
+        if any(len(each.metadata) > max_record_bytes for each in asked.protocols):
+            return False
+        known = self.by_id.get(self.id_of(asked.group_instance_id) or asked.member_id)
+        others_bytes = self.size_bytes - (0 if known is None else size_of(known.protocols))
+        return others_bytes + size_of(asked.protocols) <= PROTOCOLS_KEPT * max_record_bytes
 
     # --- what they have in common ------------------------------------------------------------------------------
 

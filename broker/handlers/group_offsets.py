@@ -72,6 +72,7 @@ class OffsetHandlers:
                 )
         if not offsets:
             request.respond(_committed(asked, refused, ErrorCode.NONE))
+            self._coordinator.carry_out(found)
             return
         self._coordinator.commit(found, offsets, lambda code: request.respond(_committed(asked, refused, code)))
 

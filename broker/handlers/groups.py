@@ -132,7 +132,10 @@ class GroupHandlers:
         context = request.context
         client = Client(context.client_id, f"/{context.peer.host}")  # as Java writes addresses
         fresh_id = coordinator.fresh_id(asked.group_instance_id or context.client_id)
-        found.group.join(asked, client, request, fresh_id, coordinator.burst.now())
+        if found.group.members.can_keep(asked, found.shard.partition.config.max_message_bytes):
+            found.group.join(asked, client, request, fresh_id, coordinator.burst.now())
+        else:  # what Kafka says once it fails to write it; it would be kept for nothing until then
+            request.respond(JoinGroupResponse(ErrorCode.UNKNOWN_SERVER_ERROR, member_id=asked.member_id))
         coordinator.carry_out(found)
 
     def sync_group(self, request: RequestInHand[SyncGroupRequest]) -> None:

@@ -85,13 +85,21 @@ class CoordinatorSite:
             self.shard, group, GroupOffsets(group.group_id)
         )
 
-    def ask(self, handler: Any, message: Message) -> Any:
-        """The answer of a handler that does all here and now."""
+    def send(self, handler: Any, message: Message) -> Hand:
+        """To a handler that does all here and now; the answer may come later."""
         hand = Hand(message)
         assert handler(in_hand(hand)) is None, "it is done in steps"
         self.appends.write()
-        (answer,) = hand.answers
-        return answer
+        return hand
+
+    def ask(self, handler: Any, message: Message) -> Any:
+        """The answer, which comes at once."""
+        return self.send(handler, message).answer
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.deadlines.expire(self.now)
+        self.appends.write()
 
     def ask_in_steps(self, handler: Any, message: Message) -> tuple[list[int], Any]:
         """What is done before others may run, as `steps` counts, and the answer, of a handler that is not done at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.broker.groups.group import Group
+from strandline.broker.groups.members import PROTOCOLS_KEPT
 from strandline.broker.groups.shards import MAX_ID_BYTES
 from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
@@ -13,14 +14,19 @@ from strandline.protocol.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from support.coordinator_site import CoordinatorSite
+from support.coordinator_site import MAX_RECORD_BYTES, CoordinatorSite
+from support.replica_site import Hand
 
 
 @pytest.fixture
@@ -31,6 +37,13 @@ def site() -> CoordinatorSite:
 def commit(topic: str = "t", *, retention_ms: int = -1) -> OffsetCommitRequest:
     topics = [OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, 5)])]
     return OffsetCommitRequest("g", topics, retention_time_ms=retention_ms)
+
+
+def join(
+    member_id: str = "", *, protocol_type: str = "consumer", instance: str | None = None, **said: bytes
+) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol(*each) for each in (said or {"range": b""}).items()]
+    return JoinGroupRequest("g", 10_000, member_id, protocol_type, protocols, group_instance_id=instance)
 
 
 def test_an_offset_that_is_to_stay_for_ever_can_be_written(site: CoordinatorSite) -> None:
@@ -107,3 +120,78 @@ def test_a_group_with_many_offsets_is_answered_in_steps(site: CoordinatorSite) -
     counts, answer = site.ask_in_steps(site.offsets.fetch, OffsetFetchRequest("g", topics))
     assert max(counts) < PARTITIONS_PER_STEP
     assert sum(len(topic.partitions) for topic in answer.topics) == 1000
+
+
+# --- groups that nothing is in -------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_refused_leaves_no_group_behind(site: CoordinatorSite) -> None:
+    assert site.ask(site.groups.join_group, join(protocol_type="")).error_code == (
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert site.coordinator.count == 0
+    site.ask(site.offsets.commit, commit("no such topic"))
+    assert site.coordinator.count == 0
+    site.appends.code = ErrorCode.NOT_ENOUGH_REPLICAS
+    site.ask(site.offsets.commit, commit())
+    assert site.coordinator.count == 0
+
+
+def test_a_group_lasts_as_long_as_the_ids_that_it_gave_out(site: CoordinatorSite) -> None:
+    assert site.ask(site.groups.join_group, join()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    site.deadlines.expire(site.now + 9)
+    assert site.coordinator.count == 1
+    site.deadlines.expire(site.now + 10)
+    assert site.coordinator.count == len(site.deadlines) == 0
+
+
+def test_a_group_with_offsets_stays_when_a_call_is_refused(site: CoordinatorSite) -> None:
+    site.ask(site.offsets.commit, commit())
+    site.ask(site.groups.join_group, join(protocol_type=""))
+    site.ask(site.offsets.commit, commit("no such topic"))
+    site.appends.code = ErrorCode.NOT_ENOUGH_REPLICAS
+    site.ask(site.offsets.commit, commit())
+    assert site.coordinator.count == 1
+
+
+def test_a_group_that_a_log_knows_stays_until_its_tombstone_is_written(site: CoordinatorSite) -> None:
+    site.add(Group.loaded(GroupMetadata("g", "", 0, None, None, -1, []), site.settings, site.now))
+    site.ask(site.groups.join_group, join(protocol_type=""))
+    assert site.coordinator.count == 1
+
+
+# --- what members may have kept ------------------------------------------------------------------------------------
+
+
+def members(site: CoordinatorSite, count: int, **said: bytes) -> list[Hand]:
+    """Static ones, of the next generation."""
+    hands = [site.send(site.groups.join_group, join(instance=f"i{number}", **said)) for number in range(count)]
+    while not all(hand.answers for hand in hands):
+        site.pass_time(1)
+    return hands
+
+
+def test_what_no_record_can_hold_is_refused_when_it_is_said(site: CoordinatorSite) -> None:
+    large = bytes(MAX_RECORD_BYTES + 1)
+    for said in ({"range": large}, {"range": b"", "large": large}):
+        assert site.ask(site.groups.join_group, join(**said)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert site.coordinator.count == 0
+
+
+def test_what_members_say_is_bounded_together(site: CoordinatorSite) -> None:
+    said = {"range": b"", "other": bytes(MAX_RECORD_BYTES)}
+    for _ in range(2):  # the second time each in place of what it said before
+        joined = members(site, PROTOCOLS_KEPT - 1, **said)
+        assert [hand.answer.error_code for hand in joined] == [0] * (PROTOCOLS_KEPT - 1)
+    refused = site.ask(site.groups.join_group, join(instance="new", **said))
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_assignments_that_no_record_can_hold_fail_for_all(site: CoordinatorSite) -> None:
+    ids = [hand.answer.member_id for hand in members(site, 2)]
+    half = bytes(MAX_RECORD_BYTES // 2 + 1)
+    assignments = [SyncGroupRequestAssignment(each, half) for each in ids]
+    waits = site.send(site.groups.sync_group, SyncGroupRequest("g", 1, ids[1], []))
+    leads = site.send(site.groups.sync_group, SyncGroupRequest("g", 1, ids[0], assignments))
+    assert [hand.answer.error_code for hand in (leads, waits)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert not site.appends.records

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from strandline.broker.groups.effects import GroupSettings
-from strandline.broker.groups.group import Group
+from strandline.broker.groups.group import MAX_PENDING, Group
 from strandline.protocol.errors import ErrorCode
 from support.group_site import DELAY_S, SESSION_S, GroupSite
 
@@ -54,4 +54,15 @@ def test_what_nobody_understands_any_more_is_not_kept(site: GroupSite) -> None:
         assert join.answer().error_code == 0
     assert sorted(site.group.members._supporters) == ["p98", "p99"]
     site.leave(member)
-    assert not site.group.members._supporters
+    assert not site.group.members._supporters and site.group.members.size_bytes == 0
+
+
+# --- what it keeps -------------------------------------------------------------------------------------------------
+
+
+def test_ids_that_nobody_joins_with_are_bounded(site: GroupSite) -> None:
+    for _ in range(MAX_PENDING):
+        assert site.join().answer().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert site.join().answer().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert site.join("m1").answer() is None, "who has one joins with it"
+    assert site.join().answer().error_code == ErrorCode.MEMBER_ID_REQUIRED
