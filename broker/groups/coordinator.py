@@ -49,7 +49,7 @@ from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value
+from strandline.protocol.group_records import GroupKey, InvalidGroupRecord, OffsetKey, group_key, group_value, read_key
 from strandline.protocol.messages import Request
 from strandline.runtime.beats import next_beat
 
@@ -253,13 +253,14 @@ class GroupCoordinator:
         return [(group_key(group.group_id), None)] if group.is_in_log else []
 
     def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
-        """Append tombstones, in pieces; `done` follows the last one with the first error."""
+        """Append tombstones, in pieces; `done` follows the last one with the first error. What is refused is tried
+        again with the next check."""
         if self._is_over(shard):  # what is left is its next coordinator's, who may have found it already
             done(ErrorCode.NOT_COORDINATOR)
             return
         outcomes = _Outcomes(done)
         for piece in _pieces(records):
-            self._appends.append(shard.partition, piece, outcomes.one_more())
+            self._appends.append(shard.partition, piece, partial(_buried, shard, piece, outcomes.one_more()))
         outcomes.last()(ErrorCode.NONE)
 
     # --- shards ------------------------------------------------------------------------------------------------
@@ -393,7 +394,20 @@ class GroupCoordinator:
         while True:
             await next_beat(self._replicas.config.offsets_retention_check_interval_ms / 1000)
             for shard in list(self._shards.values()):
+                await self._in_steps(self._bury_again(shard))
                 await self._in_steps(self._check_shard(shard))
+
+    def _bury_again(self, shard: Shard) -> Iterator[int]:
+        """What was refused, unless it was written anew."""
+        keys, shard.unburied = shard.unburied, {}
+        for key in keys:
+            about, groups = read_key(key), shard.groups or {}
+            found = groups.get(about.group) if about is not None else None
+            if isinstance(about, OffsetKey) and found is not None and found.offsets.is_pending(*about[1:]):
+                shard.unburied[key] = None  # the next check knows how that ended
+            elif found is None or not _is_written(about, found):
+                self.bury(shard, [(key, None)], _ignore)
+            yield 1
 
     def _check_shard(self, shard: Shard) -> Iterator[int]:
         for coordinated in list((shard.groups or {}).values()):
@@ -436,6 +450,19 @@ class GroupCoordinator:
         )
 
 
+def _buried(shard: Shard, piece: Sequence[Record], done: Outcome, code: ErrorCode) -> None:
+    if code is not ErrorCode.NONE:
+        shard.unburied.update((key, None) for key, _ in piece)
+    done(code)
+
+
+def _is_written(about: OffsetKey | GroupKey | None, found: Coordinated) -> bool:
+    """Whether the group that is there now has a record with this key."""
+    if isinstance(about, OffsetKey):
+        return found.offsets.get(about.topic, about.partition) is not None
+    return found.group.is_in_log
+
+
 class _Outcomes:
     """Calls `done` once, with the first error, when the last part and all others have ended."""
 
@@ -473,4 +500,4 @@ def _pieces(records: Sequence[Record]) -> Iterator[list[Record]]:
 
 
 def _ignore(code: ErrorCode) -> None:
-    """The next check finds it again."""
+    """What is refused is tried again, see `bury`."""

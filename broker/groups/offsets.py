@@ -74,6 +74,9 @@ class GroupOffsets:
         """How many are committed."""
         return sum(map(len, self.committed.values()))
 
+    def is_pending(self, topic: str, partition: int) -> bool:
+        return any(partition in pending.offsets.get(topic, ()) for pending in self._pending)
+
     def topics(self) -> list[str]:
         """Of which anything is committed or about to be."""
         return list(dict.fromkeys((*self.committed, *(topic for each in self._pending for topic in each.offsets))))

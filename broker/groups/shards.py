@@ -89,14 +89,16 @@ class Coordinated:
 
 class Shard:
     """See the module. `groups` is None until they are loaded. `deletions`: the number of the last one that all of its
-    groups have heard of. `deleted`: what is gone since the load began."""
+    groups have heard of. `deleted`: what is gone since the load began. `unburied`: keys whose tombstones were
+    refused."""
 
-    __slots__ = ("deleted", "deletions", "groups", "partition")
+    __slots__ = ("deleted", "deletions", "groups", "partition", "unburied")
 
     def __init__(self, partition: Partition, deletions: int = 0) -> None:
         self.partition = partition
         self.deletions = deletions
         self.deleted: Deleted = {}
+        self.unburied: dict[bytes, None] = {}
         self.groups: dict[str, Coordinated] | None = None
 
 

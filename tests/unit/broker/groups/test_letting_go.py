@@ -271,3 +271,54 @@ async def test_groups_are_left_and_loaded_in_steps(bench: Bench, autojump_clock:
     assert joined.group.state is GroupState.DEAD
     await bench.lead(epoch=1)
     assert bench.coordinator.count == count, "no tombstones"
+
+
+# --- tombstones that are refused -------------------------------------------------------------------------------------
+
+
+async def test_what_could_not_be_buried_is_tried_again_unless_it_was_written_anew(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.commit({"t": {0: 1, 1: 1, 2: 1}})
+    bench.join("left")
+    bench.burst.end()
+    found, leadership = bench.group(), bench.site.partition(SHARD).leadership
+    assert leadership is not None
+    codes: list[ErrorCode] = []
+    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    bench.coordinator.bury(found.shard, found.offsets.remove("t"), codes.append)
+    bench.burst.end()
+    left = bench.group("left")
+    left.group.leave(MemberIdentity("", "i"), bench.burst.now())
+    bench.coordinator.carry_out(left)
+    bench.burst.end()
+    for _ in bench.coordinator.delete(left, codes.append):
+        pass
+    bench.burst.end()
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    leadership.min_insync_replicas = 1
+    bench.commit({"t": {1: 2}})
+    bench.burst.end()
+    await trio.sleep(2 * 60)
+    assert not found.shard.unburied
+    await bench.lead_again()
+    assert bench.committed() == {"t": {1: 2}}
+    assert [group.group_id for group in bench.coordinator.groups()] == ["g"]
+
+
+async def test_a_commit_under_way_is_awaited_before_what_it_replaces_is_buried(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.commit({"t": {0: 1}})
+    bench.burst.end()
+    found = bench.group()
+    (tombstone,) = found.offsets.remove("t")
+    found.shard.unburied[tombstone[0]] = None
+    pending, _ = found.offsets.begin({"t": {0: CommittedOffset(2)}})
+    await trio.sleep(70)
+    assert list(found.shard.unburied) == [tombstone[0]]
+    found.offsets.settle(pending, is_committed=False)
+    await trio.sleep(70)
+    assert not found.shard.unburied
+    await bench.lead_again()
+    assert bench.committed() == {}
