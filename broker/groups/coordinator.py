@@ -178,7 +178,8 @@ class GroupCoordinator:
                     cast(RequestInHand[Request], effect.request).respond(effect.message)
                 else:
                     self._write(coordinated, effect)
-        if group.is_over and not group.is_in_log and not coordinated.offsets:
+        is_served = coordinated.shard.groups is not None  # else who loads, or lets go, has it in its hands
+        if is_served and group.is_over and not group.is_in_log and not coordinated.offsets:
             self._end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)
         elif group.look_at < coordinated.due_at:
             self._deadlines.enter(coordinated, group.look_at)

@@ -6,6 +6,7 @@ import pytest
 
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.members import PROTOCOLS_KEPT
+from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import MAX_ID_BYTES
 from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
@@ -158,6 +159,16 @@ def test_a_group_that_a_log_knows_stays_until_its_tombstone_is_written(site: Coo
     site.add(Group.loaded(GroupMetadata("g", "", 0, None, None, -1, []), site.settings, site.now))
     site.ask(site.groups.join_group, join(protocol_type=""))
     assert site.coordinator.count == 1
+
+
+def test_a_group_that_is_being_loaded_is_not_forgotten_before_it_can_be_found(site: CoordinatorSite) -> None:
+    """Its offsets may have been those of deleted topics alone."""
+    groups, site.shard.groups = site.shard.groups, None
+    loaded = site.coordinator._coordinated(site.shard, Group("g", site.settings), GroupOffsets("g"))
+    site.coordinator.carry_out(loaded)
+    assert groups is not None
+    groups["g"], site.shard.groups = loaded, groups
+    assert site.ask(site.groups.join_group, join()).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 # --- what members may have kept ------------------------------------------------------------------------------------
