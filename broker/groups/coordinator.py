@@ -221,7 +221,8 @@ class GroupCoordinator:
             return
 
         def settle(code: ErrorCode) -> None:
-            coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
+            is_unsure = code is ErrorCode.REQUEST_TIMED_OUT
+            coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE, is_unsure=is_unsure)
             done(OFFSET_ERRORS.get(code, code))
             if code is not ErrorCode.NONE:
                 self.carry_out(coordinated)

@@ -60,6 +60,8 @@ class GroupOffsets:
         self.committed = {} if committed is None else committed
         """By topic and partition, no topic without any. Read only: changes come through methods."""
         self._pending: dict[PendingCommit, None] = {}
+        self._unsure: dict[str, dict[int, CommittedOffset]] = {}
+        """Commits that were given up and that the log may have: nobody reads them, removals count them."""
 
     def __bool__(self) -> bool:
         """Whether anything is committed or about to be: such a group is not forgotten."""
@@ -78,8 +80,8 @@ class GroupOffsets:
         return any(partition in pending.offsets.get(topic, ()) for pending in self._pending)
 
     def topics(self) -> list[str]:
-        """Of which anything is committed or about to be."""
-        return list(dict.fromkeys((*self.committed, *(topic for each in self._pending for topic in each.offsets))))
+        """Of which the log may have anything."""
+        return list(dict.fromkeys(topic for holder in self._holders() for topic in holder))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -94,9 +96,14 @@ class GroupOffsets:
         self._pending[pending] = None
         return pending, records
 
-    def settle(self, pending: PendingCommit, *, is_committed: bool) -> None:
-        """Its records are below the high watermark, or nobody will say so. In the order of the log."""
+    def settle(self, pending: PendingCommit, *, is_committed: bool, is_unsure: bool = False) -> None:
+        """Its records are below the high watermark, or nobody will say so (is_unsure: the log may have them). In the
+        order of the log."""
         del self._pending[pending]
+        if is_unsure:
+            for topic, partitions in pending.offsets.items():
+                if partitions:
+                    self._unsure.setdefault(topic, {}).update(partitions)
         if is_committed:
             for topic, partitions in pending.offsets.items():
                 if partitions:
@@ -105,9 +112,9 @@ class GroupOffsets:
     # --- removals ----------------------------------------------------------------------------------------------------
 
     def remove(self, topic: str, partitions: Iterable[int] | None = None) -> list[Record]:
-        """Forget these partitions of a topic (None: all, it was deleted). Returns the tombstones of those that were
-        committed or about to be."""
-        holders = [self.committed, *(pending.offsets for pending in self._pending)]
+        """Forget these partitions of a topic (None: all, it was deleted). Returns the tombstones of those of which
+        the log may have anything."""
+        holders = self._holders()
         known = self._known(topic)
         asked = known if partitions is None else dict.fromkeys(partitions)
         removed = [partition for partition in asked if partition in known]
@@ -128,9 +135,11 @@ class GroupOffsets:
         return records
 
     def _known(self, topic: str) -> dict[int, None]:
-        """Partitions of which anything is committed or about to be."""
-        holders = (self.committed, *(pending.offsets for pending in self._pending))
-        return dict.fromkeys(partition for holder in holders for partition in holder.get(topic, ()))
+        """Partitions of which the log may have anything."""
+        return dict.fromkeys(partition for holder in self._holders() for partition in holder.get(topic, ()))
+
+    def _holders(self) -> list[dict[str, dict[int, CommittedOffset]]]:
+        return [self.committed, *(pending.offsets for pending in self._pending), self._unsure]
 
     def expired(self, standing: Standing, retention_ms: int, now_ms: int) -> Iterator[tuple[str, list[int]]]:
         """(topic, partitions to remove) of one topic after the other, so that others may run in between; each is as of

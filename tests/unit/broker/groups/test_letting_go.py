@@ -11,13 +11,14 @@ import trio
 from trio.testing import MockClock
 
 from strandline.broker.groups.coordinator import SEEN_PER_STEP, GroupCoordinator
+from strandline.broker.groups.group import Group
 from strandline.broker.groups.members import Client
 from strandline.broker.groups.shards import OFFSETS_TOPIC, Coordinated
 from strandline.broker.groups.states import GroupState
 from strandline.broker.handlers.groups import GroupHandlers
 from strandline.broker.replication.burst import Burst
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.group_records import CommittedOffset
+from strandline.protocol.group_records import CommittedOffset, offset_key
 from strandline.protocol.messages import (
     LEADER_DURING_DELETE,
     DeleteGroupsRequest,
@@ -28,6 +29,7 @@ from strandline.protocol.messages import (
     UpdateMetadataPartitionState,
 )
 from strandline.protocol.types import TopicPartition
+from support.coordinator_site import CoordinatorSite
 from support.replica_site import BROKER, Hand, ReplicaSite, in_hand
 
 SHARD = TopicPartition(OFFSETS_TOPIC, 0)
@@ -322,3 +324,18 @@ async def test_a_commit_under_way_is_awaited_before_what_it_replaces_is_buried(
     assert not found.shard.unburied
     await bench.lead_again()
     assert bench.committed() == {}
+
+
+def test_a_commit_that_timed_out_goes_with_its_group() -> None:
+    site = CoordinatorSite()
+    site.add(Group("g", site.settings))
+    found = site.coordinator.find("g")
+    assert isinstance(found, Coordinated)
+    for code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS):
+        site.appends.code = code
+        site.coordinator.commit(found, {code.name: {0: CommittedOffset(1)}}, lambda code: None)
+        site.appends.write()
+    site.appends.code = ErrorCode.NONE
+    site.appends.records.clear()
+    assert site.ask(site.groups.delete_groups, DeleteGroupsRequest(["g"])).results[0].error_code == 0
+    assert site.appends.records == [(offset_key("g", topic, 0), None) for topic in ("NONE", "REQUEST_TIMED_OUT")]
