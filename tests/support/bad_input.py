@@ -83,9 +83,6 @@ def _attached(name: str, *sizes: int, attachments: bytes) -> BadInput:
 _GOOD = request_frame(MetadataRequest([]), correlation_id=CORRELATION_ID)
 _GOOD_BODY = msgspec.msgpack.encode(MetadataRequest(["t"]))
 _TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + random.Random(1).randbytes(189)
-_KAFKA_API_VERSIONS = (
-    bytes.fromhex("0000001a 0012 0003 00000001 0007") + b"console" + bytes.fromhex("00 08 6b61666b61 04 332e39 00")
-)
 
 LENGTHS = [
     _closed(name, _prefix(length) + b"\x94")  # from the first byte on a length is judged, by the dialect
@@ -104,7 +101,6 @@ OTHER_PROTOCOLS = [
     _closed("HTTP", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"),
     _closed("TLS hello", _TLS_HELLO),
     _closed("SSH banner", b"SSH-2.0-OpenSSH_9.6\r\n"),
-    _closed("Kafka's wire protocol", _KAFKA_API_VERSIONS),
     _closed("zeros", bytes(64)),
     _closed("0xff", b"\xff" * 64),
     *[_closed(f"random bytes {seed}", b"\x7f" + random.Random(seed).randbytes(200)) for seed in range(5)],
