@@ -134,10 +134,9 @@ def _to_ours(theirs: Field[Any], ours: Any) -> Value | None:
     each: Value | None
     kafka_type = theirs.metadata.get("kafka_type", "")
     if _is_struct(element):
-        make = _message_maker(_struct_in(ours), element)
-        each = lambda found: None if found is None else make(found)  # noqa: E731
+        each = _unless_none(_message_maker(_struct_in(ours), element))
     elif kafka_type.startswith("timedelta"):
-        each = lambda found: found // _MILLISECOND  # noqa: E731
+        each = _to_ms
     elif kafka_type == "error_code":
         each = int
     elif kafka_type == "uuid":
@@ -153,17 +152,16 @@ def _to_theirs(theirs: Field[Any], ours: Any) -> Value | None:
     kafka_type = theirs.metadata.get("kafka_type", "")
     each: Value | None
     if _is_struct(element):
-        make = _entity_maker(element, _struct_in(ours))
-        default = theirs.default
-        each = lambda found: make(found) if found is not None else None if default is MISSING else default  # noqa: E731
+        default = None if theirs.default is MISSING else theirs.default
+        each = _unless_none(_entity_maker(element, _struct_in(ours)), default)
     elif kafka_type.startswith("timedelta"):
-        each = lambda found: timedelta(milliseconds=found)  # noqa: E731
+        each = _of_ms
     elif kafka_type == "error_code":
         each = kio_error_code
     elif kafka_type == "uuid":
         each = _uuid_of_bytes
     elif kafka_type == "string" and not _is_nullable(_element_type(theirs.type)):
-        each = lambda found: found or ""  # noqa: E731
+        each = _never_none
     else:
         each = None
     return _array(each, tuple) if is_array else each
@@ -173,6 +171,22 @@ def _array(each: Value | None, container: type) -> Value:
     if each is None:
         return lambda found: None if found is None else container(found)
     return lambda found: None if found is None else container([each(value) for value in found])
+
+
+def _unless_none(make: Value, default: Any = None) -> Value:
+    return lambda found: default if found is None else make(found)
+
+
+def _to_ms(found: timedelta) -> int:
+    return found // _MILLISECOND
+
+
+def _of_ms(found: int) -> timedelta:
+    return timedelta(milliseconds=found)
+
+
+def _never_none(found: str | None) -> str:
+    return found or ""
 
 
 def _bytes_of_uuid(found: UUID | None) -> bytes:

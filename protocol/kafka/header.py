@@ -17,17 +17,14 @@ import struct
 import msgspec
 
 from strandline.protocol.errors import RemoteProtocolError
+from strandline.protocol.kafka.primitives import CUT_OFF, skip_tags
 
 FIRST_BYTE = 0x00
 """Of a frame behind its length: the high byte of its API key."""
 PREFIX_BYTES = 4
-MAX_TAGS = 100
-"""Tagged fields in one place; none are defined for request headers."""
-
 _FIXED = struct.Struct(">ihhih")
 """Length, API key, version, correlation id, length of the client's id."""
 _LENGTH = struct.Struct(">i")
-_RESPONSE = struct.Struct(">ii")
 _MIN_HEADER_BYTES = _FIXED.size - PREFIX_BYTES
 
 
@@ -84,39 +81,11 @@ def _check_length(length: int, max_frame_bytes: int) -> None:
         )
 
 
-def skip_tags(body: memoryview) -> memoryview:
+def behind_tags(body: memoryview) -> memoryview:
     """What follows the tagged fields that `body` begins with: those of a flexible request header.
 
     RemoteProtocolError: they do not end within it."""
-    if body and not body[0]:  # the usual case: there are none
-        return body[1:]
-    count, position = _uvarint(body, 0)
-    if count > MAX_TAGS:
-        raise RemoteProtocolError(f"a request header of {count} tagged fields")
-    for _ in range(count):
-        _, position = _uvarint(body, position)
-        size, position = _uvarint(body, position)
-        position += size
-    if position > len(body):
-        raise RemoteProtocolError("the tagged fields of a request header are longer than its frame")
-    return body[position:]
-
-
-def _uvarint(body: memoryview, position: int) -> tuple[int, int]:
-    """(value, where it ends) of an unsigned varint of 32 bits."""
-    value = 0
-    for shift in range(0, 35, 7):
-        if position >= len(body):
-            raise RemoteProtocolError("a request header ends within its tagged fields")
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise RemoteProtocolError("a number of tagged fields has more than 32 bits")
-
-
-def response_frame(correlation_id: int, body: bytes, *, has_tags: bool) -> bytes:
-    """Length, header and body; `has_tags`: the header is of a flexible version, and has none."""
-    tags = b"\0" if has_tags else b""
-    return _RESPONSE.pack(4 + len(tags) + len(body), correlation_id) + tags + body
+    try:
+        return body[skip_tags(body, 0) :]
+    except CUT_OFF:
+        raise RemoteProtocolError("a request header ends within its tagged fields") from None

@@ -29,6 +29,7 @@ from kio.serial._introspect import (
 )
 
 from strandline.protocol.errors import RemoteProtocolError
+from strandline.protocol.kafka.primitives import read_uvarint, uvarint
 from strandline.protocol.messages.base import MAX_NAMED
 
 MAX_ELEMENTS = 10 * MAX_NAMED
@@ -82,15 +83,8 @@ class _Body:
             raise RemoteProtocolError(f"{self.elements} elements and tagged fields, {self.max_elements} are the most")
 
     def varint(self, position: int) -> tuple[int, int]:
-        """(value, position behind it); of 5 bytes at most."""
-        data, value = self.data, 0
-        for shift in range(0, 35, 7):
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, position
-        raise RemoteProtocolError("a varint of more than 5 bytes")
+        """(value, position behind it)."""
+        return read_uvarint(self.data, position)
 
 
 Step = int | Callable[[_Body, int], int]
@@ -252,7 +246,7 @@ def _tags_walk(tagged: dict[int, Step]) -> Step:
         if len(kept) < count:
             if body.within_tag:
                 raise RemoteProtocolError("an unknown tagged field within a tagged field")
-            body.without.append((start, position, b"".join((_varint(len(kept)), *kept))))
+            body.without.append((start, position, b"".join((uvarint(len(kept)), *kept))))
         return position
 
     return walk
@@ -265,12 +259,3 @@ def _walk_tagged(step: Step, body: _Body, position: int, end: int) -> None:
     body.within_tag = outer
     if found != end:
         raise RemoteProtocolError(f"a tagged field of {end - position} bytes whose value has {found - position}")
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

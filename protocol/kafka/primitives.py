@@ -1,4 +1,4 @@
-"""The pieces that Kafka's bodies are made of, for the codecs that are written by hand (`produce`, `fetch`).
+"""The pieces that Kafka's bodies are made of, for all that is read or written by hand here.
 
 ```
             legacy                                   flexible ("compact", KIP-482)

@@ -33,8 +33,9 @@ from kio.serial._introspect import (
 )
 
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.kafka.header import response_frame, skip_tags
+from strandline.protocol.kafka.header import behind_tags
 from strandline.protocol.kafka.lengths import checked
+from strandline.protocol.kafka.primitives import frame_of
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
 
 _CODES = {
@@ -88,7 +89,7 @@ def refusal(api_key: int, version: int, correlation_id: int, body: memoryview) -
         answer = _Refusal(_CODES.get(api_key, ErrorCode.UNSUPPORTED_VERSION)).of(response, api_key, version, body)
     except (NoSuchSchema, RemoteProtocolError):
         return None
-    return response_frame(correlation_id, write_entity(answer), has_tags=response.__header_schema__.__flexible__)
+    return frame_of(correlation_id, response.__header_schema__.__flexible__, write_entity(answer))
 
 
 class _Refusal:
@@ -102,7 +103,7 @@ class _Refusal:
             return self._filled(response, None)
         request = request_class(api_key, version)
         if request.__flexible__:
-            body = skip_tags(body)
+            body = behind_tags(body)
         return self._filled(response, read_entity(request, checked(request, body, MAX_ITEMS)))
 
     def _filled(self, entity: Any, asked: Any) -> Any:

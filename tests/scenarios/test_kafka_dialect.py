@@ -17,7 +17,8 @@ from strandline.protocol.messages import CreatableTopic
 from strandline.protocol.records.codec import build_batch
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
-from support.kafka_client import KafkaClient, kafka_frame
+from support.kafka_client import KafkaClient
+from support.kafka_frames import kafka_frame
 
 WAIT = timedelta(milliseconds=500)
 BATCH = build_batch([(1, b"k", b"v1"), (2, None, b"v2"), (3, b"k", None)], "none")
@@ -113,7 +114,7 @@ async def test_acks_0_has_no_answer_and_later_answers_do_not_wait_for_one(autoju
         async with asking(cluster) as client:
             body = bytes.fromhex("ffff 0000 000001f4 00000001 0001 74 00000001 00000000")
             body += len(BATCH).to_bytes(4, "big") + BATCH
-            await client.send(kafka_frame(ApiKey.PRODUCE, 3, 99, body))
+            await client.send(kafka_frame(ApiKey.PRODUCE, 3, body))
             answer = await client.ask(ApiKey.LIST_OFFSETS, 1, **latest())
             assert answer.topics[0].partitions[0].offset == 3
 
@@ -145,7 +146,7 @@ async def test_a_version_that_is_not_served_is_refused_and_the_connection_goes_o
 
 async def test_what_cannot_be_read_ends_its_own_connection_alone(autojump_clock: MockClock) -> None:
     async with MemoryCluster(1).running() as cluster, asking(cluster) as good, asking(cluster) as bad:
-        await bad.send(kafka_frame(ApiKey.METADATA, 1, 1, b"\x7f\xff\xff\xff"))
+        await bad.send(kafka_frame(ApiKey.METADATA, 1, b"\x7f\xff\xff\xff"))
         assert ErrorCode.INVALID_REQUEST.to_bytes(2, "big") in await bad.frame()
         assert await bad.is_closed_by_peer()
         assert (await good.ask(ApiKey.METADATA, 1, topics=[])).brokers
@@ -155,5 +156,5 @@ async def test_orders_between_brokers_are_not_spoken_in_it(autojump_clock: MockC
     async with MemoryCluster(1).running() as cluster:
         for key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN):
             async with asking(cluster) as client:
-                await client.send(kafka_frame(key, 0, 1, bytes(40)))
+                await client.send(kafka_frame(key, 0, bytes(40), flexible=False))
                 assert await client.is_closed_by_peer()

@@ -11,15 +11,8 @@ from strandline.protocol.api import ApiKey
 from strandline.protocol.kafka.converter import _element, _is_struct, _nothing
 from strandline.protocol.kafka.schemas import read_entity, request_class, response_class, write_entity
 from strandline.runtime.network import Transport
+from support.kafka_frames import kafka_frame, read_frame
 from support.raw_client import RawClient
-
-
-def kafka_frame(
-    api_key: int, version: int, correlation_id: int, body: bytes, *, client_id: bytes = b"test", has_tags: bool = False
-) -> bytes:
-    """A request with a right header around any body."""
-    head = struct.pack(">hhih", api_key, version, correlation_id, len(client_id)) + client_id + b"\0" * has_tags
-    return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 class KafkaClient(RawClient):
@@ -41,20 +34,17 @@ class KafkaClient(RawClient):
     async def ask_raw(self, api_key: int, version: int, body: bytes, *, has_tags: bool = False) -> bytes:
         """The answer to any body, behind its length. AssertionError: the connection ends first."""
         self._correlation_id += 1
-        await self.send(kafka_frame(api_key, version, self._correlation_id, body, has_tags=has_tags))
+        number = self._correlation_id
+        await self.send(kafka_frame(api_key, version, body, correlation_id=number, flexible=has_tags))
         frame = await self.frame()
         assert struct.unpack_from(">i", frame)[0] == self._correlation_id
         return frame
 
     async def frame(self) -> bytes:
         """The next one, behind its length."""
-        received = self._received
-        while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
-            assert await self._receive(), "the connection ended before its answer"
-        end = 4 + int.from_bytes(received[:4], "big")
-        frame = bytes(received[4:end])
-        del received[:end]
-        return frame
+        found = await read_frame(self)
+        assert found is not None, "the connection ended before its answer"
+        return found
 
 
 def made(entity: Any, fields: dict[str, Any]) -> Any:

@@ -16,12 +16,18 @@ CORRELATION_ID = 77
 
 
 def kafka_frame(
-    key: int, version: int, body: bytes, *, client_id: bytes = b"test", flexible: bool | None = None
+    key: int,
+    version: int,
+    body: bytes,
+    *,
+    correlation_id: int = CORRELATION_ID,
+    client_id: bytes = b"test",
+    flexible: bool | None = None,
 ) -> bytes:
     """A right header around any body. flexible: whether the header has tagged fields; None: as the schema says."""
     if flexible is None:
         flexible = class_of(key, version).__flexible__
-    head = struct.pack(">hhih", key, version, CORRELATION_ID, len(client_id)) + client_id + (b"\0" if flexible else b"")
+    head = struct.pack(">hhih", key, version, correlation_id, len(client_id)) + client_id + (b"\0" if flexible else b"")
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 

@@ -30,9 +30,10 @@ from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProt
 from strandline.protocol.kafka.converter import count_named, to_entity, to_message
 from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
-from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, read_header, response_frame, skip_tags
+from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, behind_tags, read_header
 from strandline.protocol.kafka.heartbeat import encode_heartbeat_response, read_heartbeat
 from strandline.protocol.kafka.metadata import encode_metadata_response
+from strandline.protocol.kafka.primitives import frame_of
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
 from strandline.protocol.kafka.refusals import refusal
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
@@ -99,7 +100,7 @@ class KafkaDialect:
         if version not in _READ_BY_HAND[api.key]:
             raise RemoteProtocolError(f"{api.key.name} has no version {version} here")
         if version >= _FIRST_FLEXIBLE[api.key]:
-            body = skip_tags(body)
+            body = behind_tags(body)
         if api.key is _PRODUCE:
             message, records = read_produce(version, body)
             header.body_bytes -= sum(len(batches) for batches in records if batches is not None)
@@ -147,7 +148,7 @@ def _read_cold(api: Api, version: int, body: memoryview) -> Request:
     except NoSuchSchema as error:
         raise RemoteProtocolError(str(error)) from error
     if entity_class.__flexible__:
-        body = skip_tags(body)
+        body = behind_tags(body)
     try:
         if len(body) <= BROAD_BODY_BYTES:
             return cast(Request, to_message(api.request, read_entity(entity_class, body, ignores_rest=True)))
@@ -169,7 +170,7 @@ def _encode_cold(api: Api, header: Header, version: int, message: Message) -> by
         raise LocalProtocolError(str(error)) from error
     body = write_entity(to_entity(entity_class, message))
     has_tags = entity_class.__flexible__ and api.key is not _API_VERSIONS
-    return response_frame(header.correlation_id, body, has_tags=has_tags)
+    return frame_of(header.correlation_id, has_tags, body)
 
 
 def _encode_api_versions(api: Api, header: Header, message: ApiVersionsResponse) -> bytes:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader
 
 from strandline.protocol.errors import RemoteProtocolError
-from strandline.protocol.kafka.header import read_header, response_frame, skip_tags
+from strandline.protocol.kafka.header import behind_tags, read_header
+from strandline.protocol.kafka.primitives import frame_of, uvarint
 from strandline.protocol.kafka.schemas import write_entity
 
 LIMIT = 1000
@@ -67,26 +68,18 @@ def test_a_client_id_that_does_not_fit_its_frame_is_refused(id_bytes: int) -> No
 @given(st.lists(st.tuples(st.integers(0, 2**31), st.binary(max_size=300)), max_size=3), st.binary())
 def test_what_follows_the_tagged_fields_is_the_body(tags: list[tuple[int, bytes]], body: bytes) -> None:
     written = uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(value)) + value for tag, value in tags)
-    assert skip_tags(memoryview(written + body)) == body
+    assert behind_tags(memoryview(written + body)) == body
     for end in range(len(written)):
         with pytest.raises(RemoteProtocolError):
-            skip_tags(memoryview(written[:end]))
+            behind_tags(memoryview(written[:end]))
 
 
 @pytest.mark.parametrize("written", [b"\xff\xff\xff\xff\x0f", b"\xff" * 6, b"\x01\x00\xff\xff\xff\xff\x7f", b"\x65"])
 def test_tagged_fields_that_cannot_be_are_refused(written: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        skip_tags(memoryview(written))
+        behind_tags(memoryview(written))
 
 
 def test_a_response_has_its_length_its_number_and_tags_where_its_version_has_some() -> None:
-    assert response_frame(7, b"abc", has_tags=False) == b"\0\0\0\x07\0\0\0\x07abc"
-    assert response_frame(-1, b"abc", has_tags=True) == b"\0\0\0\x08\xff\xff\xff\xff\0abc"
-
-
-def uvarint(value: int) -> bytes:
-    written = bytearray()
-    while value >= 0x80:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*written, value])
+    assert frame_of(7, False, b"abc") == b"\0\0\0\x07\0\0\0\x07abc"
+    assert frame_of(-1, True, b"abc") == b"\0\0\0\x08\xff\xff\xff\xff\0abc"
