@@ -34,7 +34,6 @@ from kio.serial._introspect import (
 
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
 from strandline.protocol.kafka.header import behind_tags
-from strandline.protocol.kafka.lengths import checked
 from strandline.protocol.kafka.primitives import frame_of
 from strandline.protocol.kafka.schemas import NoSuchSchema, read_entity, request_class, response_class, write_entity
 
@@ -104,7 +103,7 @@ class _Refusal:
         request = request_class(api_key, version)
         if request.__flexible__:
             body = behind_tags(body)
-        return self._filled(response, read_entity(request, checked(request, body, MAX_ITEMS)))
+        return self._filled(response, read_entity(request, body, max_elements=MAX_ITEMS))
 
     def _filled(self, entity: Any, asked: Any) -> Any:
         """asked: the part of the request that it is about, None: nothing of it is told."""

@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from strandline.protocol.errors import LocalProtocolError, RemoteProtocolError
-from strandline.protocol.kafka.lengths import checked
+from strandline.protocol.kafka.lengths import MAX_ELEMENTS, checked
 
 Entity = Any
 """An instance of one of kio's data classes, which share no base."""
@@ -56,10 +56,13 @@ def _entity_class(api_key: int, version: int, kind: str) -> EntityClass:
     raise NoSuchSchema(f"{path} has no {kind}")
 
 
-def read_entity(entity: EntityClass, body: memoryview, *, ignores_rest: bool = False) -> Entity:
-    """What `body` holds, all of it and nothing else, unless `ignores_rest`. RemoteProtocolError: it is none."""
+def read_entity(
+    entity: EntityClass, body: memoryview, *, ignores_rest: bool = False, max_elements: int = MAX_ELEMENTS
+) -> Entity:
+    """What `body` holds, all of it and nothing else, unless `ignores_rest`. RemoteProtocolError: it is none, or its
+    arrays have more than `max_elements` together."""
     try:
-        body = checked(entity, body).toreadonly()
+        body = checked(entity, body, max_elements).toreadonly()
         found, size_bytes = _reader(entity)(body, 0)
     except (SerialError, ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
         raise RemoteProtocolError(f"body is not a {_name(entity)}: {str(error)[:200]}") from None
