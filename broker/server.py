@@ -23,6 +23,8 @@ from strandline.broker.admin.health_check import HealthCheck
 from strandline.broker.admin.topic_configs import TopicConfigs
 from strandline.broker.data_plane import DataPlane
 from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.handovers import Handovers
+from strandline.broker.groups.letting_go import LettingGo
 from strandline.broker.handlers.configs import ConfigHandlers
 from strandline.broker.handlers.controller_link import ControllerLink
 from strandline.broker.handlers.creations import AutomaticCreations
@@ -243,12 +245,13 @@ class Broker:
         self.groups = GroupCoordinator(
             replicas,
             self.data.group_log,
-            self.data.group_loader.load,
             self.data.burst,
             self.data.deadlines,
             self.environment.random("groups"),
             self._log,
         )
+        self.letting_go = LettingGo(self.groups, replicas)
+        self.handovers = Handovers(self.groups, replicas, self.data.group_loader.load, self.letting_go.look, self._log)
         self.queries = QueryHandler(
             self.log_manager,
             replicas,
@@ -321,7 +324,8 @@ class Broker:
             data.isr_updates.run,
             self.creations.run,
             self.producer_ids.run,
-            self.groups.run,
+            self.handovers.run,
+            self.letting_go.run,
             partial(data.deadlines.run, burst.end),
             partial(run_isr_checks, replicas, burst),
             data.checkpoints.run_high_watermarks,

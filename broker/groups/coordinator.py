@@ -8,16 +8,17 @@ Rules:
 * What a group answers after a sync, and what a commit is answered, follows its records' being committed, on all
   replicas in sync (invariant 40).
 * Everything here is called within a burst, or ends it.
-* What was committed for partitions that are deleted goes with them (`deletions`).
-* Groups without members and offsets are forgotten: by the next check and with a tombstone where the log knows them, at
-  once where it does not.
+* What was committed for partitions that are deleted goes with them, before anybody gets at it (`deletions`).
+* Groups without members and offsets are forgotten: by the next check (`letting_go`) and with a tombstone where the log
+  knows them, at once where it does not.
+
+Which groups these are: those of `shards`, which come and go by `handovers`.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import cast
 from uuid import UUID
@@ -28,8 +29,7 @@ import trio
 from strandline.broker.groups.deletions import Deletions
 from strandline.broker.groups.effects import Answer, GroupSettings, Write
 from strandline.broker.groups.group import Group
-from strandline.broker.groups.loading import LoadedGroups
-from strandline.broker.groups.offsets import GroupOffsets, Offsets, Record, Standing
+from strandline.broker.groups.offsets import GroupOffsets, Offsets, Record
 from strandline.broker.groups.shards import (
     GROUP_ERRORS,
     OFFSET_ERRORS,
@@ -40,26 +40,21 @@ from strandline.broker.groups.shards import (
     partition_of,
 )
 from strandline.broker.groups.states import GroupState
-from strandline.broker.groups.views import metadata, subscriptions
-from strandline.broker.metadata_cache import Deleted
+from strandline.broker.groups.views import metadata
 from strandline.broker.network.request import RequestInHand
 from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.broker.replication.own_appends import OwnAppends
-from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.group_records import GroupKey, InvalidGroupRecord, OffsetKey, group_key, group_value, read_key
+from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value
 from strandline.protocol.messages import Request
-from strandline.runtime.beats import next_beat
 
 MAX_PREFIX_CHARACTERS = 255
 """Of what member ids begin with: with all of a long name they could not be written."""
 APPEND_BYTES = 256 * 1024
 """Tombstones are appended in pieces of about this size."""
-SEEN_PER_STEP = 200
 
-Load = Callable[[Partition], Awaitable[LoadedGroups | None]]
 Outcome = Callable[[ErrorCode], None]
 
 
@@ -70,32 +65,22 @@ class GroupCoordinator:
         self,
         replicas: Replicas,
         appends: OwnAppends,
-        load: Load,
         burst: Burst,
         deadlines: Deadlines,
         random: random.Random,
         log: structlog.typing.FilteringBoundLogger,
     ) -> None:
-        """load: reads a partition's groups; see `GroupLoader.load`."""
         self._replicas = replicas
         self._appends = appends
-        self._load_groups = load
         self.burst = burst
         self._deadlines = deadlines
         self._random = random
         self._log = log
-        self._shards: dict[int, Shard] = {}
+        self.shards: dict[int, Shard] = {}
         """By partition of the topic."""
-        self._to_load: deque[Shard] = deque()
-        self._left: deque[dict[str, Coordinated]] = deque()
-        """Groups of shards that are over, to be ended."""
-        self._came = trio.lowlevel.ParkingLot()
+        self.deletions = Deletions()
         config = replicas.config
-        self._settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
-        self._deletions = Deletions()
-        self._deletion_came = trio.lowlevel.ParkingLot()
-        replicas.on_role_change(self._role_changed)
-        replicas.on_deletion(self._deleted)
+        self.settings = GroupSettings(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000)
 
     # --- which groups ------------------------------------------------------------------------------------------
 
@@ -111,7 +96,7 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if found.group.state is GroupState.DEAD:  # it is being deleted
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._let_go_of_deleted(found)
+        self.let_go_of_deleted(found)
         return found
 
     def find_or_make(self, group_id: str, *, is_needed: bool = True) -> Coordinated | ErrorCode:
@@ -121,11 +106,11 @@ class GroupCoordinator:
         assert shard.groups is not None
         found = shard.groups.get(group_id)
         if found is None:
-            found = self._coordinated(shard, Group(group_id, self._settings), GroupOffsets(group_id))
+            found = self.coordinated(shard, Group(group_id, self.settings), GroupOffsets(group_id))
             shard.groups[group_id] = found
         if found.group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._let_go_of_deleted(found)
+        self.let_go_of_deleted(found)
         return found
 
     def partition_of(self, group_id: str) -> int | None:
@@ -137,30 +122,30 @@ class GroupCoordinator:
 
     def groups(self) -> Iterator[Group]:
         """All that are coordinated here."""
-        for shard in list(self._shards.values()):
+        for shard in list(self.shards.values()):
             for each in list((shard.groups or {}).values()):
                 yield each.group
 
     @property
     def count(self) -> int:
         """How many groups are coordinated here."""
-        return sum(len(shard.groups or ()) for shard in self._shards.values())
+        return sum(len(shard.groups or ()) for shard in self.shards.values())
 
     @property
     def is_loading(self) -> bool:
-        return any(shard.groups is None for shard in self._shards.values())
+        return any(shard.groups is None for shard in self.shards.values())
 
     def _shard_of(self, group_id: str, is_needed: bool) -> Shard | ErrorCode:
         if (is_needed and not group_id) or not may_be_a_group(group_id):
             return ErrorCode.INVALID_GROUP_ID
         index = self.partition_of(group_id)
-        shard = None if index is None else self._shards.get(index)
+        shard = None if index is None else self.shards.get(index)
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
         return shard if shard.groups is not None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _coordinated(self, shard: Shard, group: Group, offsets: GroupOffsets) -> Coordinated:
-        return Coordinated(shard, group, offsets, self._look, self._deletions.latest)
+    def coordinated(self, shard: Shard, group: Group, offsets: GroupOffsets) -> Coordinated:
+        return Coordinated(shard, group, offsets, self._look, self.deletions.latest)
 
     def fresh_id(self, prefix: str) -> str:
         """A member id that nobody has: as Kafka makes them, from however long a name."""
@@ -180,7 +165,7 @@ class GroupCoordinator:
                     self._write(coordinated, effect)
         is_served = coordinated.shard.groups is not None  # else who loads, or lets go, has it in its hands
         if is_served and group.is_over and not group.is_in_log and not coordinated.offsets:
-            self._end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)
+            self.end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)
         elif group.look_at < coordinated.due_at:
             self._deadlines.enter(coordinated, group.look_at)
 
@@ -203,7 +188,7 @@ class GroupCoordinator:
         self.carry_out(coordinated)
 
     def _look(self, coordinated: Coordinated, now: float) -> float:
-        if self._is_over(coordinated.shard):
+        if self.is_over(coordinated.shard):
             return NEVER
         coordinated.group.expire(now)
         self.carry_out(coordinated)
@@ -239,14 +224,14 @@ class GroupCoordinator:
             records = offsets.remove(topic)
             self.bury(shard, records, outcomes.one_more())
             yield len(records)
-        self.bury(shard, self._end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
+        self.bury(shard, self.end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
 
     def _kill(self, coordinated: Coordinated, code: ErrorCode) -> None:
         coordinated.group.end(code)
         self.carry_out(coordinated)
         self._deadlines.leave(coordinated)
 
-    def _end(self, coordinated: Coordinated, code: ErrorCode) -> list[Record]:
+    def end(self, coordinated: Coordinated, code: ErrorCode) -> list[Record]:
         """It is none of the groups any more. Returns its tombstone, where the log knows it."""
         group, groups = coordinated.group, coordinated.shard.groups
         self._kill(coordinated, code)
@@ -257,7 +242,7 @@ class GroupCoordinator:
     def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
         """Append tombstones, in pieces; `done` follows the last one with the first error. What is refused is tried
         again with the next check."""
-        if self._is_over(shard):  # what is left is its next coordinator's, who may have found it already
+        if self.is_over(shard):  # what is left is its next coordinator's, who may have found it already
             done(ErrorCode.NOT_COORDINATOR)
             return
         outcomes = _Outcomes(done)
@@ -265,204 +250,25 @@ class GroupCoordinator:
             self._appends.append(shard.partition, piece, partial(_buried, shard, piece, outcomes.one_more()))
         outcomes.last()(ErrorCode.NONE)
 
-    # --- shards ------------------------------------------------------------------------------------------------
+    def is_over(self, shard: Shard) -> bool:
+        return self.shards.get(shard.partition.topic_partition.partition) is not shard
 
-    def _role_changed(self, partition: Partition) -> None:
-        topic, index = partition.topic_partition
-        if topic != OFFSETS_TOPIC:
-            return
-        shard = self._shards.get(index)
-        if shard is not None and (partition.leadership is None or shard.partition is not partition):
-            self._unload(index, shard)
-            shard = None
-        if shard is None and partition.leadership is not None:
-            shard = self._shards[index] = Shard(partition, self._deletions.latest)
-            self._to_load.append(shard)
-            self._came.unpark()
-
-    def _unload(self, index: int, shard: Shard) -> None:
-        del self._shards[index]
-        if shard.groups:
-            self._left.append(shard.groups)
-            self._came.unpark()
-        shard.groups = None
-
-    def _is_over(self, shard: Shard) -> bool:
-        return self._shards.get(shard.partition.topic_partition.partition) is not shard
-
-    def _leave(self, groups: dict[str, Coordinated]) -> Iterator[int]:
-        """Groups that are another's now: first those in which somebody may wait. Their log is left alone."""
-        for coordinated in list(groups.values()):
-            if len(coordinated.group.members):
-                self._end(coordinated, ErrorCode.NOT_COORDINATOR)
-            yield 1 + len(coordinated.group.members)
-        while groups:
-            self._end(groups.popitem()[1], ErrorCode.NOT_COORDINATOR)
-            yield 1
-
-    async def run(self) -> None:
-        """Loading, and the checks for what is too old; until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._check)
-            nursery.start_soon(self._follow_deletions)
-            while True:
-                while self._to_load:
-                    nursery.start_soon(self._load, self._to_load.popleft())
-                while self._left:
-                    nursery.start_soon(self._in_steps, self._leave(self._left.popleft()))
-                await self._came.park()
-
-    async def _load(self, shard: Shard) -> None:
-        while not self._is_over(shard):
-            loaded = await self._load_groups(shard.partition)
-            if loaded is not None and await self._take_over(shard, loaded):
-                self._log.info("groups loaded", partition=shard.partition.topic_partition.partition, groups=len(loaded))
-                return
-
-    async def _take_over(self, shard: Shard, loaded: LoadedGroups) -> bool:
-        groups: dict[str, Coordinated] = {}
-        deleted, shard.deletions = shard.deleted, self._deletions.latest
-        for number, (group_id, found) in enumerate(loaded.items(), 1):
-            now = trio.current_time()
-            if found.metadata is None:
-                group = Group(group_id, self._settings)
-            else:
-                group = Group.loaded(found.metadata, self._settings, now)
-            groups[group_id] = loaded_group = self._coordinated(shard, group, GroupOffsets(group_id, found.offsets))
-            loaded_group.deletions = shard.deletions
-            self.bury(shard, loaded_group.offsets.remove_deleted(deleted), _ignore)
-            self.carry_out(loaded_group)
-            if number % SEEN_PER_STEP == 0:
-                self.burst.end()
-                await trio.lowlevel.checkpoint()
-        self.burst.end()
-        if self._is_over(shard):
-            return False
-        shard.groups = groups
-        self._deletion_came.unpark()  # there may have been some meanwhile
-        return True
-
-    # --- what is deleted ---------------------------------------------------------------------------------------
-
-    def _deleted(self, deleted: Deleted) -> None:
-        """Of a topic that was made anew in the same word of the controller, a shard that is loading keeps what it
-        finds: it may be of the new one, by a coordinator that heard of it before."""
-        metadata = self._replicas.metadata
-        for shard in self._shards.values():
-            if shard.groups is None:
-                for topic, partitions in deleted.items():
-                    gone = {each for each in partitions if metadata.partition(topic, each) is None}
-                    shard.deleted[topic] = shard.deleted.get(topic, set()) | gone
-        self._deletions.add(deleted)
-        self._deletion_came.unpark()
-
-    async def _follow_deletions(self) -> None:
-        """Groups that nobody asks for let go of what is deleted, too."""
-        while True:
-            while not (
-                behind := [
-                    each
-                    for each in self._shards.values()
-                    if each.groups is not None and each.deletions < self._deletions.latest
-                ]
-            ):
-                self._deletions.forget(
-                    min((each.deletions for each in self._shards.values()), default=self._deletions.latest)
-                )
-                await self._deletion_came.park()
-            for shard in behind:
-                latest = self._deletions.latest
-                await self._in_steps(self._let_shard_go(shard))
-                shard.deletions = latest
-
-    def _let_shard_go(self, shard: Shard) -> Iterator[int]:
-        for coordinated in list((shard.groups or {}).values()):
-            yield 1 + self._let_go_of_deleted(coordinated)
-
-    def _let_go_of_deleted(self, coordinated: Coordinated) -> int:
+    def let_go_of_deleted(self, coordinated: Coordinated) -> int:
         """Before anybody gets at it; see `deletions`. Returns how many offsets that were."""
         count = 0
-        if coordinated.deletions != self._deletions.latest:
-            for deleted in self._deletions.since(coordinated.deletions):
+        if coordinated.deletions != self.deletions.latest:
+            for deleted in self.deletions.since(coordinated.deletions):
                 records = coordinated.offsets.remove_deleted(deleted)
-                self.bury(coordinated.shard, records, _ignore)
+                self.bury(coordinated.shard, records, ignore)
                 count += len(records)
-            coordinated.deletions = self._deletions.latest
+            coordinated.deletions = self.deletions.latest
         return count
-
-    # --- what is too old ---------------------------------------------------------------------------------------
-
-    async def _check(self) -> None:
-        while True:
-            await next_beat(self._replicas.config.offsets_retention_check_interval_ms / 1000)
-            for shard in list(self._shards.values()):
-                await self._in_steps(self._bury_again(shard))
-                await self._in_steps(self._check_shard(shard))
-
-    def _bury_again(self, shard: Shard) -> Iterator[int]:
-        """What was refused, unless it was written anew."""
-        keys, shard.unburied = shard.unburied, {}
-        for key in keys:
-            about, groups = read_key(key), shard.groups or {}
-            found = groups.get(about.group) if about is not None else None
-            if isinstance(about, OffsetKey) and found is not None and found.offsets.is_pending(*about[1:]):
-                shard.unburied[key] = None  # the next check knows how that ended
-            elif found is None or not _is_written(about, found):
-                self.bury(shard, [(key, None)], _ignore)
-            yield 1
-
-    def _check_shard(self, shard: Shard) -> Iterator[int]:
-        for coordinated in list((shard.groups or {}).values()):
-            yield from self._check_group(coordinated)
-
-    async def _in_steps(self, work: Iterator[int]) -> None:
-        """Work that yields how much it has seen to; each step ends a burst."""
-        seen = 0
-        for count in work:
-            seen += count
-            if seen >= SEEN_PER_STEP:
-                seen = 0
-                self.burst.end()
-                await trio.lowlevel.checkpoint()
-        self.burst.end()
-
-    def _check_group(self, coordinated: Coordinated) -> Iterator[int]:
-        """Yields how much was looked at; others run in between, and what is then no longer so waits for the next
-        check."""
-        retention_ms = self._replicas.config.offsets_retention_minutes * 60_000
-        group, offsets = coordinated.group, coordinated.offsets
-        was = (group.state, group.generation, group.written_at_ms)
-        for topic, partitions in offsets.expired(self._standing(group), retention_ms, self.burst.wall_ms()):
-            if (group.state, group.generation, group.written_at_ms) != was:
-                return
-            self.bury(coordinated.shard, offsets.remove(topic, partitions), _ignore)
-            yield 1 + len(partitions)
-        if group.is_over and not offsets:
-            self.bury(coordinated.shard, self._end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID), _ignore)
-        yield 1
-
-    @staticmethod
-    def _standing(group: Group) -> Standing:
-        return Standing(
-            group.protocol_type,
-            group.state is GroupState.EMPTY,
-            group.state is GroupState.STABLE,
-            group.written_at_ms,
-            subscriptions(group),
-        )
 
 
 def _buried(shard: Shard, piece: Sequence[Record], done: Outcome, code: ErrorCode) -> None:
     if code is not ErrorCode.NONE:
         shard.unburied.update((key, None) for key, _ in piece)
     done(code)
-
-
-def _is_written(about: OffsetKey | GroupKey | None, found: Coordinated) -> bool:
-    """Whether the group that is there now has a record with this key."""
-    if isinstance(about, OffsetKey):
-        return found.offsets.get(about.topic, about.partition) is not None
-    return found.group.is_in_log
 
 
 class _Outcomes:
@@ -501,5 +307,5 @@ def _pieces(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield piece
 
 
-def _ignore(code: ErrorCode) -> None:
+def ignore(code: ErrorCode) -> None:
     """What is refused is tried again, see `bury`."""

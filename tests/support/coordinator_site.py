@@ -66,22 +66,22 @@ class CoordinatorSite:
         self.appends = Appends()
         burst = SimpleNamespace(now=lambda: self.now, wall_ms=lambda: self.wall_ms, end=lambda: None)
         self.deadlines = Deadlines()
-        arguments: Any = (replicas, self.appends, None, burst, self.deadlines, random.Random(1), structlog.get_logger())
+        arguments: Any = (replicas, self.appends, burst, self.deadlines, random.Random(1), structlog.get_logger())
         self.coordinator = GroupCoordinator(*arguments)
         self.shard = Shard(cast(Any, partition))
         self.shard.groups = {}
-        self.coordinator._shards[0] = self.shard
+        self.coordinator.shards[0] = self.shard
         self.groups = GroupHandlers(self.coordinator, cast(Any, replicas), lambda name, asked_by: None)
         self.offsets = OffsetHandlers(self.coordinator, cast(Any, replicas))
 
     @property
     def settings(self) -> GroupSettings:
-        return self.coordinator._settings
+        return self.coordinator.settings
 
     def add(self, group: Group) -> None:
         """As if it had been loaded."""
         assert self.shard.groups is not None
-        self.shard.groups[group.group_id] = self.coordinator._coordinated(
+        self.shard.groups[group.group_id] = self.coordinator.coordinated(
             self.shard, group, GroupOffsets(group.group_id)
         )
 

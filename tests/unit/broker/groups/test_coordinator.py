@@ -164,7 +164,7 @@ def test_a_group_that_a_log_knows_stays_until_its_tombstone_is_written(site: Coo
 def test_a_group_that_is_being_loaded_is_not_forgotten_before_it_can_be_found(site: CoordinatorSite) -> None:
     """Its offsets may have been those of deleted topics alone."""
     groups, site.shard.groups = site.shard.groups, None
-    loaded = site.coordinator._coordinated(site.shard, Group("g", site.settings), GroupOffsets("g"))
+    loaded = site.coordinator.coordinated(site.shard, Group("g", site.settings), GroupOffsets("g"))
     site.coordinator.carry_out(loaded)
     assert groups is not None
     groups["g"], site.shard.groups = loaded, groups
