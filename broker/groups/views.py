@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from strandline.broker.groups.consumer_protocol import CONSUMER, subscribed_topics
 from strandline.broker.groups.effects import Write
 from strandline.broker.groups.members import Member, Members
 from strandline.broker.groups.states import GroupState
+from strandline.protocol.consumer_protocol import CONSUMER, subscribed_topics
 from strandline.protocol.group_records import GroupMember, GroupMetadata
 from strandline.protocol.messages import (
     DescribedGroup,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline.broker.groups.consumer_protocol import CONSUMER
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.shards import Coordinated, cost_of_finding
 from strandline.broker.groups.states import GroupState
@@ -12,6 +11,7 @@ from strandline.broker.groups.views import subscriptions
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import PARTITIONS_PER_STEP, at_once_or_in_steps
+from strandline.protocol.consumer_protocol import CONSUMER
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset
 from strandline.protocol.messages import (
