@@ -18,6 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": ("disk", "segments", "producers", "log", "recovery", "cleaning", "manager", "inspection"),
     "controller": ("planning", "orders", "partitions", "topics", "brokers", "term"),
     "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
+    "client": ("groups",),
     "testkit": ("zookeeper", "disk", "network"),
 }
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""
