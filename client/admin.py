@@ -27,6 +27,7 @@ from strandline.client.errors import (
     RequestTimedOut,
     error_for,
 )
+from strandline.client.groups.administration import GroupAdministration
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
@@ -95,8 +96,8 @@ class RecoveredPartition(NamedTuple):
     replicas: tuple[ReplicaStanding, ...]
 
 
-class TrioAdmin(Service):
-    """Settings: `AdminSettings`, as keyword arguments."""
+class TrioAdmin(Service, GroupAdministration):
+    """Settings: `AdminSettings`, as keyword arguments. What it does with groups: `GroupAdministration`."""
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
@@ -310,6 +311,9 @@ class TrioAdmin(Service):
 
     # --- Parts ---
 
+    def _attempts(self, timeout_ms: float | None) -> _ControllerCall:
+        return _ControllerCall(self, timeout_ms)
+
     async def _ask_any(self, topics: list[str] | None, timeout_ms: float | None) -> ClusterView:
         """The cluster with these topics (None: all) as live brokers see it now, the controller if it answers."""
         call = _ControllerCall(self, timeout_ms)
@@ -324,7 +328,7 @@ class TrioAdmin(Service):
 
         async def ask(request: Request, answer: type[Message]) -> Message:
             if kind != ConfigResource.BROKER or not name:
-                return (await self._ask_one_of_all(request, answer, call))[1]
+                return (await call.ask_any(request, answer))[1]
             while True:
                 found = await call.ask(int(name), request, answer)
                 if found is not None:
@@ -334,23 +338,9 @@ class TrioAdmin(Service):
         return ask
 
     async def _ask_part(self, request: MetadataRequest, call: _ControllerCall) -> MetadataResponse:
-        broker_id, answer = await self._ask_one_of_all(request, MetadataResponse, call)
+        broker_id, answer = await call.ask_any(request, MetadataResponse)
         raise_refusal(request, answer, f"broker {broker_id}")
         return answer
-
-    async def _ask_one_of_all(self, request: Request, answer: type[R], call: _ControllerCall) -> tuple[int, R]:
-        """Who answered, and what."""
-        while True:
-            view = self._metadata.view
-            brokers = list(view.brokers)
-            self._environment.random.shuffle(brokers)
-            # The controller first: it is the last to have heard of no topic that exists.
-            brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
-            for broker_id in brokers:
-                found = await call.ask(broker_id, request, answer)
-                if found is not None:
-                    return broker_id, found
-            await call.learn()
 
 
 class _ControllerCall:
@@ -408,6 +398,20 @@ class _ControllerCall:
             self.outcome_was_lost = self.outcome_was_lost or not isinstance(error, CannotReachBroker)
             self.last_error = error
         return None
+
+    async def ask_any(self, request: Request, answer: type[R]) -> tuple[int, R]:
+        """Who answered, and what. The last cause once the time is over."""
+        while True:
+            view = self._admin._metadata.view
+            brokers = list(view.brokers)
+            self._admin._environment.random.shuffle(brokers)
+            # The controller first: it is the last to have heard of no topic that exists.
+            brokers.sort(key=lambda broker_id: broker_id != view.controller_id)
+            for broker_id in brokers:
+                found = await self.ask(broker_id, request, answer)
+                if found is not None:
+                    return broker_id, found
+            await self.learn()
 
     async def learn(self) -> None:
         """Refresh what is known of the cluster, then wait a moment. The last cause once the time is over."""

@@ -117,6 +117,14 @@ class NotEnoughReplicas(AnsweredError):
     """Fewer replicas in sync than `min.insync.replicas`; `acks=all` is refused."""
 
 
+class UnknownGroup(AnsweredError):
+    """There is no group of that name."""
+
+
+class GroupNotEmpty(AnsweredError):
+    """The group has members, or one that subscribes to the topic: only without them can that be done."""
+
+
 _CLASSES: dict[ErrorCode, type[AnsweredError]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
     ErrorCode.LEADER_NOT_AVAILABLE: LeaderNotAvailable,
@@ -129,6 +137,9 @@ _CLASSES: dict[ErrorCode, type[AnsweredError]] = {
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLarge,
     ErrorCode.NOT_ENOUGH_REPLICAS: NotEnoughReplicas,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicas,
+    ErrorCode.GROUP_ID_NOT_FOUND: UnknownGroup,
+    ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: GroupNotEmpty,
 }
 
 

@@ -18,6 +18,7 @@ from strandline.client.admin import CreatedTopic, NewTopic, RecoveredPartition, 
 from strandline.client.assignment import ConsumerRecord, FetchedBatches
 from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
+from strandline.client.groups.administration import GroupListing, GroupOffset, GroupView
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
@@ -365,3 +366,43 @@ class Admin(_Front[TrioAdmin]):
 
     def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
         return self._ask(self._client.describe_cluster, timeout_ms=timeout_ms)
+
+    def list_groups(self, states: Iterable[str] = (), *, timeout_ms: float | None = None) -> GroupListing:
+        """See `TrioAdmin.list_groups`."""
+        return self._ask(self._client.list_groups, list(states), timeout_ms=timeout_ms)
+
+    def describe_groups(
+        self, groups: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, GroupView | ClientError]:
+        """See `TrioAdmin.describe_groups`."""
+        return self._ask(self._client.describe_groups, list(groups), timeout_ms=timeout_ms)
+
+    def delete_groups(self, groups: Iterable[str], *, timeout_ms: float | None = None) -> dict[str, ClientError | None]:
+        """See `TrioAdmin.delete_groups`."""
+        return self._ask(self._client.delete_groups, list(groups), timeout_ms=timeout_ms)
+
+    def remove_members(
+        self, group: str, instances: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """See `TrioAdmin.remove_members`."""
+        listed = None if instances is None else list(instances)
+        return self._ask(self._client.remove_members, group, listed, timeout_ms=timeout_ms)
+
+    def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """See `TrioAdmin.list_group_offsets`."""
+        listed = None if partitions is None else list(partitions)
+        return self._ask(self._client.list_group_offsets, group, listed, timeout_ms=timeout_ms)
+
+    def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """See `TrioAdmin.alter_group_offsets`."""
+        return self._ask(self._client.alter_group_offsets, group, dict(offsets), timeout_ms=timeout_ms)
+
+    def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """See `TrioAdmin.delete_group_offsets`."""
+        return self._ask(self._client.delete_group_offsets, group, list(partitions), timeout_ms=timeout_ms)

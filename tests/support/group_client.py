@@ -133,13 +133,17 @@ class GroupClient:
             assert answer.error_code == 0, answer
             self.member_id, self.generation = answer.member_id, answer.generation_id
             slots = [
-                SyncGroupRequestAssignment(member.member_id, b"%d" % number)
+                SyncGroupRequestAssignment(member.member_id, self.slot(number))
                 for number, member in enumerate(answer.members)
             ]
             synced = await self.ask(SyncGroupRequest(self.group, self.generation, self.member_id, slots, self.instance))
             if synced is not None and synced.error_code == 0:
                 self.assignment = synced.assignment
                 return
+
+    def slot(self, number: int) -> bytes:
+        """What the member of this number is assigned, where this one is the leader."""
+        return b"%d" % number
 
     async def heartbeat(self) -> ErrorCode:
         answer = await self.ask_until_served(

@@ -1,0 +1,471 @@
+"""What operators do with groups: list, describe and delete them, look at what they have committed and set it.
+
+A group lives at its coordinator, which is looked for and asked anew while it moves or loads, within the time of the
+call; then the last cause is the result. All brokers together know all groups, so a listing says who did not answer.
+What is repeated after an answer was lost changes nothing more; "no such group" after a lost deletion counts as done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
+
+import trio
+
+from strandline.client.errors import (
+    BrokerMisbehaved,
+    ClientError,
+    GroupNotEmpty,
+    UnknownGroup,
+    error_for,
+)
+from strandline.client.lookup import is_retriable
+from strandline.client.metadata import ClusterView
+from strandline.client.request_bounds import ALL_ASKED, in_parts
+from strandline.protocol.consumer_protocol import CONSUMER, InvalidConsumerData, decode_assignment
+from strandline.protocol.errors import ErrorCode, error_code
+from strandline.protocol.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    Message,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    Request,
+)
+from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+DEAD = "Dead"
+"""The state of a group that does not exist."""
+_HAS_MEMBERS = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.NON_EMPTY_GROUP,
+}
+"""What a group with members says to who is none of them and wants to commit."""
+_REASON = "removed by an operator"
+
+
+class GroupSummary(NamedTuple):
+    """`protocol_type`: "consumer", or empty for a group that only ever committed."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+class GroupListing(NamedTuple):
+    """`failures`: brokers that did not answer; their groups may be missing."""
+
+    groups: list[GroupSummary]
+    failures: dict[int, ClientError]
+
+
+class GroupMemberView(NamedTuple):
+    """`assignment` None: it is not what consumers are given, or cannot be read."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...] | None
+
+
+class GroupView(NamedTuple):
+    """`protocol`: the assignor's name; only while the group is stable, and so for assignments. `coordinator`: the id of
+    its broker."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: tuple[GroupMemberView, ...]
+
+
+class GroupOffset(NamedTuple):
+    """`offset`: the next one to read. `leader_epoch` −1: not known."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+class Attempts(Protocol):
+    """One call of the admin client: its deadline, its attempts, its last cause."""
+
+    last_error: Exception | None
+    outcome_was_lost: bool
+
+    def left_ms(self) -> float: ...
+
+    async def ask(self, broker_id: int, request: Request, answer: type[R]) -> R | None:
+        """None: it failed in a way that another attempt may mend. The last cause once the time is over."""
+
+    async def ask_any(self, request: Request, answer: type[R]) -> tuple[int, R]:
+        """Who answered, and what. The last cause once the time is over."""
+
+    async def learn(self) -> None:
+        """Wait a moment. The last cause once the time is over."""
+
+
+class GroupAdministration(ABC):
+    """The part of `TrioAdmin` that is about groups."""
+
+    @abstractmethod
+    def _attempts(self, timeout_ms: float | None) -> Attempts:
+        """Begin a call; None: with the time that calls have by default."""
+
+    @abstractmethod
+    async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
+        """Live brokers, at least."""
+
+    # --- groups ----------------------------------------------------------------------------------------------------
+
+    async def list_groups(self, states: Iterable[str] = (), *, timeout_ms: float | None = None) -> GroupListing:
+        """All groups, sorted, or those in one of these states (Stable, Empty, PreparingRebalance,
+        CompletingRebalance). Every live broker is asked; the last cause if none answered."""
+        attempts, filtered = self._attempts(timeout_ms), list(states)
+        found: dict[str, GroupSummary] = {}
+        results: dict[int, ClientError | None] = {}
+
+        async def one(broker_id: int) -> None:
+            try:
+                answer = await attempts.ask(broker_id, ListGroupsRequest(filtered), ListGroupsResponse)
+            except ClientError as error:
+                results[broker_id] = error
+                return
+            if answer is None or answer.error_code:
+                results[broker_id] = _cause(attempts, answer, f"listing the groups of broker {broker_id}")
+                return
+            results[broker_id] = None
+            for each in answer.groups:
+                found[each.group_id] = GroupSummary(each.group_id, each.group_state, each.protocol_type)
+
+        try:
+            while True:
+                brokers = (await self.describe_cluster(timeout_ms=attempts.left_ms())).brokers
+                results = {broker_id: results.get(broker_id, _not_asked(broker_id)) for broker_id in sorted(brokers)}
+                async with trio.open_nursery() as nursery:
+                    for broker_id, result in list(results.items()):
+                        if _is_open(result):
+                            nursery.start_soon(one, broker_id)
+                if brokers and not any(map(_is_open, results.values())):
+                    break
+                attempts.last_error = next(filter(None, results.values()), None)
+                await attempts.learn()
+        except ClientError:
+            if None not in results.values():
+                raise
+        failures = {broker_id: error for broker_id, error in results.items() if error is not None}
+        return GroupListing([found[group_id] for group_id in sorted(found)], failures)
+
+    async def describe_groups(
+        self, groups: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, GroupView | ClientError]:
+        """Each group, or its error: UnknownGroup where it does not exist; the last cause after `timeout_ms`."""
+        attempts = self._attempts(timeout_ms)
+
+        async def ask(coordinator: int, names: list[str]) -> Mapping[str, GroupView | ClientError]:
+            answer = await attempts.ask(coordinator, DescribeGroupsRequest(names), DescribeGroupsResponse)
+            return {each.group_id: _view(each, coordinator) for each in (answer.groups if answer is not None else ())}
+
+        return await _of_each(groups, attempts, ask)
+
+    async def delete_groups(
+        self, groups: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """Delete groups that have no members, and what they have committed; None where it went well, else UnknownGroup,
+        GroupNotEmpty or the last cause."""
+        attempts = self._attempts(timeout_ms)
+
+        async def ask(coordinator: int, names: list[str]) -> Mapping[str, ClientError | bool]:
+            answer = await attempts.ask(coordinator, DeleteGroupsRequest(names), DeleteGroupsResponse)
+            codes = {each.group_id: each.error_code for each in (answer.results if answer is not None else ())}
+            return {
+                name: code == ErrorCode.NONE
+                or (code == ErrorCode.GROUP_ID_NOT_FOUND and attempts.outcome_was_lost)
+                or error_for(code, f"deleting group {name!r}")
+                for name, code in codes.items()
+            }
+
+        results = await _of_each(groups, attempts, ask)
+        return {name: result if isinstance(result, ClientError) else None for name, result in results.items()}
+
+    async def remove_members(
+        self, group: str, instances: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """Take static members out of a group by their `group.instance.id`s, or (None) all members; the others share
+        what they had. Returns what became of each, by instance or else member id. UnknownGroup or the last cause."""
+        attempts = self._attempts(timeout_ms)
+        if instances is None:
+            view = (await self.describe_groups([group], timeout_ms=attempts.left_ms()))[group]
+            if isinstance(view, ClientError):
+                raise view
+            leaving = [MemberIdentity(each.member_id, each.group_instance_id, _REASON) for each in view.members]
+        else:
+            leaving = [MemberIdentity("", instance, _REASON) for instance in dict.fromkeys(instances)]
+        results: dict[str, ClientError | None] = {}
+        for part in in_parts(leaving):
+            answer = await _of_one(group, attempts, LeaveGroupRequest(group, members=part), LeaveGroupResponse, _code)
+            for each in answer.members:
+                name = each.group_instance_id or each.member_id
+                is_gone = each.error_code == ErrorCode.NONE or (
+                    each.error_code == ErrorCode.UNKNOWN_MEMBER_ID and attempts.outcome_was_lost
+                )
+                results[name] = None if is_gone else error_for(each.error_code, f"removing {name!r} from {group!r}")
+        return results
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    async def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """What a group has committed, of these partitions or of all. A partition of which nothing is committed is left
+        out, and a group that does not exist has committed nothing."""
+        attempts = self._attempts(timeout_ms)
+        found: dict[TopicPartition, GroupOffset] = {}
+        for part in [None] if partitions is None else in_parts(partitions):
+            topics = None
+            if part is not None:
+                by_topic = _by_topic(dict.fromkeys(part))
+                topics = [OffsetFetchRequestTopic(name, list(numbers)) for name, numbers in by_topic.items()]
+            answer = await _of_one(group, attempts, OffsetFetchRequest(group, topics), OffsetFetchResponse, _code)
+            found |= {
+                TopicPartition(topic.name, each.partition_index): GroupOffset(
+                    each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+                if each.committed_offset != NO_OFFSET and not each.error_code
+            }
+        return {tp: found[tp] for tp in sorted(found)}
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Set what a group without members has committed; the group is made where it does not exist. Returns what
+        became of each partition: None, UnknownTopic or another AnsweredError. GroupNotEmpty: it has members, who would
+        not hear of it; or the last cause."""
+        attempts = self._attempts(timeout_ms)
+        results: dict[TopicPartition, ClientError | None] = {}
+        for part in in_parts(offsets.items()):
+            topics = [
+                OffsetCommitRequestTopic(
+                    name, [OffsetCommitRequestPartition(number, *committed) for number, committed in numbers.items()]
+                )
+                for name, numbers in _by_topic(dict(part)).items()
+            ]
+            request = OffsetCommitRequest(group, topics)
+            answer = await _of_one(group, attempts, request, OffsetCommitResponse, _first_code)
+            results |= _of_partitions(answer, dict(part), f"setting the offset of group {group!r}")
+        return results
+
+    async def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Forget what a group has committed of partitions that no member subscribes to. Returns what became of each
+        partition: None or GroupNotEmpty. UnknownGroup or the last cause."""
+        attempts = self._attempts(timeout_ms)
+        results: dict[TopicPartition, ClientError | None] = {}
+        for part in in_parts(partitions):
+            topics = [
+                OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(number) for number in numbers])
+                for name, numbers in _by_topic(dict.fromkeys(part)).items()
+            ]
+            answer = await _of_one(group, attempts, OffsetDeleteRequest(group, topics), OffsetDeleteResponse, _code)
+            results |= _of_partitions(answer, part, f"deleting the offset of group {group!r}")
+        return results
+
+
+# --- asking coordinators ---------------------------------------------------------------------------------------------
+
+
+async def _of_each(
+    groups: Iterable[str],
+    attempts: Attempts,
+    ask: Callable[[int, list[str]], Awaitable[Mapping[str, T | ClientError]]],
+) -> dict[str, T | ClientError]:
+    """`ask(coordinator, its groups)` until each group has a result that another attempt would not mend."""
+    names = list(dict.fromkeys(groups))
+    results: dict[str, T | ClientError] = {}
+
+    async def one(coordinator: int, asked: list[str]) -> None:
+        failure: ClientError | None = None
+        answers: Mapping[str, T | ClientError] = {}
+        try:
+            answers = await ask(coordinator, asked)
+        except ClientError as error:
+            failure = error
+        for name in asked:
+            results[name] = answers.get(name) or failure or _cause(attempts, None, f"group {name!r}")
+
+    left = names
+    try:
+        while left:
+            by_coordinator = await _coordinators(left, attempts, results)
+            async with trio.open_nursery() as nursery:
+                for coordinator, its_groups in by_coordinator.items():
+                    for part in in_parts(its_groups):
+                        nursery.start_soon(one, coordinator, part)
+            left = [name for name in left if _is_open(results[name])]
+            if left:
+                attempts.last_error = next(error for error in map(results.get, left) if isinstance(error, Exception))
+                await attempts.learn()
+    except ClientError as error:  # the time is over: what is known stays known
+        for name in left:
+            results[name] = error
+    return {name: results[name] for name in names}
+
+
+async def _coordinators(
+    groups: list[str], attempts: Attempts, failures: dict[str, T | ClientError]
+) -> dict[int, list[str]]:
+    """Broker → the groups that it coordinates; the others are among `failures`."""
+    found: dict[int, list[str]] = {}
+    for part in in_parts(groups):
+        request = FindCoordinatorRequest(coordinator_keys=part)
+        broker_id, answer = await attempts.ask_any(request, FindCoordinatorResponse)
+        if answer.error_code:
+            raise error_for(answer.error_code, "finding coordinators", f"broker {broker_id}", answer.error_message)
+        missing = dict.fromkeys(part)
+        for each in answer.coordinators:
+            if each.key in missing:
+                del missing[each.key]
+                if each.error_code:
+                    what = f"finding the coordinator of group {each.key!r}"
+                    failures[each.key] = error_for(each.error_code, what, detail=each.error_message)
+                else:
+                    found.setdefault(each.node_id, []).append(each.key)
+        for name in missing:
+            failures[name] = BrokerMisbehaved(f"broker {broker_id} answered nothing about group {name!r}")
+    return found
+
+
+async def _of_one(group: str, attempts: Attempts, request: Request, answer: type[R], code_of: Callable[[R], int]) -> R:
+    """The coordinator's answer, once it has one without an error of the whole. UnknownGroup, GroupNotEmpty, another
+    AnsweredError, or the last cause."""
+
+    async def ask(coordinator: int, names: list[str]) -> Mapping[str, R | ClientError]:
+        found = await attempts.ask(coordinator, request, answer)
+        if found is None:
+            return {}
+        code = code_of(found)
+        return {group: _error(code, f"group {group!r}") if code else found}
+
+    result = (await _of_each([group], attempts, ask))[group]
+    if isinstance(result, ClientError):
+        raise result
+    return result
+
+
+def _code(answer: Message) -> int:
+    return int(getattr(answer, "error_code", 0))
+
+
+def _first_code(answer: OffsetCommitResponse) -> int:
+    """What is wrong with the commit as a whole, if something is: it is said of every partition that exists."""
+    codes = sorted({each.error_code for topic in answer.topics for each in topic.partitions})
+    of_partitions = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    whole = [code for code in codes if code in _HAS_MEMBERS or error_code(code).retriable]
+    return next((code for code in whole if code not in of_partitions), 0)
+
+
+def _error(code: int, what: str) -> ClientError:
+    if code in _HAS_MEMBERS:
+        return GroupNotEmpty(ErrorCode.NON_EMPTY_GROUP, f"{what} has members; stop them first")
+    return error_for(code, what)
+
+
+def _of_partitions(
+    answer: OffsetCommitResponse | OffsetDeleteResponse, asked: Iterable[TopicPartition], what: str
+) -> dict[TopicPartition, ClientError | None]:
+    codes = {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    detail = getattr(answer, "error_message", None)
+    results: dict[TopicPartition, ClientError | None] = {}
+    for tp in asked:
+        code = codes.get(tp, codes.get(ALL_ASKED))
+        if code is None:
+            results[tp] = BrokerMisbehaved(f"{what} in {tp}: the answer is incomplete")
+        else:
+            results[tp] = error_for(code, f"{what} in {tp}", detail=detail) if code else None
+    return results
+
+
+def _by_topic(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]:
+    found: dict[str, dict[int, T]] = {}
+    for (topic, number), value in partitions.items():
+        found.setdefault(topic, {})[number] = value
+    return found
+
+
+def _is_open(result: object) -> bool:
+    """Worth another attempt."""
+    return isinstance(result, ClientError) and is_retriable(result)
+
+
+def _cause(attempts: Attempts, answer: ListGroupsResponse | None, what: str) -> ClientError:
+    """Why there is no answer that helps."""
+    if answer is not None:
+        return error_for(answer.error_code, what)
+    error = attempts.last_error
+    return error if isinstance(error, ClientError) else BrokerMisbehaved(f"{what}: the answer is incomplete")
+
+
+def _not_asked(broker_id: int) -> ClientError:
+    return BrokerMisbehaved(f"broker {broker_id} was not asked in time")
+
+
+def _view(group: DescribedGroup, coordinator: int) -> GroupView | ClientError:
+    if group.error_code:
+        return error_for(group.error_code, f"describing group {group.group_id!r}")
+    if group.group_state == DEAD:
+        return UnknownGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} does not exist")
+    members = tuple(
+        GroupMemberView(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            _assignment(each) if group.protocol_type == CONSUMER else None,
+        )
+        for each in group.members
+    )
+    return GroupView(group.group_id, group.group_state, group.protocol_type, group.protocol_data, coordinator, members)
+
+
+def _assignment(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None:
+    if not member.member_assignment:  # it has none yet
+        return ()
+    try:
+        return tuple(sorted(decode_assignment(member.member_assignment).partitions))
+    except InvalidConsumerData:
+        return None
