@@ -60,6 +60,7 @@ class Scheduling(enum.Enum):
 
     INLINE = "called within its burst; what it leaves to do, a handler task does"
     QUEUED = "by one of the handler tasks"
+    ADMIN = "by tasks of their own, since it waits for the controller or for ZooKeeper"
     CONTROL = "by the task that only controllers' orders have"
 
 
@@ -82,13 +83,13 @@ class Api:
 
 
 _ORDER = (Scheduling.CONTROL, False, True)
-_CONTROLLERS = (Scheduling.QUEUED, True)
+_CONTROLLERS = (Scheduling.ADMIN, True)
 
 
 def _configs(
     key: ApiKey, request: type[Request], response: type[Message], result: type[Message], kafka: tuple[int, int]
 ) -> Api:
-    return Api(key, request, response, failed.per_resource(response, result), Scheduling.QUEUED, kafka=kafka)
+    return Api(key, request, response, failed.per_resource(response, result), Scheduling.ADMIN, kafka=kafka)
 
 
 _ROWS = (
@@ -134,7 +135,8 @@ _ROWS = (
         m.ControlledShutdownRequest,
         m.ControlledShutdownResponse,
         failed.of_the_whole(m.ControlledShutdownResponse, []),
-        *_CONTROLLERS,  # not an order: it waits for orders, and its own broker must be able to obey
+        Scheduling.QUEUED,  # not an order: it waits for orders, and its own broker must be able to obey
+        is_controllers=True,
         inter_broker_only=True,
     ),
     Api(

@@ -6,6 +6,7 @@
 | remainder | coroutine that an inline handler returned | by a handler task, the connection is muted meanwhile |
 | in steps | the same, where it waits for nobody | by tasks of its own: no creation or deletion delays a question |
 | queued | coroutine that returns the response | by one of `num.io.threads` tasks, behind a bounded queue |
+| admin | the same, of what waits for the controller or ZooKeeper | by tasks of its own: data never waits for it |
 | control | the same, from controllers | by one task of its own, so that data load never delays a leader change |
 
 Rules:
@@ -99,14 +100,23 @@ class WorkQueue:
         return item
 
 
+class _Line(NamedTuple):
+    """Where requests of a kind wait for its tasks. `budget`: of the bytes that they hold meanwhile."""
+
+    queue: WorkQueue
+    budget: ByteBudget
+    task_name: str
+    num_tasks: int
+
+
 class RequestChannel:
     """See the module. What has no handler is an unknown API. `gates` stand before the handlers, the first one
     outermost: the place for authorising, for time stamps and for throttling. `dialects`: what connections may speak.
 
     end_of_burst: also flushes the `unflushed_connections`. work: of the handlers, which submit to it (cold reads), and
     the queued requests. warm: for file regions that would make the loop wait. read_failed: told of files that cannot be
-    read while they are sent. max_queued_bytes: requests above 64 KiB that wait for a handler, and frames above the
-    receive buffer, together. num_handlers: `num.io.threads`.
+    read while they are sent. max_queued_bytes: of each kind, requests above 64 KiB that wait for a handler, and frames
+    above the receive buffer, together. num_handlers: `num.io.threads`.
     """
 
     def __init__(
@@ -131,13 +141,19 @@ class RequestChannel:
         for gate in reversed(gates):
             self._handlers = {key: gate(APIS[key], handler) for key, handler in self._handlers.items()}
         self._end_of_burst = end_of_burst
-        self._num_handlers = num_handlers
         self._log = RateLimited(log)
-        self._data = work
-        self._steps = WorkQueue(work.max_requests)
-        self._control = WorkQueue(MAX_QUEUED_CONTROL_REQUESTS)
-        self._data_bytes = ByteBudget(max_queued_bytes)
-        self._control_bytes = ByteBudget(max_queued_bytes)
+        data = _Line(work, ByteBudget(max_queued_bytes), "request handler", num_handlers)
+        self._steps = _Line(WorkQueue(work.max_requests), data.budget, "long question", STEP_TASKS)
+        self._lines = {
+            Scheduling.INLINE: data,
+            Scheduling.QUEUED: data,
+            Scheduling.ADMIN: _Line(
+                WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "admin request handler", num_handlers
+            ),
+            Scheduling.CONTROL: _Line(
+                WorkQueue(MAX_QUEUED_CONTROL_REQUESTS), ByteBudget(max_queued_bytes), "control request handler", 1
+            ),
+        }
         self.read_failed = read_failed
         self.warm = warm
         self.dirty = unflushed_connections.dirty
@@ -174,13 +190,11 @@ class RequestChannel:
     async def enqueue(
         self, request: RequestInHand[Request], charged_bytes: int, remainder: Remainder | None = None
     ) -> None:
-        """Put a queued or control request in line, or an inline request's remainder; waits while its queue is full. Its
-        connection is muted by now. `charged_bytes` of `budget_of(api)` were reserved for it: they are released
+        """Put a request that is not inline in line, or an inline request's remainder; waits while its queue is full.
+        Its connection is muted by now. `charged_bytes` of `budget_of(api)` were reserved for it: they are released
         here, however it ends."""
-        budget = self.budget_of(request.api)
-        queue = self._control if budget is self._control_bytes else self._data
-        if isinstance(remainder, InSteps):
-            queue = self._steps
+        line = self._steps if isinstance(remainder, InSteps) else self._lines[request.api.scheduling]
+        queue, budget = line.queue, line.budget
         try:
             while len(queue.items) >= queue.max_requests:
                 await queue.room_came.park()
@@ -190,19 +204,17 @@ class RequestChannel:
         queue.put(_Queued(request, budget, charged_bytes, remainder))
 
     def budget_of(self, api: Api) -> ByteBudget:
-        """Where bytes of this API's requests are charged; controllers' requests never wait for data."""
-        return self._control_bytes if api.scheduling is Scheduling.CONTROL else self._data_bytes
+        """Where bytes of this API's requests are charged."""
+        return self._lines[api.scheduling].budget
 
     # --- its tasks -----------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The handler tasks; runs until cancelled."""
         async with trio.open_nursery() as nursery:
-            for number in range(self._num_handlers):
-                nursery.start_soon(self._serve, self._data, name=f"request handler {number}")
-            for number in range(STEP_TASKS):
-                nursery.start_soon(self._serve, self._steps, name=f"long question {number}")
-            nursery.start_soon(self._serve, self._control, name="control request handler")
+            for line in dict.fromkeys((*self._lines.values(), self._steps)):
+                for number in range(line.num_tasks):
+                    nursery.start_soon(self._serve, line.queue, name=f"{line.task_name} {number}")
             task_status.started()
 
     async def _serve(self, queue: WorkQueue) -> None:

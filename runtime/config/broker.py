@@ -92,12 +92,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_network_threads: int = int32(3, at_least(1),
         "Processors: tasks that share the connections.", dynamic=True, live=False)
     num_io_threads: int = int32(8, at_least(1),
-        "Handlers of requests that have to wait (admin, cold reads).", dynamic=True, live=False)
+        "Handlers of requests that have to wait (cold reads), and as many of admin requests.", dynamic=True, live=False)
     background_threads: int = int32(10, at_least(1),
         "Threads for deletion and other background work.", dynamic=True, honoured=False)
     queued_max_requests: int = int32(500, at_least(1), "Requests that wait for a handler; then reading stops.")
     queued_max_request_bytes: int = int64(134217728, at_least(-1),
-        "Bytes of requests that wait or are being received beyond the shared buffers; never unlimited: -1 is 256 MiB. "
+        "Bytes of requests that wait or are being received beyond the shared buffers; of admin requests as many. "
+        "Never unlimited: -1 is 256 MiB. "
         "(Kafka: -1.)")
     socket_send_buffer_bytes: int = int32(102400, at_least(-1),
         "SO_SNDBUF; -1 leaves it to the system.", honoured=False)

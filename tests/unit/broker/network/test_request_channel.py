@@ -15,6 +15,9 @@ from strandline.protocol.messages import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
@@ -26,10 +29,15 @@ from support.pipeline import open_pipeline
 from support.raw_client import RawClient, produce_request, request_frame
 
 CREATED = CreateTopicsResponse([])
+DESCRIBED = DescribeLogDirsResponse(0, [])
 
 
 def create(*names: str) -> CreateTopicsRequest:
     return CreateTopicsRequest([CreatableTopic(name) for name in names])
+
+
+def describe(*names: str) -> DescribeLogDirsRequest:
+    return DescribeLogDirsRequest([DescribableLogDirTopic(name, []) for name in names])
 
 
 def update_metadata() -> UpdateMetadataRequest:
@@ -55,21 +63,22 @@ async def correlation_ids(client: RawClient, count: int) -> list[int]:
 class Door:
     """A queued handler that waits until it is opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Message = DESCRIBED) -> None:
+        self.answer = answer
         self.started: list[int] = []
         self.opened = trio.Event()
 
     async def __call__(self, request: RequestInHand) -> Message:
         self.started.append(request.header.correlation_id)
         await self.opened.wait()
-        return CREATED
+        return self.answer
 
 
 async def test_requests_are_handled_in_arrival_order_across_inline_and_queued_handlers() -> None:
     order: list[str] = []
     gate = Door()
 
-    async def create_topics(request: RequestInHand) -> Message:
+    async def queued(request: RequestInHand) -> Message:
         response = await gate(request)
         order.append(f"queued {request.header.correlation_id}")
         return response
@@ -79,15 +88,15 @@ async def test_requests_are_handled_in_arrival_order_across_inline_and_queued_ha
         metadata(request)
 
     async with open_pipeline(
-        {ApiKey.METADATA: inline, ApiKey.CREATE_TOPICS: create_topics},
+        {ApiKey.METADATA: inline, ApiKey.DESCRIBE_LOG_DIRS: queued},
         end_of_burst=lambda: order.append("end"),
     ) as pipeline:
         client, other = await pipeline.connect("a"), await pipeline.connect("b")
         await client.send(
             request_frame(MetadataRequest(), correlation_id=1)
-            + request_frame(create("t"), correlation_id=2)
+            + request_frame(describe("t"), correlation_id=2)
             + request_frame(MetadataRequest(), correlation_id=3)
-            + request_frame(create("t"), correlation_id=4)
+            + request_frame(describe("t"), correlation_id=4)
         )
         await trio.testing.wait_all_tasks_blocked()
         assert order == ["inline 1", "end"]
@@ -100,13 +109,13 @@ async def test_requests_are_handled_in_arrival_order_across_inline_and_queued_ha
 
 async def test_the_queue_is_bounded_and_pushes_back() -> None:
     gate = Door()
-    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, max_queued_requests=3, num_handlers=2) as pipeline:
+    async with open_pipeline({ApiKey.DESCRIBE_LOG_DIRS: gate}, max_queued_requests=3, num_handlers=2) as pipeline:
         clients = [await pipeline.connect(f"host-{number}") for number in range(10)]
         for number, client in enumerate(clients):
-            await client.send(request_frame(create("t"), correlation_id=number))
+            await client.send(request_frame(describe("t"), correlation_id=number))
         await trio.testing.wait_all_tasks_blocked()
         assert len(gate.started) == 2
-        assert len(pipeline.channel._data.items) == 3
+        assert len(pipeline.work.items) == 3
         gate.opened.set()
         for number, client in enumerate(clients):
             assert await correlation_ids(client, 1) == [number]
@@ -114,18 +123,18 @@ async def test_the_queue_is_bounded_and_pushes_back() -> None:
 
 async def test_queued_bytes_are_bounded_and_given_back() -> None:
     gate = Door()
-    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, max_queued_bytes=250_000, num_handlers=1) as pipeline:
-        budget = pipeline.channel.budget_of(APIS[ApiKey.CREATE_TOPICS])
+    async with open_pipeline({ApiKey.DESCRIBE_LOG_DIRS: gate}, max_queued_bytes=250_000, num_handlers=1) as pipeline:
+        budget = pipeline.channel.budget_of(APIS[ApiKey.DESCRIBE_LOG_DIRS])
         clients = [await pipeline.connect(f"host-{number}") for number in range(5)]
         for client in clients:
-            await client.send(request_frame(create("t" * 100_000)))
+            await client.send(request_frame(describe("t" * 100_000)))
         await trio.testing.wait_all_tasks_blocked()
         assert 200_000 < budget.used_bytes <= 250_000
-        assert len(pipeline.channel._data.items) == 1
+        assert len(pipeline.work.items) == 1
         small = await pipeline.connect("small")
-        await small.send(request_frame(create("t"), correlation_id=77))
+        await small.send(request_frame(describe("t"), correlation_id=77))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(pipeline.channel._data.items) == 2  # small requests do not wait for bytes
+        assert len(pipeline.work.items) == 2  # small requests do not wait for bytes
         gate.opened.set()
         for client in clients:
             await correlation_ids(client, 1)
@@ -135,14 +144,14 @@ async def test_queued_bytes_are_bounded_and_given_back() -> None:
 async def test_controllers_requests_pass_stuck_data_requests() -> None:
     gate = Door()
     async with open_pipeline(
-        {ApiKey.CREATE_TOPICS: gate, ApiKey.UPDATE_METADATA: updated},
+        {ApiKey.DESCRIBE_LOG_DIRS: gate, ApiKey.UPDATE_METADATA: updated},
         max_queued_requests=1,
         max_queued_bytes=1,
         num_handlers=1,
     ) as pipeline:
         for number in range(5):
             client = await pipeline.connect(f"host-{number}")
-            await client.send(request_frame(create("t" * 100_000)))
+            await client.send(request_frame(describe("t" * 100_000)))
         await trio.testing.wait_all_tasks_blocked()
         controller = await pipeline.connect("controller")
         response = await controller.request(update_metadata())
@@ -289,11 +298,11 @@ async def test_an_unfinished_frame_is_put_aside_once_however_it_comes() -> None:
 async def test_a_large_frame_of_a_queued_api_keeps_its_bytes_until_it_is_handled() -> None:
     gate = Door()
     limits = ConnectionLimits(receive_buffer_bytes=50_000, large_frame_bytes=20_000)
-    async with open_pipeline({ApiKey.CREATE_TOPICS: gate}, limits=limits) as pipeline:
-        budget = pipeline.channel.budget_of(APIS[ApiKey.CREATE_TOPICS])
+    async with open_pipeline({ApiKey.DESCRIBE_LOG_DIRS: gate}, limits=limits) as pipeline:
+        budget = pipeline.channel.budget_of(APIS[ApiKey.DESCRIBE_LOG_DIRS])
         client = await pipeline.connect()
-        frame = request_frame(create("t" * 100_000))
-        await client.send(frame + request_frame(create("next"), correlation_id=2))
+        frame = request_frame(describe("t" * 100_000))
+        await client.send(frame + request_frame(describe("next"), correlation_id=2))
         await trio.testing.wait_all_tasks_blocked()
         assert budget.used_bytes == len(frame)
         client.close()
