@@ -197,7 +197,8 @@ class GroupCoordinator:
     # --- offsets -----------------------------------------------------------------------------------------------
 
     def commit(self, coordinated: Coordinated, offsets: Offsets, done: Outcome) -> None:
-        """`done` is called once, with NONE when they are committed in the log and can be fetched."""
+        """`done` is called once, with NONE when they are committed in the log and can be fetched. After a time-out they
+        are under way until the log has them for good, or this leadership is over."""
         try:
             pending, records = coordinated.offsets.begin(offsets)
         except InvalidGroupRecord:
@@ -206,13 +207,16 @@ class GroupCoordinator:
             return
 
         def settle(code: ErrorCode) -> None:
-            is_unsure = code is ErrorCode.REQUEST_TIMED_OUT
-            coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE, is_unsure=is_unsure)
-            done(OFFSET_ERRORS.get(code, code))
+            coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
             if code is not ErrorCode.NONE:
                 self.carry_out(coordinated)
 
-        self._appends.append(coordinated.shard.partition, records, settle)
+        def answer(code: ErrorCode) -> None:
+            if code is not ErrorCode.REQUEST_TIMED_OUT:
+                settle(code)
+            done(OFFSET_ERRORS.get(code, code))
+
+        self._appends.append(coordinated.shard.partition, records, answer, late=settle)
 
     def delete(self, coordinated: Coordinated, done: Outcome) -> Iterator[int]:
         """A group without members, with all that it has committed; `done` as above. Yields how many offsets it has seen

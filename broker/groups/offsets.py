@@ -6,7 +6,8 @@
 
 Rules:
 * What is read is what is committed. Several commits of one partition are settled in the order of the log, so the last
-  one stays.
+  one stays. One that timed out is under way until it is known what became of it: what is read is what another
+  coordinator would find.
 * A removal counts at once, also for commits under way: their records stand before the tombstone. Who is told of it
   waits until the tombstones are committed.
 * Expiry is KIP-211's: a group that has members keeps what it is subscribed to, however old; an empty one keeps all for
@@ -60,8 +61,6 @@ class GroupOffsets:
         self.committed = {} if committed is None else committed
         """By topic and partition, no topic without any. Read only: changes come through methods."""
         self._pending: dict[PendingCommit, None] = {}
-        self._unsure: dict[str, dict[int, CommittedOffset]] = {}
-        """Commits that were given up and that the log may have: nobody reads them, removals count them."""
 
     def __bool__(self) -> bool:
         """Whether anything is committed or about to be: such a group is not forgotten."""
@@ -96,14 +95,9 @@ class GroupOffsets:
         self._pending[pending] = None
         return pending, records
 
-    def settle(self, pending: PendingCommit, *, is_committed: bool, is_unsure: bool = False) -> None:
-        """Its records are below the high watermark, or nobody will say so (is_unsure: the log may have them). In the
-        order of the log."""
+    def settle(self, pending: PendingCommit, *, is_committed: bool) -> None:
+        """Its records are below the high watermark, or nobody will say so any more. In the order of the log."""
         del self._pending[pending]
-        if is_unsure:
-            for topic, partitions in pending.offsets.items():
-                if partitions:
-                    self._unsure.setdefault(topic, {}).update(partitions)
         if is_committed:
             for topic, partitions in pending.offsets.items():
                 if partitions:
@@ -139,7 +133,7 @@ class GroupOffsets:
         return dict.fromkeys(partition for holder in self._holders() for partition in holder.get(topic, ()))
 
     def _holders(self) -> list[dict[str, dict[int, CommittedOffset]]]:
-        return [self.committed, *(pending.offsets for pending in self._pending), self._unsure]
+        return [self.committed, *(pending.offsets for pending in self._pending)]
 
     def expired(self, standing: Standing, retention_ms: int, now_ms: int) -> Iterator[tuple[str, list[int]]]:
         """(topic, partitions to remove) of one topic after the other, so that others may run in between; each is as of

@@ -7,6 +7,8 @@ Rules:
   records are below the high watermark, on all replicas in sync. Else an error: before anything was appended
   NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR; after that NOT_LEADER_OR_FOLLOWER
   and REQUEST_TIMED_OUT, which say that nobody knows yet whether they stay.
+* Whoever has to know how that goes on after REQUEST_TIMED_OUT names `late`, too: it is called once, when they are below
+  the high watermark after all, or the leadership is over.
 * It is never called from within `append`, and may append itself: that goes with the next burst.
 * The records of one call stay together in one batch. Where more is gathered than the topic takes in one
   (`max.message.bytes`), there are several batches.
@@ -24,6 +26,7 @@ import msgspec
 import trio
 
 from strandline.broker.replication.appends import Appends
+from strandline.broker.replication.deadlines import NEVER
 from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter
@@ -45,6 +48,7 @@ class _Append(msgspec.Struct, eq=False):
 
     records: Sequence[Record]
     done: Done
+    late: Done | None
     leadership: Leadership | None
     size_bytes: int
 
@@ -64,6 +68,18 @@ class _Batch(msgspec.Struct, eq=False):
         self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
     ) -> None:
         self.end(ErrorCode(code))
+        if code == ErrorCode.REQUEST_TIMED_OUT:
+            self._wait_on()
+
+    def _wait_on(self) -> None:
+        """For those who want to know; none of them is told of a time-out again."""
+        self.deadline = NEVER
+        appends, self.appends = self.appends, []
+        for append in appends:
+            if append.late is not None:
+                append.done, append.late, append.records = append.late, None, ()
+                self.appends.append(append)
+        self.is_abandoned = not self.appends
 
     def refused(self, position: int, partition: int, code: int, message: str) -> None:
         self.end(ErrorCode(code))
@@ -86,10 +102,10 @@ class OwnAppends:
         self._timeout_s = timeout_s
         self._gathered: dict[Partition, list[_Append]] = {}
 
-    def append(self, partition: Partition, records: Sequence[Record], done: Done) -> None:
+    def append(self, partition: Partition, records: Sequence[Record], done: Done, late: Done | None = None) -> None:
         """Append these records with this burst; see the module. Where there are none `done` is called all the same."""
         size_bytes = sum(len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in records)
-        appended = _Append(records, done, partition.leadership, size_bytes)
+        appended = _Append(records, done, late, partition.leadership, size_bytes)
         self._gathered.setdefault(partition, []).append(appended)
 
     def write(self) -> None:

@@ -43,7 +43,7 @@ class Operation(Protocol):
     def failed(
         self, position: int, partition: int, code: int, leader_id: int = NO_BROKER, leader_epoch: int = NO_EPOCH
     ) -> None:
-        """It will not be reached here, or not in time."""
+        """It will not be reached here, or not in time. Who then puts its deadline off waits on."""
 
 
 class Waiter(msgspec.Struct, eq=False):
@@ -97,9 +97,10 @@ class OffsetWaiters:
         kept: deque[Waiter] = deque()
         waiting, self.waiting = self.waiting, kept
         for waiter in waiting:
-            if waiter.operation.deadline <= now:
-                waiter.operation.failed(waiter.position, waiter.partition, ErrorCode.REQUEST_TIMED_OUT)
-            elif not waiter.operation.is_abandoned:
+            operation = waiter.operation
+            if operation.deadline <= now:
+                operation.failed(waiter.position, waiter.partition, ErrorCode.REQUEST_TIMED_OUT)
+            if operation.deadline > now and not operation.is_abandoned:
                 kept.append(waiter)
         if not kept:
             return NEVER

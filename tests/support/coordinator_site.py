@@ -26,21 +26,24 @@ MAX_RECORD_BYTES = 100_000
 
 
 class Appends:
-    """`records`: what is in the log; `code`: how the next appends end."""
+    """`records`: what is in the log; `code`: how the next appends end. `late`: who waits on after a time-out."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.code = ErrorCode.NONE
+        self.late: list[Any] = []
         self._gathered: list[Any] = []
 
-    def append(self, partition: object, records: Any, done: Any) -> None:
-        self._gathered.append((records, done))
+    def append(self, partition: object, records: Any, done: Any, late: Any = None) -> None:
+        self._gathered.append((records, done, late))
 
     def write(self) -> None:
         while self._gathered:
-            records, done = self._gathered.pop(0)
+            records, done, late = self._gathered.pop(0)
             if self.code is ErrorCode.NONE:
                 self.records += records
+            if self.code is ErrorCode.REQUEST_TIMED_OUT and late is not None:
+                self.late.append(late)
             done(self.code)
 
 

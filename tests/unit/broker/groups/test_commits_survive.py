@@ -33,7 +33,7 @@ class Play:
         self.asked: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
         self.known: dict[int, int] = dict.fromkeys(range(PARTITIONS), -1)
         self.number = 0
-        self.acknowledgements = 0
+        self.acknowledgements = self.time_outs = 0
 
     def commit(self) -> None:
         self.number += 1
@@ -43,12 +43,15 @@ class Play:
         for partition in partitions:
             self.asked[partition].append(self.number)
         done = self._settler(offsets, pending, partitions, self.number)
-        self.site.data.group_log.append(self.site.partition(), records, done)
+        self.site.data.group_log.append(self.site.partition(), records, done, late=done)
 
     def _settler(
         self, offsets: GroupOffsets, pending: PendingCommit, partitions: list[int], number: int
     ) -> Callable[[ErrorCode], None]:
         def settle(code: ErrorCode) -> None:
+            if code is ErrorCode.REQUEST_TIMED_OUT:
+                self.time_outs += 1
+                return
             offsets.settle(pending, is_committed=code is ErrorCode.NONE)
             if code is ErrorCode.NONE:
                 self.acknowledgements += 1
@@ -71,6 +74,19 @@ class Play:
         self.epoch += 1
         await self.site.lead(epoch=self.epoch)
         await self.load()
+
+    async def time_out(self) -> None:
+        await trio.sleep(10)
+        self.site.data.deadlines.expire(trio.current_time())
+
+    async def check_against_log(self) -> None:
+        """All are in sync again: whoever coordinates next finds what is read here."""
+        self.end_burst()
+        for broker_id in (2, 3):
+            self.follow(broker_id)
+        read = {partition: each.offset for partition, each in self.offsets.committed.get("t", {}).items()}
+        await self.load()
+        assert read == {partition: each.offset for partition, each in self.offsets.committed.get("t", {}).items()}
 
     async def load(self) -> None:
         """While the followers fetch all there is."""
@@ -108,12 +124,17 @@ async def test_what_was_acknowledged_is_found_again(autojump_clock: MockClock, s
             play.commit()
         elif move < 0.6:
             play.end_burst()
-        elif move < 0.9:
+        elif move < 0.85:
             play.follow(play.random.choice((2, 3)))
+        elif move < 0.92:
+            await play.time_out()
         else:
             await play.lose_and_lead_again()
         play.check()
+    play.commit()
     play.end_burst()
+    await play.time_out()
+    await play.check_against_log()
     await play.lose_and_lead_again()
     play.check()
-    assert play.acknowledgements > 0
+    assert play.acknowledgements > 0 and play.time_outs > 0

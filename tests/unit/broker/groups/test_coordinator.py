@@ -73,6 +73,29 @@ def test_a_group_that_no_log_has_gets_none(site: CoordinatorSite) -> None:
     assert (group_key("g"), None) not in site.appends.records and len(site.appends.records) == 1
 
 
+def test_a_commit_that_timed_out_is_read_once_the_log_has_it_for_good(site: CoordinatorSite) -> None:
+    site.appends.code = ErrorCode.REQUEST_TIMED_OUT
+    refused = site.ask(site.offsets.commit, commit())
+    assert refused.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    asked = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
+
+    def read() -> int:
+        return site.ask(site.offsets.fetch, asked).topics[0].partitions[0].committed_offset
+
+    assert read() == -1 and site.coordinator.count == 1
+    (late,) = site.appends.late
+    late(ErrorCode.NONE)
+    assert read() == 5
+
+
+def test_a_group_whose_only_commit_timed_out_goes_when_the_log_has_lost_it(site: CoordinatorSite) -> None:
+    site.appends.code = ErrorCode.REQUEST_TIMED_OUT
+    site.ask(site.offsets.commit, commit())
+    (late,) = site.appends.late
+    late(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert site.coordinator.count == 0
+
+
 # --- what a request may cost ---------------------------------------------------------------------------------------
 
 

@@ -104,17 +104,6 @@ def test_a_deleted_topic_goes_as_a_whole() -> None:
     assert offsets.remove("t") == []
 
 
-def test_a_commit_that_was_given_up_is_not_read_but_removed_where_the_log_may_have_it() -> None:
-    offsets = group(t=[at(1)])
-    offsets.settle(offsets.begin({"t": {0: at(2)}, "u": {3: at(2)}})[0], is_committed=False, is_unsure=True)
-    assert {topic: list(partitions) for topic, partitions in offsets.committed.items()} == {"t": [0]}
-    assert offset_of(offsets) == 1
-    assert offsets.topics() == ["t", "u"]
-    assert offsets.remove("u") == [(offset_key("g", "u", 3), None)]
-    assert offsets.remove("u") == [] and offsets.topics() == ["t"]
-    assert len(offsets.remove("t")) == 1 and not offsets
-
-
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 

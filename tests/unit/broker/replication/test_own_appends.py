@@ -146,6 +146,31 @@ async def test_the_timeout_ends_it_and_a_later_commit_tells_nobody_again(
     assert len(writer.told) == 1
 
 
+@pytest.mark.parametrize("is_led_on", [True, False])
+async def test_who_wants_to_know_is_told_how_a_time_out_went_on(
+    is_led_on: bool, site: ReplicaSite, writer: Writer
+) -> None:
+    await site.lead()
+    partition = site.partition()
+    site.data.group_log.append(partition, [(b"a", b"")], writer.done("a"), late=writer.done("a, late"))
+    writer.append("b")
+    writer.flush()
+    site.data.deadlines.expire(trio.current_time() + 10)
+    site.data.deadlines.expire(trio.current_time() + 100)
+    assert writer.told == [("a", ErrorCode.REQUEST_TIMED_OUT), ("b", ErrorCode.REQUEST_TIMED_OUT)]
+    writer.append("c")
+    writer.flush()
+    if is_led_on:
+        site.follow(2, 3)
+        site.follow(3, 3)
+    else:
+        await site.follow_leader(epoch=1)
+    code = NONE if is_led_on else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert writer.told[2:] == [("a, late", code), ("c", code)]
+    site.data.deadlines.expire(trio.current_time() + 1000)
+    assert len(writer.told) == 4 and not partition.waiters.waiting
+
+
 async def test_nothing_is_appended_by_who_does_not_lead_or_has_too_few_in_sync(
     site: ReplicaSite, writer: Writer
 ) -> None:
