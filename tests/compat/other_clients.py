@@ -12,11 +12,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compat.jars import KAFKA_3, KAFKA_4, Jars
 from strandline.cli.java import find_java
@@ -29,6 +31,14 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Small and quick to start: one Java at a time runs beside brokers on a small machine.
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 NULL = "\\N"
+SESSION_TIMEOUT_MS = 6000
+HEARTBEAT_INTERVAL_MS = 1000
+COMMIT_INTERVAL_MS = 500
+"""Of members in a group. Those of the drivers stand there; and they commit what each poll brought."""
+JAVA_ASSIGNORS = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+}
 
 
 class Sent(NamedTuple):
@@ -70,8 +80,11 @@ class Client(ABC):
     takes_null_headers: bool = True
     takes_any_bytes: bool = True
     tells_topics: bool = True
-    needs_group: bool = False
-    """It reads in a group only."""
+    tells_acks: bool = False
+    tells_all: bool = True
+    """Of a record that it reads. One that does not reads in groups only, where values and offsets are compared."""
+    numbers_records: bool = False
+    """It sends numbers of its own making, `PREFIX.0` and on, the place of the codec as prefix."""
     is_idempotent: bool = True
 
     @abstractmethod
@@ -83,6 +96,15 @@ class Client(ABC):
     @abstractmethod
     def consume(self, bootstrap: str, topics: Sequence[str], count: int) -> list[Read]:
         """The first `count` records of these topics, from the beginning. ClientFailed."""
+
+    @abstractmethod
+    def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
+        """The command of a process that reads in a group until SIGTERM, with a session of SESSION_TIMEOUT_MS. Twice a
+        second, or more often, it commits what it told. assignor: `range` or `roundrobin`; None: the client's own."""
+
+    @abstractmethod
+    def heard(self, line: bytes) -> Read | None:
+        """The record that a line of a member tells; None where it tells something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +126,14 @@ class Driven(Client):
     def consume(self, bootstrap: str, topics: Sequence[str], count: int) -> list[Read]:
         arguments = ["consume", "--bootstrap", bootstrap, "--topics", ",".join(topics), "--count", str(count)]
         return [read_of_line(line) for line in run([*self.command, *arguments]).splitlines()]
+
+    def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
+        arguments = ["consume", "--bootstrap", bootstrap, "--topics", topic, "--group", group]
+        arguments += ["--count", str(10**9), "--timeout", str(10**6)]
+        return [*self.command, *arguments, *(["--assignor", assignor] if assignor else [])]
+
+    def heard(self, line: bytes) -> Read | None:
+        return read_of_line(line) if line.startswith(b'{"topic"') else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +163,21 @@ class Kcat(Client):
             output = run(["kcat", "-C", "-b", bootstrap, "-t", topic, "-o", "beginning", "-e", "-q", "-f", layout])
             found += self._taken_apart(topic, output)
         return found
+
+    def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
+        settings = {
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
+            "auto.offset.reset": "earliest",
+            **({"partition.assignment.strategy": assignor} if assignor else {}),
+        }
+        options = [option for name, value in settings.items() for option in ("-X", f"{name}={value}")]
+        return ["kcat", "-b", bootstrap, "-G", group, *options, "-u", "-q", "-f", "%p %o %T %s\n", topic]
+
+    def heard(self, line: bytes) -> Read | None:
+        partition, offset, timestamp, value = line.split(b" ", 3)
+        return Read("", int(partition), int(offset), int(timestamp), None, value, ())
 
     @staticmethod
     def _taken_apart(topic: str, output: bytes) -> Iterator[Read]:
@@ -164,6 +209,7 @@ class Console(Client):
     of_reader: str = "--property"
     of_formatter: str = "--property"
     of_client: str = "--producer-property"
+    of_consumer: str = "--consumer-property"
 
     def produce(
         self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str, idempotent: bool
@@ -179,13 +225,26 @@ class Console(Client):
         return None
 
     def consume(self, bootstrap: str, topics: Sequence[str], count: int) -> list[Read]:
-        options = ["--bootstrap-server", bootstrap, "--include", "|".join(topics), "--from-beginning"]
-        options += ["--max-messages", str(count), "--timeout-ms", "60000"]
-        for part in ("timestamp", "partition", "offset", "headers", "key"):
-            options += [self.of_formatter, f"print.{part}=true"]
-        options += [self.of_formatter, f"null.literal={NULL}"]
-        output = run(java(self.jars, "org.apache.kafka.tools.consumer.ConsoleConsumer", *options))
+        options = ["--include", "|".join(topics), "--max-messages", str(count), "--timeout-ms", "60000"]
+        output = run(self._consumer(bootstrap, *options))
         return [self._taken_apart(line) for line in output.split(b"\n") if line]
+
+    def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
+        options = ["--topic", topic, "--group", group]
+        for name, value in _of_java(assignor).items():
+            options += [self.of_consumer, f"{name}={value}"]
+        return self._consumer(bootstrap, *options)
+
+    def heard(self, line: bytes) -> Read | None:
+        return self._taken_apart(line) if line.startswith(b"CreateTime:") else None
+
+    def _consumer(self, bootstrap: str, *options: str) -> list[str]:
+        shown: list[str] = []
+        for part in ("timestamp", "partition", "offset", "headers", "key"):
+            shown += [self.of_formatter, f"print.{part}=true"]
+        shown += [self.of_formatter, f"null.literal={NULL}"]
+        main_class = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        return java(self.jars, main_class, "--bootstrap-server", bootstrap, "--from-beginning", *shown, *options)
 
     @staticmethod
     def _taken_apart(line: bytes) -> Read:
@@ -201,6 +260,83 @@ class Console(Client):
             None if value == null else value,
             tuple((name.decode(), None if data == null else data) for name, _, data in pairs),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Verifiable(Client):
+    """VerifiableProducer and VerifiableConsumer, with which Kafka's own system tests prove it."""
+
+    jars: Jars = KAFKA_3
+    of_producer: str = "--producer.config"
+    of_consumer: str = "--consumer.config"
+
+    def produce(
+        self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str, idempotent: bool
+    ) -> list[tuple[int, int]] | None:
+        assert records[0].value is not None
+        prefix = records[0].value.decode().partition(".")[0]
+        with self.sending(bootstrap, topic, codec, idempotent, "--value-prefix", prefix) as command:
+            shown = run([*command, "--max-messages", str(len(records))])
+        where = acks_of_verifiable(shown.splitlines())
+        return [where[record.value] for record in records if record.value is not None]
+
+    @contextmanager
+    def sending(self, bootstrap: str, topic: str, codec: str, idempotent: bool, *options: str) -> Iterator[list[str]]:
+        """The command of a VerifiableProducer, which reads its settings from a file. By itself it never repeats."""
+        settings = {
+            "enable.idempotence": str(idempotent).lower(),
+            "compression.type": codec,
+            "retries": 2**31 - 1 if idempotent else 0,
+        }
+        with _settings_file(settings) as path:
+            options = ("--bootstrap-server", bootstrap, "--topic", topic, self.of_producer, path, *options)
+            yield java(self.jars, "org.apache.kafka.tools.VerifiableProducer", *options)
+
+    def consume(self, bootstrap: str, topics: Sequence[str], count: int) -> list[Read]:
+        raise ClientFailed(f"{self.name} does not tell all of a record")
+
+    def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
+        """It commits after each poll, once it has told what came."""
+        options = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group, "--verbose"]
+        options += ["--session-timeout", str(SESSION_TIMEOUT_MS)]
+        if assignor:
+            options += ["--assignment-strategy", JAVA_ASSIGNORS[assignor]]
+        return java(self.jars, "org.apache.kafka.tools.VerifiableConsumer", *options)
+
+    def heard(self, line: bytes) -> Read | None:
+        told = json.loads(line)
+        if told["name"] != "record_data":
+            return None
+        return Read(told["topic"], told["partition"], told["offset"], -1, None, told["value"].encode(), ())
+
+
+def acks_of_verifiable(lines: Iterable[bytes]) -> dict[bytes, tuple[int, int]]:
+    """value → (partition, offset) of what a VerifiableProducer tells. ClientFailed: it tells that one was not sent."""
+    where: dict[bytes, tuple[int, int]] = {}
+    for line in lines:
+        told = json.loads(line)
+        if told["name"] == "producer_send_error":
+            raise ClientFailed(f"VerifiableProducer: {told}")
+        if told["name"] == "producer_send_success":
+            where[told["value"].encode()] = told["partition"], told["offset"]
+    return where
+
+
+@contextmanager
+def _settings_file(settings: Mapping[str, object]) -> Iterator[str]:
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        file.writelines(f"{name}={value}\n" for name, value in settings.items())
+        file.flush()
+        yield file.name
+
+
+def _of_java(assignor: str | None) -> dict[str, object]:
+    return {
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
+        **({"partition.assignment.strategy": JAVA_ASSIGNORS[assignor]} if assignor else {}),
+    }
 
 
 def java(jars: Jars, main_class: str, *arguments: str) -> list[str]:
@@ -227,7 +363,21 @@ ENVIRONMENT = {
     "KAFKAJS_NO_PARTITIONER_WARNING": "1",
 }
 _PYTHON = str(INSTALLED / "venv" / "bin" / "python")
-_OF_4 = {"of_reader": "--reader-property", "of_formatter": "--formatter-property", "of_client": "--command-property"}
+_OF_4 = {
+    "of_reader": "--reader-property",
+    "of_formatter": "--formatter-property",
+    "of_client": "--command-property",
+    "of_consumer": "--command-property",
+}
+
+# Every codec of theirs is that of the console's producer beside them; one of the two is not idempotent.
+_NUMBERS_ALONE: Mapping[str, Any] = {
+    "codecs": ("none", "gzip"),
+    "takes_timestamps": False,
+    "tells_acks": True,
+    "tells_all": False,
+    "numbers_records": True,
+}
 
 OURS = Driven("strandline", command=(sys.executable, "-m", "compat.clients.with_strandline"), is_idempotent=False)
 CLIENTS: dict[str, Client] = {
@@ -243,7 +393,6 @@ CLIENTS: dict[str, Client] = {
             "kafkajs",
             command=(str(INSTALLED / "node" / "node"), str(DRIVERS / "with_kafkajs.js")),
             takes_null_headers=False,
-            needs_group=True,
             tells_acks=False,
         ),
         Console(
@@ -251,7 +400,6 @@ CLIENTS: dict[str, Client] = {
             takes_timestamps=False,
             takes_any_bytes=False,
             tells_topics=False,
-            needs_group=True,
             jars=KAFKA_3,
             producer_class="kafka.tools.ConsoleProducer",
         ),
@@ -260,10 +408,17 @@ CLIENTS: dict[str, Client] = {
             takes_timestamps=False,
             takes_any_bytes=False,
             tells_topics=False,
-            needs_group=True,
             jars=KAFKA_4,
             producer_class="org.apache.kafka.tools.ConsoleProducer",
             **_OF_4,
+        ),
+        Verifiable("verifiable-3", **_NUMBERS_ALONE, jars=KAFKA_3),
+        Verifiable(
+            "verifiable-4",
+            **_NUMBERS_ALONE,
+            jars=KAFKA_4,
+            of_producer="--command-config",
+            of_consumer="--command-config",
         ),
     )
 }

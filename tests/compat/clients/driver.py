@@ -3,7 +3,8 @@
 Every driver is a program of its own, in its client's language, with one command line:
 
     produce --bootstrap HOST:PORT,… --topic NAME --codec none|gzip|snappy|lz4|zstd [--idempotent]
-    consume --bootstrap HOST:PORT,… --topics NAME,… --count N [--group NAME] [--timeout SECONDS]
+    consume --bootstrap HOST:PORT,… --topics NAME,… --count N [--timeout SECONDS]
+            [--group NAME [--assignor range|roundrobin]]
 
 `produce` reads records from its standard input, one JSON object a line: key, value (hexadecimal or null), headers
 (pairs of a name and a value in hexadecimal or null), timestamp (ms). It prints where each came to lie, in the same
@@ -50,6 +51,7 @@ def arguments() -> argparse.Namespace:
     consume.add_argument("--topics", required=True, type=lambda text: text.split(","))
     consume.add_argument("--count", required=True, type=int)
     consume.add_argument("--group")
+    consume.add_argument("--assignor", help="default: what the client has by itself")
     consume.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_S)
     for command in (produce, consume):
         command.add_argument("--bootstrap", required=True)

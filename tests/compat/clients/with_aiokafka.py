@@ -6,9 +6,13 @@ import asyncio
 import sys
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from compat.clients.driver import Record, Shown, arguments, given_records, headers_or_none, show_acks
+
+_ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
 async def produce(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
@@ -37,8 +41,11 @@ async def produce(bootstrap: str, topic: str, codec: str, idempotent: bool) -> N
         await producer.stop()
 
 
-async def consume(bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float) -> None:
+async def consume(
+    bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float, assignor: str | None
+) -> None:
     shown = Shown(count, timeout_s)
+    chosen = {} if assignor is None else {"partition_assignment_strategy": (_ASSIGNORS[assignor],)}
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -46,6 +53,7 @@ async def consume(bootstrap: str, topics: list[str], count: int, group: str | No
         enable_auto_commit=False,
         session_timeout_ms=6000,
         heartbeat_interval_ms=1000,
+        **chosen,
     )
     if group is not None:
         consumer.subscribe(topics, listener=_Listener(shown))
@@ -89,7 +97,7 @@ def main() -> None:
     if asked.command == "produce":
         asyncio.run(produce(asked.bootstrap, asked.topic, asked.codec, asked.idempotent))
     else:
-        asyncio.run(consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout))
+        asyncio.run(consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout, asked.assignor))
 
 
 if __name__ == "__main__":

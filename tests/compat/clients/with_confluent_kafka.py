@@ -49,7 +49,9 @@ def produce(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
     show_acks(acks)
 
 
-def consume(bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float) -> None:
+def consume(
+    bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float, assignor: str | None
+) -> None:
     shown = Shown(count, timeout_s)
     settings = {
         "bootstrap.servers": bootstrap,
@@ -58,6 +60,7 @@ def consume(bootstrap: str, topics: list[str], count: int, group: str | None, ti
         "enable.auto.commit": False,
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 1000,
+        **({"partition.assignment.strategy": assignor} if assignor else {}),
     }
     consumer = Consumer(settings)
     if group is None:
@@ -98,7 +101,7 @@ def main() -> None:
     if asked.command == "produce":
         produce(asked.bootstrap, asked.topic, asked.codec, asked.idempotent)
     else:
-        consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout)
+        consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout, asked.assignor)
 
 
 if __name__ == "__main__":

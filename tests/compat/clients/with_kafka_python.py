@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
 
 from compat.clients.driver import Record, Shown, arguments, given_records, show_acks
+
+_ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
 def produce(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
@@ -28,8 +32,11 @@ def produce(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
     producer.close()
 
 
-def consume(bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float) -> None:
+def consume(
+    bootstrap: str, topics: list[str], count: int, group: str | None, timeout_s: float, assignor: str | None
+) -> None:
     shown = Shown(count, timeout_s)
+    chosen = {} if assignor is None else {"partition_assignment_strategy": (_ASSIGNORS[assignor],)}
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
@@ -37,6 +44,7 @@ def consume(bootstrap: str, topics: list[str], count: int, group: str | None, ti
         enable_auto_commit=False,
         session_timeout_ms=6000,
         heartbeat_interval_ms=1000,
+        **chosen,
     )
     if group is None:
         consumer.assign(
@@ -76,7 +84,7 @@ def main() -> None:
     if asked.command == "produce":
         produce(asked.bootstrap, asked.topic, asked.codec, asked.idempotent)
     else:
-        consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout)
+        consume(asked.bootstrap, asked.topics, asked.count, asked.group, asked.timeout, asked.assignor)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ var codecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
+var balancers = map[string]kgo.GroupBalancer{"range": kgo.RangeBalancer(), "roundrobin": kgo.RoundRobinBalancer()}
+
 func toBytes(text *string) []byte {
 	if text == nil {
 		return nil
@@ -123,13 +125,16 @@ func showAssigned(_ context.Context, _ *kgo.Client, assigned map[string][]int32)
 	fmt.Println(string(line))
 }
 
-func consume(seeds, topics []string, count int, group string, timeout time.Duration) {
+func consume(seeds, topics []string, count int, group, assignor string, timeout time.Duration) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}
 	if group != "" {
 		options = append(options, kgo.ConsumerGroup(group), kgo.DisableAutoCommit(), kgo.OnPartitionsAssigned(showAssigned),
 			kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(time.Second))
+	}
+	if assignor != "" {
+		options = append(options, kgo.Balancers(balancers[assignor]))
 	}
 	client, err := kgo.NewClient(options...)
 	check(err)
@@ -181,12 +186,13 @@ func main() {
 	topics := flags.String("topics", "", "")
 	count := flags.Int("count", 0, "")
 	group := flags.String("group", "", "")
+	assignor := flags.String("assignor", "", "default: what the client has by itself")
 	timeout := flags.Float64("timeout", 120, "seconds")
 	check(flags.Parse(os.Args[2:]))
 	seeds := strings.Split(*bootstrap, ",")
 	if os.Args[1] == "produce" {
 		produce(seeds, *topic, *codec, *idempotent)
 	} else {
-		consume(seeds, strings.Split(*topics, ","), *count, *group, time.Duration(*timeout*float64(time.Second)))
+		consume(seeds, strings.Split(*topics, ","), *count, *group, *assignor, time.Duration(*timeout*float64(time.Second)))
 	}
 }
