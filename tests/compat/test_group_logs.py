@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from compat.kafka_clients import commit_group, committed_of_group
-from compat.real_kafka import Kafka, Site
+from compat.real_kafka import Kafka, Site, Turn
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.protocol.group_changes import Changes, Reading, read_changes, unpack_changes
 from strandline.protocol.group_records import (
@@ -127,6 +127,26 @@ def test_we_read_what_a_kafka_wrote(new_site) -> None:
     assert b"\0\1t" in member.subscription and b"\0\1t" in member.assignment
 
 
+async def _write_and_read_on(broker: Turn, values: list[bytes]) -> list[bytes]:
+    """These are written; what a subscriber gets that nobody of its group had read before, and commits."""
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address, acks="all")
+    consumer = AIOKafkaConsumer(
+        "t",
+        bootstrap_servers=broker.address,
+        group_id="readers",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    async with asyncio.timeout(60), producer, consumer:
+        for value in values:
+            await producer.send_and_wait("t", value, partition=0)
+        found: list[bytes] = []
+        while values[-1] not in found:
+            found += [each.value for batch in (await consumer.getmany(timeout_ms=500)).values() for each in batch]
+        await consumer.commit()
+        return found
+
+
 def test_groups_go_on_from_kafka_to_us_and_back(new_site) -> None:
     """Where a group stood, with its clients: each broker in turn takes the log of the one before over."""
     site: Site = new_site({"offsets.topic.num.partitions": "3", "offsets.topic.compression.codec": "1"})
@@ -135,7 +155,8 @@ def test_groups_go_on_from_kafka_to_us_and_back(new_site) -> None:
     site.kafka.produce("t", [(None, b"x")] * 5)
     asyncio.run(_consume(site.kafka, "members", "t"))
     offset = 1
-    for turn in (site.kafka, site.ours, site.kafka, site.ours):
+    unread = [b"x"] * 5
+    for number, turn in enumerate((site.kafka, site.ours, site.kafka, site.ours)):
         if offset > 1:
             turn.start()
             turn.bounds("t")  # it knows of itself, and leads
@@ -143,6 +164,9 @@ def test_groups_go_on_from_kafka_to_us_and_back(new_site) -> None:
             assert committed_of_group(turn, "members", "t") == 1
         offset += 1
         commit_group(turn, "simple", "t", offset)
+        written = [b"%d: %d" % (number, place) for place in range(3)]
+        assert asyncio.run(_write_and_read_on(turn, written)) == unread + written
+        unread = []
         turn.stop()
     (found,) = [changes.offsets for changes in group_logs(site).values() if "simple" in changes.offsets]
     assert found["simple"]["t"][0].offset == offset
