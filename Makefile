@@ -9,6 +9,8 @@ MINUTES ?=
 # Of a soak: how many moves an order of blows has, and which seeds are tried.
 BLOWS ?= 6
 SEEDS ?= 0-199
+# Which blows make soak-clients deals.
+SEED ?= 1
 # The seeds of make soak-takeovers.
 TAKEOVERS ?= 1-20
 # How many records each client writes in make compat-clients.
@@ -16,7 +18,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat compat-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat compat-clients soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -89,6 +91,12 @@ compat-clients: setup ## only other Kafka clients, each with many records (RECOR
 	@scripts/maven
 	@scripts/kafka-clients
 	STRANDLINE_COMPAT=1 STRANDLINE_COMPAT_RECORDS=$(RECORDS) $(PYTHON) -m pytest -v tests/compat/test_clients.py
+
+soak-clients: setup ## other Kafka clients while brokers are killed, paused and stopped, for long (MINUTES=10 SEED=1)
+	@scripts/maven
+	@scripts/kafka-clients
+	STRANDLINE_COMPAT=1 STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),10) STRANDLINE_SEED=$(SEED) \
+		$(PYTHON) -m pytest -v -s -o faulthandler_timeout=0 tests/compat/test_clients_under_faults.py
 
 docker-test: setup ## try the compose files on a Docker engine of the test's own (needs root)
 	@scripts/docker-test
