@@ -11,7 +11,7 @@ import click
 from strandline.cli.session import BOOTSTRAP_VARIABLE, bootstrap_of, session_of
 
 if TYPE_CHECKING:
-    from strandline import Admin
+    from strandline import Admin, Consumer
     from strandline.client.metadata import PartitionView
     from strandline.protocol.types import TopicPartition
 
@@ -47,6 +47,13 @@ def topic_and_partition(text: str) -> tuple[str, int | None]:
     if colon and not (number.isascii() and number.isdigit() and int(number) < 2**31):
         raise click.UsageError(f"'{text}' is not TOPIC or TOPIC:PARTITION; give for example clicks:0")
     return legal_topic(topic), int(number) if colon else None
+
+
+def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
+    """TOPIC (None: all of its partitions) or TOPIC:0,1. UsageError for anything else."""
+    topic, colon, numbers = text.partition(":")
+    found = [topic_and_partition(f"{topic}:{number}")[1] for number in numbers.split(",")] if colon else None
+    return legal_topic(topic), None if found is None else [number for number in found if number is not None]
 
 
 def topic_option(help_text: str) -> Callable[[F], F]:
@@ -118,6 +125,13 @@ def admin_of(ctx: click.Context, bootstrap: str | None, settings: Iterable[str],
     session = session_of(ctx)
     limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
     return session.admin(bootstrap_of(session, bootstrap), **limits)
+
+
+def consumer_of(ctx: click.Context, bootstrap: str | None, settings: Iterable[str], timeout_ms: int) -> Consumer:
+    """A consumer that these options ask for, to ask for offsets."""
+    session = session_of(ctx)
+    limits = {"default_api_timeout_ms": timeout_ms, **client_settings(settings)}
+    return session.consumer(bootstrap_of(session, bootstrap), **limits)
 
 
 def partitions_of(

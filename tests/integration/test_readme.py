@@ -51,7 +51,8 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     assert (status, down) == ("strandline status", "strandline down")
     shown = {command.split()[1]: shell(command, folder) for command in before}
     assert sorted(shown["consume"].splitlines()) == ["ann\tlogin", "ann\tlogout", "bob\tlogin"]
-    assert "healthy: 1 topic, 12 partitions" in shell(status, folder)
+    assert "readers: lag 0 in 12 partitions" in shown["groups"]
+    assert "healthy: 2 topics, 62 partitions" in shell(status, folder)
 
     from strandline.cli.cluster import running_bootstrap
 

@@ -11,7 +11,15 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.client.admin import RecoveredPartition
-from strandline.client.errors import ClientClosed, FlushTimedOut, UnknownTopic
+from strandline.client.errors import (
+    ClientClosed,
+    ClientError,
+    FlushTimedOut,
+    GroupNotEmpty,
+    UnknownGroup,
+    UnknownTopic,
+)
+from strandline.client.groups.administration import GroupListing, GroupOffset, GroupSummary, GroupView
 from strandline.client.metadata import PartitionView, TopicView
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -22,6 +30,10 @@ TOPIC_ID = bytes(range(16))
 
 def unknown(topic: str) -> UnknownTopic:
     return UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}: UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def unknown_group(name: str) -> UnknownGroup:
+    return UnknownGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
 
 
 class FakeRecord(NamedTuple):
@@ -69,6 +81,10 @@ class FakeCluster:
     polls: int = 0
     recovered: dict[TopicPartition, RecoveredPartition | Exception] = field(default_factory=dict)
     interrupt_at_poll: int | None = None
+    groups: dict[str, GroupView] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, GroupOffset]] = field(default_factory=dict)
+    unheard: dict[int, ClientError] = field(default_factory=dict)
+    """Brokers that do not say which groups they have."""
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
         log = self.records.setdefault(TopicPartition(topic, partition), [])
@@ -253,6 +269,30 @@ class FakeAdmin(FakeClient):
                 results[tp] = self.cluster.end(tp) if offset == -1 else offset
         self.cluster.settings["deleted"] = dict(offsets)
         return results
+
+    def list_groups(self, states: Sequence[str] = ()) -> GroupListing:
+        found = [each for each in self.cluster.groups.values() if not states or each.state in states]
+        return GroupListing(
+            [GroupSummary(each.group_id, each.state, each.protocol_type) for each in found], self.cluster.unheard
+        )
+
+    def describe_groups(self, names: Sequence[str]) -> dict[str, GroupView | ClientError]:
+        return {name: self.cluster.groups.get(name) or unknown_group(name) for name in names}
+
+    def list_group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
+        return self.cluster.committed.get(name, {})
+
+    def alter_group_offsets(self, name: str, offsets: dict[TopicPartition, GroupOffset]) -> dict[TopicPartition, None]:
+        self.cluster.settings["reset"] = (name, {tp: each.offset for tp, each in offsets.items()})
+        return dict.fromkeys(offsets)
+
+    def delete_group_offsets(self, name: str, partitions: list[TopicPartition]) -> dict[TopicPartition, Any]:
+        self.cluster.settings["forgotten"] = (name, partitions)
+        busy = GroupNotEmpty(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, f"group {name!r} subscribes to it")
+        return dict.fromkeys(partitions, busy if self.cluster.groups[name].members else None)
+
+    def delete_groups(self, names: Sequence[str]) -> dict[str, ClientError | None]:
+        return {name: None if self.cluster.groups.pop(name, None) else unknown_group(name) for name in names}
 
     def list_topics(self) -> list[str]:
         return list(self.cluster.topics)
