@@ -281,21 +281,14 @@ class Accumulator:
     def _settle(
         self, batch: Batch, result: DeliveredBatch | FailedBatch, tell: Callable[[DeliverySink, int, int], None]
     ) -> None:
-        """Everybody is told, whatever goes wrong in the program that one of them belongs to: that is raised last."""
         batch.done = True
         self.used_bytes -= len(batch.data)
         del self.outstanding[batch.number]
-        mistakes: list[Exception] = []
         for sink, first_index, count in batch.sinks:
-            try:
-                tell(sink, first_index, count)
-            except Exception as mistake:
-                mistakes.append(mistake)
+            tell(sink, first_index, count)
         self.on_settled()
         if self.on_batch is not None:
             self.on_batch(result)
-        if mistakes:
-            raise mistakes[0]
 
 
 def record_bytes(record: KeyAndValue, headers: Sequence[Header]) -> int:

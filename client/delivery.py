@@ -6,12 +6,15 @@ A batch is acknowledged as a whole, so results are made per batch; a record's of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import trio
 
 from strandline.client.errors import DeliveryFailed
+from strandline.runtime.mistakes import call_back
+
+T = TypeVar("T")
 
 
 class RecordMetadata(NamedTuple):
@@ -58,49 +61,81 @@ class DeliverySink(Protocol):
         """`count` records were given up or never accepted."""
 
 
-class Delivery:
-    """The outcome of one `send`: `await delivery.wait()`."""
+class Awaited(Generic[T]):
+    """A result that is set once in the event loop: `await` it, or be called back."""
 
-    __slots__ = ("_callback", "_done", "_error", "_metadata", "_timestamp_ms")
+    __slots__ = ("_callbacks", "_error", "_is_done", "_settled", "_value")
 
-    def __init__(
-        self, timestamp_ms: int, callback: Callable[[RecordMetadata | None, Exception | None], None] | None
-    ) -> None:
-        self._timestamp_ms = timestamp_ms
-        self._callback = callback
-        self._metadata: RecordMetadata | None = None
+    def __init__(self) -> None:
+        self._is_done = False
+        self._value: T | None = None
         self._error: Exception | None = None
-        self._done: trio.Event | None = None
+        self._settled: trio.Event | None = None
+        self._callbacks: list[Callable[[Any], object]] | None = None
 
-    @property
+    def __await__(self) -> Generator[Any, Any, T]:
+        """The result, or the error raised."""
+        return self._wait().__await__()
+
     def done(self) -> bool:
-        return self._metadata is not None or self._error is not None
+        return self._is_done
 
-    async def wait(self) -> RecordMetadata:
-        """Where the record stands; DeliveryFailed (DeliveryTimeout) if it does not, or not for sure. Never waits
-        longer than delivery_timeout_ms from the sending on."""
-        if not self.done:
-            if self._done is None:
-                self._done = trio.Event()
-            await self._done.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._metadata is not None
-        return self._metadata
+    def result(self) -> T:
+        """The result, or the error raised. RuntimeError before it is known: that has to be awaited."""
+        if (error := self.exception()) is not None:
+            raise error
+        return self._value  # type: ignore[return-value]  # set together with _is_done
+
+    def exception(self) -> Exception | None:
+        """The error; None where it went well. RuntimeError before that is known."""
+        if not self._is_done:
+            raise RuntimeError(f"the outcome is not known yet: await the {type(self).__name__}")
+        return self._error
+
+    def add_done_callback(self, fn: Callable[[Self], object]) -> None:
+        """Call `fn(self)` in the event loop once the outcome is known: at once where it is. An exception in it is
+        warned of and ends nothing."""
+        if self._is_done:
+            call_back(fn, self)
+        elif self._callbacks is None:
+            self._callbacks = [fn]
+        else:
+            self._callbacks.append(fn)
+
+    def settle(self, value: T | None, error: Exception | None) -> None:
+        """Set it, and tell who waits."""
+        self._value, self._error, self._is_done = value, error, True
+        if self._settled is not None:
+            self._settled.set()
+        for fn in self._callbacks or ():
+            call_back(fn, self)
+        self._callbacks = None
+
+    async def _wait(self) -> T:
+        if not self._is_done:
+            if self._settled is None:
+                self._settled = trio.Event()
+            await self._settled.wait()
+        return self.result()
+
+
+class Delivery(Awaited[RecordMetadata]):
+    """The outcome of one `send`: `metadata = await delivery`.
+
+    Where the record stands; DeliveryFailed (DeliveryTimeout) if it does not, or not for sure. Never takes longer than
+    `delivery_timeout_ms` from the sending on."""
+
+    __slots__ = ("_timestamp_ms",)
+
+    def __init__(self, timestamp_ms: int) -> None:
+        super().__init__()
+        self._timestamp_ms = timestamp_ms
 
     def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        self._metadata = record_metadata(batch, first_index, self._timestamp_ms)
-        self._settle()
+        self.settle(record_metadata(batch, first_index, self._timestamp_ms), None)
 
     def failed(self, error: Exception, count: int) -> None:
-        self._error = error
-        self._settle()
-
-    def _settle(self) -> None:
-        if self._done is not None:
-            self._done.set()
-        if self._callback is not None:
-            self._callback(self._metadata, self._error)
+        self.settle(None, error)
 
 
 def record_metadata(batch: DeliveredBatch, index: int, timestamp_ms: int) -> RecordMetadata:
@@ -147,23 +182,13 @@ class RecordsSink(ABC):
         """Every record is settled: tell who waits."""
 
 
-class ManyDelivery(RecordsSink):
-    """The outcome of one `send_many`: settled when each of its records is."""
+class ManyDelivery(RecordsSink, Awaited[list[DeliveredBatch]]):
+    """The outcome of one `send_many`: `batches = await delivery`, once each of its records is settled; the first
+    failure is raised."""
 
     def __init__(self, expected: int) -> None:
-        self._done = trio.Event()
-        super().__init__(expected)
-
-    @property
-    def done(self) -> bool:
-        return self.open_records <= 0
-
-    async def wait(self) -> list[DeliveredBatch]:
-        """The batches; the first failure is raised once everything is settled."""
-        await self._done.wait()
-        if self.error is not None:
-            raise self.error
-        return self.batches
+        Awaited.__init__(self)
+        RecordsSink.__init__(self, expected)
 
     def _settle(self) -> None:
-        self._done.set()
+        self.settle(self.batches, self.error)

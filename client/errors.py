@@ -45,6 +45,10 @@ class RequestTimedOut(ClientError):
     invalid_metadata = True
 
 
+class NotSettledYet(RequestTimedOut, TimeoutError):
+    """The time given to `result` or `exception` of a future is over, and the records are still on their way."""
+
+
 def no_answer(broker_id: int) -> RequestTimedOut:
     """It does not answer for longer than it should, and may yet."""
     return RequestTimedOut(f"broker {broker_id} does not answer")

@@ -2,7 +2,7 @@
 
     async with TrioProducer("localhost:9092", acks="all") as producer:
         delivery = await producer.send("topic", b"value", key=b"key")
-        print((await delivery.wait()).offset)
+        print((await delivery).offset)
 
 Rules: order is kept per partition, also over retries; sending waits only for memory and for the topic's layout, both
 bounded by `max_block_ms`; every accepted record is settled within `delivery_timeout_ms`. Memory and batches are in
@@ -32,7 +32,6 @@ from strandline.client.delivery import (
     DeliverySink,
     FailedBatch,
     ManyDelivery,
-    RecordMetadata,
 )
 from strandline.client.errors import (
     BufferFull,
@@ -104,15 +103,14 @@ class TrioProducer(Service):
         partition: int | None = None,
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
-        callback: Callable[[RecordMetadata | None, Exception | None], None] | None = None,
     ) -> Delivery:
-        """Accept one record; the delivery (and `callback`, in the event loop's thread) tells what became of it.
+        """Accept one record; the delivery tells what becomes of it.
 
         Errors, nothing accepted: BufferFull and UnknownTopic or what else hindered it after `max_block_ms`,
         RecordTooLarge, InvalidRecordValue, ClientClosed.
         """
         stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
-        delivery = Delivery(stamp, callback)
+        delivery = Delivery(stamp)
         if self.accept_now(topic, (key, value), delivery, partition, headers, stamp):
             await self._checkpoint(1)
             return delivery

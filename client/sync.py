@@ -7,8 +7,8 @@ several threads, but not by a forked child and not through pickle: each process 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -25,21 +25,14 @@ from strandline.protocol.messages import ConfigResource, DescribeConfigsResource
 from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.exception_groups import first_cause
-from strandline.runtime.processes.portal import CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
+from strandline.runtime.mistakes import warn
+from strandline.runtime.processes.portal import Call, CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
 
 T = TypeVar("T")
 C = TypeVar("C", TrioConsumer, TrioAdmin)
 
 GRACE_S = 5.0
 """Every trio call ends by itself in time; this much later the thread stops waiting for it all the same."""
-
-
-def warn(text: str) -> None:
-    """For a mistake of the program, which must not end the loop: it is shown where warnings are made errors, too."""
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-    except RuntimeWarning as warning:
-        warnings.showwarning(warning, RuntimeWarning, __name__, 0)
 
 
 class SyncClient:
@@ -85,11 +78,25 @@ class SyncClient:
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:
         """One crossing. ClientClosed, RequestTimedOut and what the function raises."""
+        with self.explained():
+            call: Callable[[], Awaitable[T]] = partial(self._until_failure, function, *args)
+            return self._portal.call(call, timeout_s=timeout_s)
+
+    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Call[T]:
+        """One crossing that nobody waits for here. ClientClosed; what else goes wrong is in the call, to be taken out
+        of it within `explained`."""
+        with self.explained():
+            call: Call[T] = Call(self._portal, partial(self._until_failure, function, *args))
+            self._portal.begin(call)
+            return call
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """A crossing is begun or ends in here: what went wrong is told in this client's words."""
         if self._closed:
             raise ClientClosed(f"the {type(self).__name__.lower()} is closed")
-        call: Callable[[], Awaitable[T]] = partial(self._until_failure, function, *args)
         try:
-            return self._portal.call(call, timeout_s=timeout_s)
+            yield
         except ForkedPortal:
             raise self.forked_error() from None
         except (ClientError, PortalClosed) as error:

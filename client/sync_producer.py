@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
@@ -22,13 +22,23 @@ from strandline.client.delivery import (
     RecordsSink,
     record_metadata,
 )
-from strandline.client.errors import BufferFull, ClientClosed, FlushTimedOut, RecordDropped, RequestTimedOut
+from strandline.client.errors import (
+    BufferFull,
+    ClientClosed,
+    FlushTimedOut,
+    NotSettledYet,
+    RecordDropped,
+    RequestTimedOut,
+)
 from strandline.client.producer import TrioProducer
 from strandline.client.signals import News
-from strandline.client.sync import GRACE_S, SyncClient, warn
+from strandline.client.sync import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
-from strandline.runtime.processes.portal import ForkedPortal, Mailbox, Outcome, PortalClosed, close_at_exit
+from strandline.runtime.processes.outcomes import Outcome
+from strandline.runtime.processes.portal import ForkedPortal, Mailbox, PortalClosed, close_at_exit
+
+T = TypeVar("T")
 
 MAILBOX_RECORDS = 10_000
 """Records that may wait for the event loop; `send_many` counts as so many."""
@@ -39,68 +49,49 @@ LETTERS_PER_CHECKPOINT = 500
 EXIT_FLUSH_MS = 5_000
 """How long a producer that nobody closed is flushed when the interpreter ends."""
 
-SendCallback = Callable[[RecordMetadata | None, Exception | None], None]
+
+class _Sent(Outcome[T]):
+    """What becomes of records: a `concurrent.futures.Future`. `result` raises DeliveryFailed (DeliveryTimeout, …) where
+    some were given up. It waits `timeout` seconds (default: as long as delivery can take), then NotSettledYet.
+    Callbacks run in the event loop's thread: they must be quick, and not wait for a client."""
+
+    _deadline_s: float
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the records are not where they should be, None where they are. It waits as `result` does."""
+        return super().exception(self._deadline_s if timeout is None else timeout)
 
 
-class SendFuture:
-    """What becomes of one record."""
+class SendFuture(_Sent[RecordMetadata]):
+    """What becomes of one record: where it stands."""
 
-    __slots__ = ("_callback", "_deadline_s", "_outcome", "_timestamp_ms")
-
-    def __init__(self, timestamp_ms: int, deadline_s: float, callback: SendCallback | None) -> None:
-        self._outcome: Outcome[RecordMetadata] = Outcome()
-        self._timestamp_ms = timestamp_ms
+    def __init__(self, deadline_s: float, timestamp_ms: int) -> None:
         self._deadline_s = deadline_s
-        self._callback = callback
-
-    def done(self) -> bool:
-        return self._outcome.done
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record stands; DeliveryFailed (DeliveryTimeout, …) if it was given up, RequestTimedOut if nothing
-        is known after `timeout` seconds (default: as long as delivery can take)."""
-        limit_s = self._deadline_s if timeout is None else timeout
-        if not self._outcome.wait(limit_s):
-            raise RequestTimedOut(f"the record's outcome is not known after {limit_s:g} s; it is still on its way")
-        return self._outcome.get()
+        self._timestamp_ms = timestamp_ms
 
     def delivered(self, batch: DeliveredBatch, first_index: int, count: int) -> None:
-        self._settle(record_metadata(batch, first_index, self._timestamp_ms), None)
+        self.settle(record_metadata(batch, first_index, self._timestamp_ms))
 
     def failed(self, error: Exception, count: int) -> None:
-        self._settle(None, error)
+        self.settle(None, error)
 
-    def _settle(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        self._outcome.set(metadata, error)
-        if self._callback is not None:
-            try:
-                self._callback(metadata, error)
-            except Exception as mistake:  # the program's; it must not take the connection to the broker with it
-                warn(f"the callback of send raised {mistake!r}")
+    def _too_late(self, timeout: float | None) -> Exception:
+        return NotSettledYet(f"the record's outcome is not known after {timeout:g} s; it is still on its way")
 
 
-class SendManyFuture(RecordsSink):
-    """What becomes of the records of one `send_many`."""
+class SendManyFuture(RecordsSink, _Sent[list[DeliveredBatch]]):
+    """What becomes of the records of one `send_many`: the batches that hold them, once all are settled; the first
+    failure is raised."""
 
-    def __init__(self, expected: int, deadline_s: float) -> None:
+    def __init__(self, deadline_s: float, expected: int) -> None:
         self._deadline_s = deadline_s
-        self._outcome: Outcome[list[DeliveredBatch]] = Outcome()
         super().__init__(expected)
 
-    def done(self) -> bool:
-        return self._outcome.done
-
-    def result(self, timeout: float | None = None) -> list[DeliveredBatch]:
-        """The batches that hold the records, once all are settled; the first failure is raised."""
-        limit_s = self._deadline_s if timeout is None else timeout
-        if not self._outcome.wait(limit_s):
-            raise RequestTimedOut(
-                f"{self.open_records} records are not settled after {limit_s:g} s; they are still on their way"
-            )
-        return self._outcome.get()
-
     def _settle(self) -> None:
-        self._outcome.set(self.batches, self.error)
+        self.settle(self.batches, self.error)
+
+    def _too_late(self, timeout: float | None) -> Exception:
+        return NotSettledYet(f"{self.open_records} records are not settled after {timeout:g} s")
 
 
 class _Letter(NamedTuple):
@@ -159,12 +150,11 @@ class Producer(SyncClient):
         partition: int | None = None,
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
-        callback: SendCallback | None = None,
     ) -> SendFuture:
         """Accept one record. Waits at most `max_block_ms` for room; what hinders it later (an unknown topic, a record
-        that is too large) is in the future. `callback` runs in the event loop's thread. BufferFull, ClientClosed."""
+        that is too large) is in the future. BufferFull, ClientClosed."""
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-        future = SendFuture(stamp, self._deadline_s, callback)
+        future = SendFuture(self._deadline_s, stamp)
         self._post(_Letter(topic, ((key, value),), future, partition, headers, stamp))
         return future
 
@@ -178,7 +168,7 @@ class Producer(SyncClient):
         """Accept many (key, value) pairs, in order, with one crossing: the fast way. Lists of some thousand records
         are best; a list must not be changed afterwards. BufferFull, ClientClosed."""
         listed = records if isinstance(records, list | tuple) else list(records)
-        future = SendManyFuture(len(listed), self._deadline_s)
+        future = SendManyFuture(self._deadline_s, len(listed))
         if listed:
             stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
             self._post(_Letter(topic, listed, future, partition, (), stamp))

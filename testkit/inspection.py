@@ -80,7 +80,7 @@ class Ledger:
 
     async def _settle(self, tp: TopicPartition, value: bytes, delivery: Delivery) -> None:
         try:
-            found = await delivery.wait()
+            found = await delivery
         except ClientError:
             self.unknown.append(value)
             return

@@ -15,11 +15,12 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
 from strandline.client import TrioConsumer, TrioProducer
-from strandline.client.delivery import RecordMetadata
+from strandline.client.delivery import Delivery
 from strandline.client.errors import ClientError, DeliveryFailed
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -101,25 +102,25 @@ class VerifyingLoad:
             await producer.flush()
 
     async def _send(self, producer: TrioProducer, partition: int, number: int) -> None:
-        def settled(metadata: RecordMetadata | None, error: Exception | None) -> None:
-            self._note(partition, number, metadata, error)
-
         try:
-            await producer.send(self._topic, make_value(partition, number), partition=partition, callback=settled)
+            delivery = await producer.send(self._topic, make_value(partition, number), partition=partition)
+            delivery.add_done_callback(partial(self._note, partition, number))
         except ClientError as error:  # not accepted: nothing was sent
             self.outcomes[partition].failed.add(number)
             self.errors.append(error)
 
-    def _note(self, partition: int, number: int, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    def _note(self, partition: int, number: int, delivery: Delivery) -> None:
         outcomes = self.outcomes[partition]
-        if metadata is not None:
+        error = delivery.exception()
+        if error is None:
+            metadata = delivery.result()
             outcomes.acked[number] = metadata.offset
             if metadata.retried:
                 outcomes.retried.add(number)
         elif isinstance(error, DeliveryFailed) and error.outcome_unknown:
             outcomes.unknown.add(number)
             self.errors.append(error)
-        elif error is not None:
+        else:
             outcomes.failed.add(number)
             self.errors.append(error)
         self._progress.set()

@@ -9,10 +9,8 @@ while the loop still does.
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -22,15 +20,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import trio
 
 from strandline.runtime.exception_groups import first_cause
+from strandline.runtime.processes.outcomes import Outcome, in_slices
 
 T = TypeVar("T")
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
-
-SLICE_S = 0.5
-"""A thread that waits looks for signals so often. One that arrives in the instant before it blocks, or that the system
-hands to another thread, does not wake it: Ctrl-C would count only when the wait is over."""
 
 
 class PortalClosed(Exception):
@@ -45,65 +40,32 @@ class CallTimedOut(Exception):
     """The event loop did not finish a call in time; the call was cancelled."""
 
 
-class Outcome(Generic[T]):
-    """A result that one thread waits for and the loop's thread sets, once. Small: there may be one per record."""
+class Call(Outcome[T]):
+    """One call on its way through the loop, and what becomes of it."""
 
-    __slots__ = ("_done", "_error", "_value", "_waiter")
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self) -> None:
-        self._done = False
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._waiter: threading.Event | None = None
-
-    @property
-    def done(self) -> bool:
-        return self._done
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """True once it is set, False after the timeout."""
-        if not self._done:
-            with Outcome._lock:
-                if not self._done and self._waiter is None:
-                    self._waiter = threading.Event()
-            if self._waiter is not None:
-                _in_slices(self._waiter.wait, timeout_s)
-        return self._done
-
-    def get(self) -> T:
-        """The value, or the error raised; only once it is set."""
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]  # set together with _done
-
-    def set(self, value: T | None, error: BaseException | None = None) -> None:
-        self._value, self._error = value, error
-        with Outcome._lock:
-            self._done = True
-            waiter = self._waiter
-        if waiter is not None:
-            waiter.set()
-
-
-class _Job(Generic[T]):
-    """One call on its way through the loop."""
-
-    def __init__(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
-        self.outcome: Outcome[T] = Outcome()
-        self.scope = trio.CancelScope()
+    def __init__(self, portal: Portal, function: Callable[[], Awaitable[T]]) -> None:
+        self._portal = portal
+        self._scope = trio.CancelScope()
         self._function = function
-        self._args = args
+
+    def cancel(self) -> bool:
+        """End it in the loop, soon. False: it may have been carried out, or fail otherwise, before that."""
+        try:
+            self._portal.post(self._scope.cancel)
+        except (PortalClosed, ForkedPortal):
+            pass
+        return False
 
     async def run(self) -> None:
+        """In the loop."""
         try:
-            with self.scope:
-                self.outcome.set(await self._function(*self._args))
+            with self._scope:
+                self.settle(await self._function())
         except Exception as error:
-            self.outcome.set(None, error)
+            self.settle(None, error)
         finally:
-            if not self.outcome.done:
-                self.outcome.set(None, PortalClosed("the call was cancelled"))
+            if not self.done():
+                self.settle(None, PortalClosed("the call was cancelled"))
 
 
 class Portal:
@@ -124,7 +86,7 @@ class Portal:
         self._thread.start()
         if not self._ready.wait(START_TIMEOUT_S):
             raise PortalClosed(f"the event loop did not start within {START_TIMEOUT_S:g} s")
-        self._ready.get()
+        self._ready.result()
 
     @classmethod
     def acquire(cls) -> Portal:
@@ -157,18 +119,22 @@ class Portal:
 
         CallTimedOut after `timeout_s`, PortalClosed, ForkedPortal; KeyboardInterrupt cancels the call.
         """
-        job = _Job(function, args)
+        call: Call[T] = Call(self, partial(function, *args))
         try:
             # Within: an interrupt right behind it would leave a call that nobody waits for and nobody cancels.
-            self.post(self._start, job)
-            finished = job.outcome.wait(timeout_s)
+            self.begin(call)
+            finished = call.wait(timeout_s)
         except BaseException:
-            self._cancel(job)
+            call.cancel()
             raise
         if not finished:
-            self._cancel(job)
+            call.cancel()
             raise CallTimedOut(f"no result within {timeout_s:g} s")
-        return job.outcome.get()
+        return call.result()
+
+    def begin(self, call: Call[Any]) -> None:
+        """Have it run in the loop, soon. PortalClosed, ForkedPortal."""
+        self.post(self._start, call)
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Run a function that cannot fail in the loop, soon. PortalClosed, ForkedPortal."""
@@ -192,34 +158,31 @@ class Portal:
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_TIMEOUT_S)
 
-    def _cancel(self, job: _Job[Any]) -> None:
-        try:
-            self.post(job.scope.cancel)
-        except (PortalClosed, ForkedPortal):
-            return
-
-    def _start(self, job: _Job[Any]) -> None:
+    def _start(self, call: Call[Any]) -> None:
         if self._stop.is_set():
-            job.outcome.set(None, PortalClosed("the event loop is stopping"))
+            call.settle(None, PortalClosed("the event loop is stopping"))
         else:
-            self._nursery.start_soon(job.run)
+            self._nursery.start_soon(call.run)
 
     def _run(self) -> None:
         try:
             trio.run(self._main)
         except* BaseException as failures:
             self.failure = first_cause(failures)
-            if not self._ready.done:
-                self._ready.set(None, self.failure)
+            if not self._ready.done():
+                self._ready.settle(None, self.failure)
             raise
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self._ready.set(None)
-            await self._stop.wait()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._ready.settle(None)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._stop.set()  # also where a failure ended it: calls that come last are refused
 
 
 class Mailbox(Generic[T]):
@@ -245,7 +208,7 @@ class Mailbox(Generic[T]):
                 has_room = partial(
                     self._condition.wait_for, lambda: self._closed or self._size == 0 or self._fits(size)
                 )
-                _in_slices(has_room, timeout_s)
+                in_slices(has_room, timeout_s)
                 if not self._closed and self._size and not self._fits(size):
                     return False
             if self._closed:
@@ -286,14 +249,6 @@ class Mailbox(Generic[T]):
         self._arrived.set()
 
 
-def _in_slices(wait: Callable[[float], bool], timeout_s: float | None) -> None:
-    """As `wait(timeout_s)`, by shorter waits (`SLICE_S`); None waits without limit."""
-    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    while not wait(max(0.0, min(SLICE_S, deadline - time.monotonic()))):
-        if time.monotonic() >= deadline:
-            return
-
-
 _at_exit: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -315,7 +270,6 @@ def _after_fork_in_child() -> None:
     """The parent's thread does not exist here, and its locks may be held by it for ever."""
     Portal._shared = None
     Portal.shared_lock = threading.Lock()
-    Outcome._lock = threading.Lock()
     _at_exit.clear()
 
 

@@ -35,7 +35,7 @@ from rich.console import Console
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioProducer
-from strandline.client.delivery import RecordMetadata
+from strandline.client.delivery import Delivery
 
 TOPIC, BESIDE = "watched", "beside"
 BROKERS = 3
@@ -68,8 +68,8 @@ class Watch:
     last_ack: dict[int, float] = field(default_factory=dict)
     longest_s: dict[int, float] = field(default_factory=dict)
 
-    def acknowledged(self, partition: int, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        if metadata is None:
+    def acknowledged(self, partition: int, delivery: Delivery) -> None:
+        if delivery.exception() is not None:
             return
         now = time.monotonic()
         if partition in self.last_ack:
@@ -85,8 +85,8 @@ class Watch:
     async def produce(self, producer: TrioProducer) -> None:
         while True:
             for partition in range(self.partitions):
-                settled = partial(self.acknowledged, partition)
-                await producer.send(TOPIC, b"x" * 100, partition=partition, callback=settled)
+                delivery = await producer.send(TOPIC, b"x" * 100, partition=partition)
+                delivery.add_done_callback(partial(self.acknowledged, partition))
             await trio.sleep(INTERVAL_S)
 
 

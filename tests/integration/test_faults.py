@@ -152,13 +152,13 @@ async def test_a_leader_paused_beyond_its_session_steps_down_and_loses_what_it_d
         async with TrioAdmin(cluster.bootstrap_servers) as admin:
             await admin.create_topic("fleeting", assignments={0: [leader, *followers]})
         async with TrioProducer(cluster.bootstrap_servers, acks=1, linger_ms=0) as producer:
-            await (await producer.send("fleeting", b"connected", partition=0)).wait()
+            await (await producer.send("fleeting", b"connected", partition=0))
             for broker_id in followers:
                 cluster.pause_broker(broker_id)
             # A fetch that waits at the leader takes one record along, to a follower that reads it when it wakes up; no
             # other fetch comes.
-            await (await producer.send("fleeting", b"may be taken along", partition=0)).wait()
-            await (await producer.send("fleeting", b"copied by nobody", partition=0)).wait()
+            await (await producer.send("fleeting", b"may be taken along", partition=0))
+            await (await producer.send("fleeting", b"copied by nobody", partition=0))
         assert b"copied by nobody" in log_bytes(cluster, leader, 0, "fleeting")
         cluster.pause_broker(leader)
         for broker_id in followers:

@@ -130,17 +130,17 @@ async def test_a_lower_minimum_lets_what_waits_be_acknowledged(autojump_clock: M
         await cluster.until(lambda: cluster.isr(T0) == [1, 2], "3 left")
         assert await alter(cluster, 2, TOPIC, put("min.insync.replicas", "2")) == 0
         with trio.fail_after(10):
-            await pending.wait()
+            await pending
 
 
 async def test_a_lower_limit_refuses_the_next_large_batch(autojump_clock: MockClock) -> None:
     async with cluster_with_topic() as (cluster, producer, _):
-        await (await producer.send(T0.topic, bytes(2000))).wait()
+        await (await producer.send(T0.topic, bytes(2000)))
         assert await alter(cluster, 3, TOPIC, put("max.message.bytes", "1000")) == 0
         leader = cluster.broker(1).data.replicas.partitions[T0]
         await cluster.until(lambda: leader.config.max_message_bytes == 1000, "applied")
         with pytest.raises(ClientError, match="MESSAGE_TOO_LARGE"):
-            await (await producer.send(T0.topic, bytes(2000))).wait()
+            await (await producer.send(T0.topic, bytes(2000)))
 
 
 async def test_dynamic_keys_of_one_broker_and_of_all(autojump_clock: MockClock) -> None:

@@ -56,7 +56,7 @@ async def put(cluster: MemoryCluster, entity: str, data: bytes, *, announce: byt
 async def produce(cluster: MemoryCluster) -> None:
     async with cluster.producer(linger_ms=0) as producer:
         for number, value in enumerate(numbered("m", RECORDS)):
-            await (await producer.send(T0.topic, value, key=b"k%d" % (number % 3))).wait()
+            await (await producer.send(T0.topic, value, key=b"k%d" % (number % 3)))
 
 
 async def restart_all(cluster: MemoryCluster, *, crash: bool) -> None:
@@ -400,7 +400,7 @@ async def test_a_smaller_minimum_lets_the_high_watermark_move(autojump_clock: Mo
         await trio.sleep(1)
         assert cluster.partition(1, T0).high_watermark == 0
         await put(cluster, "topics/t", overrides({"min.insync.replicas": "2"}))
-        assert (await delivery.wait()).offset == 0
+        assert (await delivery).offset == 0
 
 
 @pytest.mark.parametrize("entity", ["topics/t", ALL])

@@ -151,7 +151,7 @@ async def test_a_batch_larger_than_the_brokers_own_limit_replicates_where_the_to
     async with cluster_with_topic([2, 1, 3], configs={"max.message.bytes": "30000000"}) as (cluster, _, _):
         settings = {"linger_ms": 0, "max_request_size": 40_000_000, "delivery_timeout_ms": 60_000}
         async with cluster.producer(**settings) as producer:
-            await (await producer.send("t", b"x" * 14_000_000, partition=0)).wait()
+            await (await producer.send("t", b"x" * 14_000_000, partition=0))
         assert {cluster.partition(broker, T0).log.log_end_offset for broker in (1, 2, 3)} == {1}
 
 
@@ -181,7 +181,7 @@ async def test_a_topic_that_was_removed_from_zookeeper_by_hand_can_be_created_ag
             await admin.create_topic("t", assignments={0: [2, 3, 1]}, timeout_ms=20_000)
         await cluster.until(lambda: cluster.leads(2, T0) and cluster.isr(T0) == [1, 2, 3], "led")
         async with cluster.producer(linger_ms=0) as fresh:
-            found = await (await fresh.send("t", b"new", partition=0)).wait()
+            found = await (await fresh.send("t", b"new", partition=0))
         assert found.offset == 0, "nothing of the old topic is in the new one"
         cluster.assert_replicas_equal(T0)
 
@@ -195,7 +195,7 @@ async def test_a_leader_goes_on_with_its_isr_once_its_unreadable_state_was_mende
         await operator.set(path, b"{", sound.stat.version)
         cluster.crash(3)
         async with cluster.producer(linger_ms=0, acks=1) as careless:
-            await (await careless.send("t", b"what broker 3 lacks", partition=0)).wait()
+            await (await careless.send("t", b"what broker 3 lacks", partition=0))
         await trio.sleep(20)
         leadership = cluster.partition(2, T0).leadership
         assert leadership is not None and leadership.frozen

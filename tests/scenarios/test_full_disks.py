@@ -156,12 +156,12 @@ async def test_a_leader_that_is_full_says_so_and_is_asked_again(autojump_clock) 
             await Ledger().produce(producer, T0, numbered("refused", 50))
             delivery = await producer.send(T0.topic, b"refused", partition=0)
             with pytest.raises(Exception, match=ErrorCode.KAFKA_STORAGE_ERROR.name):
-                await delivery.wait()
+                await delivery
         async with cluster.producer(linger_ms=0) as producer:
             delivery = await producer.send(T0.topic, b"patient", partition=0)
             await trio.sleep(2)
             free(cluster, 1)
-            assert (await delivery.wait()).offset >= 5
+            assert (await delivery).offset >= 5
         await check_at_the_end(cluster, ledger)
 
 

@@ -35,13 +35,13 @@ async def test_clients_at_work_find_the_new_partitions(autojump_clock: MockClock
         cluster.producer(linger_ms=0, metadata_max_age_ms=2_000) as producer,
         cluster.consumer(metadata_max_age_ms=2_000) as consumer,
     ):
-        await (await producer.send(T0.topic, b"before")).wait()
+        await (await producer.send(T0.topic, b"before"))
         assert await consumer.end_offsets([T0]) == {T0: 1}
         assert await grow(cluster, 2, 4) == ErrorCode.NOT_CONTROLLER
         assert await grow(cluster, 1, 4) == 0
         assert await grow(cluster, 1, 4) == ErrorCode.INVALID_PARTITIONS
         await trio.sleep(4)
-        found = {(await (await producer.send(T0.topic, b"v", key=b"k%d" % n)).wait()).partition for n in range(50)}
+        found = {(await (await producer.send(T0.topic, b"v", key=b"k%d" % n))).partition for n in range(50)}
         assert found == {0, 1, 2, 3}
         assert len(await read_all(consumer, T3)) > 0
         assert len(cluster.isr(T3)) == 3

@@ -154,7 +154,7 @@ async def test_a_producer_begins_while_zookeeper_is_away(autojump_clock) -> None
     async with cluster_with_topic([2, 3, 1]) as (cluster, _, _):
         cluster.zookeeper.stop()
         async with cluster.producer() as producer:
-            assert (await (await producer.send(T0.topic, b"x")).wait()).offset == 0
+            assert (await (await producer.send(T0.topic, b"x"))).offset == 0
         cluster.zookeeper.start()
 
 
@@ -181,7 +181,7 @@ async def test_a_producer_whose_answers_get_lost_while_leaders_die_has_each_reco
                     await cluster.until(lambda old=old: cluster.leader(T0) != old, "a successor")
                     await cluster.start_broker(old)
                 await trio.sleep(0.02)
-            retried = [(await delivery.wait()).retried for delivery in deliveries]
+            retried = [(await delivery).retried for delivery in deliveries]
         await check_at_the_end(cluster, ledger)
         for broker_id in (1, 2, 3):
             assert values(cluster.partition(broker_id, T0).log) == sent, "in order, one copy each"
@@ -200,7 +200,7 @@ async def test_r17_a_batch_is_known_after_compaction_took_it(autojump_clock) -> 
         for sequence in range(3):
             assert await send(cluster, batch(sequence, b"gone%d" % sequence, b"k")) == (0, sequence)
         for number in range(8):
-            await (await producer.send(T0.topic, b"x" * 200 + b"%d" % number, key=b"k", partition=0)).wait()
+            await (await producer.send(T0.topic, b"x" * 200 + b"%d" % number, key=b"k", partition=0))
         await trio.sleep(60)
         for broker_id in (1, 2, 3):
             assert sequences(cluster, broker_id) == [2], "compaction keeps the last batch of a producer, and no other"

@@ -22,7 +22,7 @@ async def produce_batches(cluster: MemoryCluster, batches: int, per_batch: int, 
         for number in range(batches):
             pairs = [(None, value) for value in numbered(f"{prefix}{number}", per_batch)]
             delivery = await producer.send_many(T0.topic, pairs)
-            await delivery.wait()
+            await delivery
 
 
 async def delete_before(cluster: MemoryCluster, offset: int) -> None:

@@ -110,7 +110,7 @@ async def test_producer_and_consumer_of_a_partition_without_a_leader_learn_why(
         async with cluster.producer(linger_ms=0, delivery_timeout_ms=3000, request_timeout_ms=1000) as client:
             delivery = await client.send(T0.topic, b"x", partition=0)
             with pytest.raises(DeliveryTimeout, match=words) as failed:
-                await delivery.wait()
+                await delivery
             assert isinstance(failed.value.cause, LeaderNotAvailable)
         async with cluster.consumer(default_api_timeout_ms=3000) as client:
             with pytest.raises(LeaderNotAvailable, match=words):

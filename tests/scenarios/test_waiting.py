@@ -107,7 +107,7 @@ async def test_a_partition_that_loses_its_leader_is_told_with_the_reason_and_goe
                     assert len(told.lines) == 1 and re.fullmatch(words, told.lines[0]), told.lines
             [records] = (await consumer.poll(timeout_ms=60_000)).values()
             assert [record.value for record in records] == [b"after"]
-            await delivery.wait()
+            await delivery
             await cluster.until(lambda: not reading.waiting and not writing.waiting, "both went on")
             for told in (reading, writing):
                 assert told.lines[1:] == ["t-0 goes on"], told.lines

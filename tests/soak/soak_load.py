@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from strandline.client import TrioConsumer, TrioProducer
-from strandline.client.delivery import RecordMetadata
+from strandline.client.delivery import Delivery
 from strandline.client.errors import ClientError, DeliveryFailed, OffsetOutOfRange
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.verification import Outcomes, make_value, read_value
@@ -122,8 +122,10 @@ class Load:
     async def _send_number(self, producer: TrioProducer, partition: int, number: int, size_bytes: int) -> None:
         outcomes = self.outcomes[partition]
 
-        def settled(metadata: RecordMetadata | None, error: Exception | None) -> None:
-            if metadata is not None:
+        def settled(delivery: Delivery) -> None:
+            error = delivery.exception()
+            if error is None:
+                metadata = delivery.result()
                 outcomes.acked[number] = metadata.offset
                 if metadata.retried:
                     outcomes.retried.add(number)
@@ -136,9 +138,10 @@ class Load:
 
         value = padded(make_value(partition, number), size_bytes)
         try:
-            await producer.send(NUMBERS, value, partition=partition, callback=settled)
+            (await producer.send(NUMBERS, value, partition=partition)).add_done_callback(settled)
         except ClientError as error:  # not accepted: nothing was sent
-            settled(None, error)
+            outcomes.failed.add(number)
+            self.errors.append(str(error))
 
     async def _send_latest(self) -> None:
         rates = self._rates
@@ -162,20 +165,22 @@ class Load:
             value = padded(keyed_value(partition, key, number), self._rates.latest_record_bytes)
         history.is_outstanding = True
 
-        def settled(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        def settled(delivery: Delivery) -> None:
             history.is_outstanding = False
-            if metadata is not None:
+            error = delivery.exception()
+            if error is None:
                 history.acked = number
-                if metadata.retried:
+                if delivery.result().retried:
                     history.repeated.add(number)
                 return
             history.open_ended = isinstance(error, DeliveryFailed) and error.outcome_unknown
             self.errors.append(str(error))
 
         try:
-            await producer.send(LATEST, value, key=b"%d" % key, partition=partition, callback=settled)
+            (await producer.send(LATEST, value, key=b"%d" % key, partition=partition)).add_done_callback(settled)
         except ClientError as error:
-            settled(None, error)
+            history.is_outstanding = False
+            self.errors.append(str(error))
 
     # --- reading ------------------------------------------------------------------------------------------------
 

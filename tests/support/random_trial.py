@@ -87,7 +87,7 @@ class RandomTrial:
         value = b"%s/%d/%d" % (stream.name.encode(), stream.life, stream.sent)
         try:
             delivery = await producer.send(stream.name, value, partition=0)
-            offset = (await delivery.wait()).offset
+            offset = (await delivery).offset
         except ClientError:
             return
         finally:

@@ -207,7 +207,7 @@ class Trial:
             delivery = await self._producer.send(
                 self.topic_partition.topic, value, partition=self.topic_partition.partition
             )
-            offset = (await delivery.wait()).offset
+            offset = (await delivery).offset
         except ClientError:
             return
         if offset in self.acked and offset not in self.gone:

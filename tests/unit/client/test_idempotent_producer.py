@@ -47,7 +47,7 @@ class Site:
 
     async def deliver(self, *values: bytes) -> None:
         for delivery in await self.send(*values):
-            await delivery.wait()
+            await delivery
 
     def stored(self) -> list[bytes | None]:
         return [record.value for record in self.cluster.logs[T0].records()]
@@ -116,7 +116,7 @@ async def test_a_broker_that_does_not_answer_is_not_the_only_one_that_is_asked(a
         site.cluster.move(T0, 1)
         site.producer._metadata.request_update()
         with trio.fail_after(10):
-            await delivery.wait()
+            await delivery
 
 
 async def test_without_an_id_records_time_out_and_the_cause_is_named(autojump_clock: MockClock) -> None:
@@ -126,7 +126,7 @@ async def test_without_an_id_records_time_out_and_the_cause_is_named(autojump_cl
         await trio.sleep(1)
         assert "COORDINATOR_LOAD_IN_PROGRESS" in str(site.producer.waiting()[T0])
         with pytest.raises(DeliveryTimeout, match=r"producer id: COORDINATOR_LOAD_IN_PROGRESS.*not in the log"):
-            await delivery.wait()
+            await delivery
     assert site.stored() == []
 
 
@@ -158,7 +158,7 @@ async def test_whatever_fails_the_log_has_each_record_once_and_in_order(
         site.faults[ApiKey.PRODUCE].extend([Fault(apply=True)] * at + [fault] * 2)
         deliveries = await site.send(*named(100))
         for delivery in deliveries:
-            result = await delivery.wait()
+            result = await delivery
             assert not result.retried
     assert site.stored() == named(100)
 
@@ -188,7 +188,7 @@ async def test_batches_behind_one_that_failed_follow_it_in_their_order(autojump_
         deliveries = await site.send(b"a", b"b", b"c")
         await trio.sleep(0.05)
         assert site.most_in_flight() == 3
-        assert [(await delivery.wait()).offset for delivery in deliveries] == [1, 2, 3]
+        assert [(await delivery).offset for delivery in deliveries] == [1, 2, 3]
     assert site.stored() == [b"first", b"a", b"b", b"c"]
     assert site.numbers() == [(1, 0, sequence) for sequence in range(4)]
 
@@ -210,7 +210,7 @@ async def test_a_leader_that_knows_nothing_of_the_producer_gets_its_batches_from
         assert site.most_in_flight() == 3
         deliveries += await site.send(*named(6)[3:])
         for delivery in deliveries:
-            await delivery.wait()
+            await delivery
     assert site.stored() == [b"first", *named(6)]
 
 
@@ -223,7 +223,7 @@ async def test_a_leader_that_forgot_the_producer_meanwhile_gets_its_batches_from
         site.cluster.logs[T0].producers.clear()
         site.faults[ApiKey.PRODUCE].append(Fault(error=ErrorCode.NOT_ENOUGH_REPLICAS))
         for delivery in await site.send(b"a", b"b", b"c"):
-            await delivery.wait()
+            await delivery
     assert site.stored() == [b"first", b"a", b"b", b"c"]
 
 
@@ -235,11 +235,11 @@ async def test_a_refused_batch_fails_alone_and_those_behind_it_begin_anew(autoju
         await site.deliver(b"first")
         site.faults[ApiKey.PRODUCE].extend([Fault(apply=True), Fault(error=ErrorCode.MESSAGE_TOO_LARGE)])
         one, large, *behind = await site.send(b"a", b"large", b"b", b"c")
-        assert (await one.wait()).offset == 1
+        assert (await one).offset == 1
         with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE") as failure:
-            await large.wait()
+            await large
         assert not failure.value.outcome_unknown
-        assert [(await delivery.wait()).offset for delivery in behind] == [2, 3]
+        assert [(await delivery).offset for delivery in behind] == [2, 3]
     assert site.stored() == [b"first", b"a", b"b", b"c"]
     assert site.numbers() == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
 
@@ -253,7 +253,7 @@ async def test_after_a_batch_that_timed_out_nothing_is_doubled_or_held_up(
         site.faults[ApiKey.PRODUCE].extend([Fault(hang=True, apply=is_appended), *[Fault(close=True)] * 30])
         [lost] = await site.send(b"lost")
         with pytest.raises(DeliveryTimeout) as failure:
-            await lost.wait()
+            await lost
         assert failure.value.outcome_unknown
         site.faults[ApiKey.PRODUCE].clear()
         await trio.sleep(2)  # what is sent over a connection that just broke may be in the log, too
@@ -268,7 +268,7 @@ async def test_a_batch_that_may_be_in_the_log_is_never_sent_under_other_numbers(
         site.faults[ApiKey.PRODUCE].extend([Fault(close=True), Fault(error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)])
         [unknown] = await site.send(b"unknown")
         with pytest.raises(DeliveryFailed, match=r"OUT_OF_ORDER.*may be in the log") as failure:
-            await unknown.wait()
+            await unknown
         assert failure.value.outcome_unknown
         await site.deliver(b"next")
     assert site.stored() == [b"first", b"next"]
@@ -287,26 +287,29 @@ async def test_what_followed_a_batch_that_was_given_up_is_given_up_where_it_may_
         assert site.most_in_flight() == 3
         for delivery in deliveries:
             with pytest.raises(DeliveryFailed) as failure:
-                await delivery.wait()
+                await delivery
             assert failure.value.outcome_unknown
         await site.deliver(b"next")
     assert site.stored() == [b"first", b"next"]
 
 
 async def test_one_who_raises_when_told_keeps_nobody_behind_from_being_told(autojump_clock: MockClock) -> None:
-    def raises(metadata: object, error: object) -> None:
-        raise LookupError("a mistake of the program")
+    told: list[object] = []
+
+    def raises(batch: object) -> None:
+        told.append(batch)
+        if len(told) == 2:
+            raise LookupError("a mistake of the program")
 
     with pytest.RaisesGroup(LookupError, flatten_subgroups=True):
         async with opened(latency_s=0.1) as site:
             await site.deliver(b"first")
             out_of_order = Fault(error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
             site.faults[ApiKey.PRODUCE].extend([*[Fault(close=True)] * 3, out_of_order])  # it reads all three
-            deliveries = await site.send(b"a")
-            deliveries.append(await site.producer.send("t", b"b", partition=0, callback=raises))
-            deliveries += await site.send(b"c")
+            site.producer._accumulator.on_batch = raises
+            deliveries = await site.send(b"a", b"b", b"c")
             await site.producer.finished()
-    assert all(delivery.done for delivery in deliveries)
+    assert all(delivery.done() for delivery in deliveries) and len(told) == 3
 
 
 async def test_who_is_fenced_goes_on_with_another_id(autojump_clock: MockClock) -> None:
@@ -323,7 +326,7 @@ async def test_a_duplicate_is_delivered_although_nobody_knows_where_it_stands(au
         await site.deliver(b"first")
         site.faults[ApiKey.PRODUCE].append(Fault(error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER, apply=True))
         [delivery] = await site.send(b"a")
-        assert (await delivery.wait()).offset == -1
+        assert (await delivery).offset == -1
         await site.deliver(b"b")
     assert site.stored() == [b"first", b"a", b"b"]
 

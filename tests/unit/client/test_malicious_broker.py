@@ -95,7 +95,7 @@ async def test_a_produce_answer_without_an_outcome_is_no_success(autojump_clock:
             cluster.bootstrap, environment=cluster.environment(), delivery_timeout_ms=3000
         ) as client:
             with pytest.raises(Exception, match="t-0") as failure:
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             assert failure.value.outcome_unknown  # type: ignore[attr-defined]
         nursery.cancel_scope.cancel()
 
@@ -121,7 +121,7 @@ async def test_endless_redirects_end_with_the_delivery_timeout_and_few_requests(
             cluster.bootstrap, environment=cluster.environment(), delivery_timeout_ms=20_000
         ) as client:
             with pytest.raises(DeliveryTimeout, match="NOT_LEADER_OR_FOLLOWER"):
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             assert trio.current_time() <= 21
         nursery.cancel_scope.cancel()
     assert sum(len(broker.seen(ProduceRequest)) for broker in cluster.brokers) < 60
@@ -137,13 +137,13 @@ async def test_a_leader_nobody_knows_and_addresses_of_others_are_survived(autoju
             cluster.bootstrap, environment=cluster.environment(), delivery_timeout_ms=3000
         ) as client:
             with pytest.raises(DeliveryTimeout, match="broker 77 is not among the cluster's live brokers"):
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             cluster.leaders[T0] = (1, 1)
             cluster.brokers[1].advertised = cluster.brokers[0].address
             with pytest.raises(DeliveryTimeout, match="broker 1 is advertised at broker-0:9092, but broker 0"):
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             cluster.brokers[1].advertised = Address("nowhere.example", 1)
             with pytest.raises(DeliveryTimeout, match=r"broker 1 at nowhere.example:1 cannot be reached") as failure:
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             assert not failure.value.outcome_unknown
         nursery.cancel_scope.cancel()

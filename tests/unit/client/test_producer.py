@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
 from strandline.client import DeliveredBatch, FailedBatch, TrioProducer
+from strandline.client.delivery import Delivery
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -41,7 +44,7 @@ async def test_records_arrive_in_order_and_their_offsets_come_back(autojump_cloc
         await cluster.start(nursery)
         async with producer(cluster) as client:
             deliveries = [await client.send("t", b"%d" % i) for i in range(100)]
-            results = [await delivery.wait() for delivery in deliveries]
+            results = [await delivery for delivery in deliveries]
             assert [result.offset for result in results] == list(range(100))
             assert results[0].timestamp_ms == 1_600_000_000_000
             assert not any(result.retried for result in results)
@@ -61,7 +64,7 @@ async def test_send_many_settles_once_for_all_its_batches(autojump_clock: object
         async with client:
             records = [(b"k%d" % (i % 7), b"v%d" % i) for i in range(5000)]
             delivery = await client.send_many("t", records)
-            batches = await delivery.wait()
+            batches = await delivery
         nursery.cancel_scope.cancel()
     assert sum(batch.records_count for batch in batches) == delivery.delivered_records == 5000
     assert settled == batches
@@ -124,13 +127,13 @@ async def test_a_leader_that_dies_is_followed_to_the_new_one(autojump_clock: obj
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         async with producer(cluster, linger_ms=0) as client:
-            await (await client.send("t", b"before")).wait()
+            await (await client.send("t", b"before"))
             cluster.move(T0, -1)
             cluster.brokers[0].kill()
             late = await client.send("t", b"after")
             await trio.sleep(3)
             cluster.move(T0, 1)
-            result = await late.wait()
+            result = await late
             assert (result.offset, cluster.leaders[T0]) == (1, (1, 2))
         nursery.cancel_scope.cancel()
     assert values(cluster) == [b"before", b"after"]
@@ -143,13 +146,13 @@ async def test_a_leader_that_stands_still_is_left_once_another_one_leads(autojum
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         async with producer(cluster, linger_ms=0) as client:
-            await (await client.send("t", b"before")).wait()
+            await (await client.send("t", b"before"))
             cluster.brokers[0].faults[ApiKey.PRODUCE].append(Fault(hang=True))
             started = trio.current_time()
             late = await client.send("t", b"after")
             await trio.sleep(2)
             cluster.move(T0, 1)
-            result = await late.wait()
+            result = await late
             assert trio.current_time() - started < 6
             assert not result.retried, "it stands there once"
         nursery.cancel_scope.cancel()
@@ -166,14 +169,14 @@ async def test_delivery_timeout_says_whether_the_record_may_be_in_the_log(autoju
             cluster.brokers[0].faults[ApiKey.PRODUCE].extend([Fault(hang=True)] * 50)
             started = trio.current_time()
             with pytest.raises(DeliveryTimeout, match=r"broker 0 at broker-0:9092.*request_timeout_ms.*may be") as lost:
-                await (await client.send("t", b"x")).wait()
+                await (await client.send("t", b"x"))
             assert lost.value.outcome_unknown
             assert trio.current_time() - started == pytest.approx(5, abs=0.01)
             cluster.move(T0, -1)
             client._metadata.request_update()
             await trio.sleep(2)
             with pytest.raises(DeliveryTimeout, match=r"no leader.*not in the log") as never_sent:
-                await (await client.send("t", b"y")).wait()
+                await (await client.send("t", b"y"))
             assert not never_sent.value.outcome_unknown
         nursery.cancel_scope.cancel()
 
@@ -199,7 +202,7 @@ async def test_a_refused_batch_is_found_among_its_neighbours(autojump_clock: obj
             faults.append(Fault(error=ErrorCode.MESSAGE_TOO_LARGE))
             delivery = await client.send_many("t", [(None, b"%d" % i * 30) for i in range(4)])
             with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE") as failure:
-                await delivery.wait()
+                await delivery
         nursery.cancel_scope.cancel()
     assert not failure.value.outcome_unknown
     assert [isinstance(batch, FailedBatch) for batch in settled] == [False, True, False, False]
@@ -221,7 +224,7 @@ async def test_full_buffer_policies(autojump_clock: object) -> None:
                 try:
                     while accepted < 50:
                         delivery = await client.send("t", b"x" * 80)
-                        if delivery.done:
+                        if delivery.done():
                             break
                         accepted += 1
                 except BufferFull as error:
@@ -230,7 +233,7 @@ async def test_full_buffer_policies(autojump_clock: object) -> None:
                 else:
                     assert policy == "drop"
                     with pytest.raises(RecordDropped):
-                        await delivery.wait()
+                        await delivery
                 waited = trio.current_time() - started
                 assert (waited >= 1) == (policy == "block")
                 assert 1 <= accepted < 5
@@ -246,7 +249,7 @@ async def test_a_sender_that_waits_for_memory_goes_on_when_some_comes_free(autoj
         await cluster.start(nursery)
         async with producer(cluster, buffer_memory=600, batch_size=200) as client:
             delivery = await client.send_many("t", [(None, b"%04d" % i * 10) for i in range(200)])
-            await delivery.wait()
+            await delivery
             assert client._accumulator.used_bytes == 0
         nursery.cancel_scope.cancel()
     assert len(values(cluster)) == 200
@@ -266,7 +269,7 @@ async def test_refused_before_it_is_accepted(autojump_clock: object) -> None:
                 await client.send("t", b"x", partition=7)
             with pytest.raises(UnknownTopic, match=r"'nowhere'.*max_block_ms"):
                 await client.send("nowhere", b"x")
-            assert (await (await client.send("t", b"fine")).wait()).offset == 0
+            assert (await (await client.send("t", b"fine"))).offset == 0
         with pytest.raises(ClientClosed):
             await client.send("t", b"late")
         nursery.cancel_scope.cancel()
@@ -289,12 +292,12 @@ async def test_records_of_a_wrong_kind_are_refused_and_each_is_told_of_once(
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         async with producer(cluster) as client:
-            await (await client.send("t", b"first", key=b"k")).wait()
+            await (await client.send("t", b"first", key=b"k"))
             many = await client.send_many("t", records)
             with pytest.raises(InvalidRecordValue):
-                await many.wait()
+                await many
             assert (many.failed_records, many.delivered_records) == (refused, len(records) - refused)
-            await (await client.send("t", b"last", key=b"k")).wait()
+            await (await client.send("t", b"last", key=b"k"))
         nursery.cancel_scope.cancel()
     assert len(values(cluster)) == 2 + len(records) - refused
 
@@ -311,7 +314,7 @@ async def test_a_partitioner_that_raises_has_the_record_refused(autojump_clock: 
         async with producer(cluster, partitioner=choose) as client:
             with pytest.raises(InvalidRecordValue, match="no such customer"):
                 await client.send("t", b"x", key=b"k")
-            await (await client.send("t", b"x")).wait()
+            await (await client.send("t", b"x"))
         nursery.cancel_scope.cancel()
 
 
@@ -319,19 +322,19 @@ async def test_one_who_raises_when_told_keeps_nobody_else_from_being_told(autoju
     cluster = FakeCluster()
     cluster.add_topic("t", 2)
 
-    def raises(metadata: object, error: object) -> None:
+    def raises(batch: object) -> None:
         raise ValueError("a mistake of the program")
 
     with pytest.RaisesGroup(ValueError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             await cluster.start(nursery)
-            async with producer(cluster, linger_ms=60_000) as client:
-                told = [await client.send("t", b"x", partition=number, callback=raises) for number in range(2)]
+            async with producer(cluster, linger_ms=60_000, on_batch=raises) as client:
+                told = [await client.send("t", b"x", partition=number) for number in range(2)]
                 told += [await client.send("t", b"y", partition=number) for number in range(2)]
                 client.stop()
                 await client.finished()
                 nursery.cancel_scope.cancel()
-    assert all(delivery.done for delivery in told)
+    assert all(delivery.done() for delivery in told)
 
 
 @pytest.mark.parametrize(
@@ -350,22 +353,59 @@ async def test_one_who_raises_when_told_keeps_no_other_batch_of_the_group_from_b
     cluster = FakeCluster()
     cluster.add_topic("t")
 
-    def raises(metadata: object, error: object) -> None:
+    def raises(batch: object) -> None:
         raise ValueError("a mistake of the program")
 
     settings = {"acks": acks, "retries": retries, "retry_backoff_ms": 1000, "batch_size": 1, "linger_ms": 0}
     with pytest.RaisesGroup(ValueError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             await cluster.start(nursery)
-            async with producer(cluster, **settings) as client:
+            async with producer(cluster, on_batch=raises, **settings) as client:
                 await client.partitions_for("t")
                 cluster.brokers[0].faults[ApiKey.PRODUCE].extend(faults)
-                told = [await client.send("t", b"x", callback=raises)]
+                told = [await client.send("t", b"x")]
                 await trio.sleep(0.5 if retries else 0.0)  # the first is sent for the second time beside the second
                 told.append(await client.send("t", b"y"))
                 await client.finished()
                 nursery.cancel_scope.cancel()
-    assert all(delivery.done for delivery in told)
+    assert all(delivery.done() for delivery in told)
+
+
+async def test_a_delivery_calls_back_when_it_is_settled_or_at_once(autojump_clock: object) -> None:
+    """A callback that raises is warned of, and ends nothing; the others are called all the same."""
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    told: list[tuple[str, bool, int]] = []
+
+    def tell(when: str, delivery: Delivery) -> None:
+        told.append((when, delivery.done(), delivery.result().offset))
+
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster) as client:
+            delivery = await client.send("t", b"x")
+            delivery.add_done_callback(lambda _: 1 / 0)
+            delivery.add_done_callback(partial(tell, "settled"))
+            for premature in (delivery.result, delivery.exception):
+                with pytest.raises(RuntimeError, match="await the Delivery"):
+                    premature()
+            assert not delivery.done() and told == []
+            with pytest.warns(RuntimeWarning, match=r"callback of Delivery raised ZeroDivisionError"):
+                assert (await delivery).offset == 0
+            assert await delivery is delivery.result()
+            delivery.add_done_callback(partial(tell, "late"))
+            with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
+                delivery.add_done_callback(lambda _: 1 / 0)
+            assert delivery.exception() is None
+            assert told == [("settled", True, 0), ("late", True, 0)]
+            many = await client.send_many("t", [(None, b"y"), (None, 5)])  # not bytes
+            many.add_done_callback(lambda many: told.append(("many", many.done(), many.failed_records)))
+            with pytest.raises(InvalidRecordValue):
+                await many
+            assert isinstance(many.exception(), InvalidRecordValue)
+            assert told[2:] == [("many", True, 1)]
+            await (await client.send("t", b"z"))
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_is_still_sending_when_the_producer_has_ended_is_told_and_waits_for_nothing(
@@ -383,7 +423,7 @@ async def test_who_is_still_sending_when_the_producer_has_ended_is_told_and_wait
         async with producer(cluster, partitioner=stop_and_choose) as client:
             many = await client.send_many("t", [(b"k", b"%d" % number) for number in range(50_000)])
             await client.finished()
-            assert many.done and many.failed_records == 50_000
+            assert many.done() and many.failed_records == 50_000
         nursery.cancel_scope.cancel()
 
 
@@ -402,7 +442,7 @@ async def test_acks_0_expects_no_answer(autojump_clock: object) -> None:
     async with trio.open_nursery() as nursery:
         await cluster.start(nursery)
         async with producer(cluster, acks=0, linger_ms=0) as client:
-            result = await (await client.send("t", b"x")).wait()
+            result = await (await client.send("t", b"x"))
             assert result.offset == -1
             await trio.sleep(1)
         nursery.cancel_scope.cancel()
@@ -453,7 +493,7 @@ async def test_closing_with_dead_brokers_ends_in_time_and_settles_everything(aut
                 await client.close(timeout_ms=3000)
             assert trio.current_time() - started == pytest.approx(3, abs=0.01)
             with pytest.raises(DeliveryTimeout, match="closed"):
-                await delivery.wait()
+                await delivery
         nursery.cancel_scope.cancel()
 
 
@@ -508,7 +548,7 @@ async def test_a_failure_of_the_producer_is_named_by_its_records_and_by_later_ca
         delivery = await client.send("t", b"accepted")
         failing.set()
         with pytest.raises(DeliveryFailed, match=r"ZeroDivisionError\('a mistake'\) ended the producer"):
-            await delivery.wait()
+            await delivery
         with pytest.raises(ClientClosed, match=r"ZeroDivisionError\('a mistake'\) ended the producer") as caught:
             await client.send("t", b"too late")
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -528,7 +568,8 @@ async def test_an_error_of_the_program_leaves_the_producer_as_it_is_and_settles_
         with pytest.raises(_Stop):
             async with producer(cluster, linger_ms=linger_ms) as client:
                 await client.partitions_for("t")
-                await client.send("t", b"v", callback=lambda _, error: failures.append(error))
+                delivery = await client.send("t", b"v")
+                delivery.add_done_callback(lambda delivery: failures.append(delivery.exception()))
                 raise _Stop
         nursery.cancel_scope.cancel()
     (failure,) = failures

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import multiprocessing
 import os
 import pickle
@@ -19,7 +21,7 @@ import trio
 import trio.testing
 
 from strandline import Admin, Consumer, Producer
-from strandline.client import sync, sync_producer
+from strandline.client import RecordMetadata, sync, sync_producer
 from strandline.client.errors import (
     ClientClosed,
     FlushTimedOut,
@@ -77,14 +79,13 @@ def test_produce_consume_and_describe(cluster: FakeCluster) -> None:
         assert admin.describe_cluster().cluster_id == "fake-cluster"
     with Producer(cluster.bootstrap, linger_ms=1) as producer:
         assert producer.partitions_for("t") == [0, 1]
-        futures = [
-            producer.send("t", b"%d" % i, partition=0, callback=lambda meta, error: called.append(meta))
-            for i in range(300)
-        ]
+        futures = [producer.send("t", b"%d" % i, partition=0) for i in range(300)]
+        for future in futures:
+            future.add_done_callback(lambda future: called.append(future.result(0).offset))
         producer.flush()
         assert all(future.done() for future in futures)
         assert [future.result().offset for future in futures] == list(range(300))
-        assert len(called) == 300
+        assert called == list(range(300))
         many = producer.send_many("t", [(b"k", b"%d" % i) for i in range(5000)])
         assert sum(batch.records_count for batch in many.result()) == 5000
         assert producer.send_many("t", []).result() == []
@@ -128,22 +129,60 @@ def test_a_callback_that_fails_where_warnings_are_errors_is_shown_and_breaks_not
     monkeypatch.setattr("warnings.showwarning", lambda message, *_: shown.append(str(message)))
     with Producer(cluster.bootstrap) as other:
         with Producer("127.0.0.1:1") as producer:
-            futures = [producer.send("t", b"x", callback=lambda *_: 1 / 0) for _ in range(3)]
+            futures = [producer.send("t", b"x") for _ in range(3)]
+            for future in futures:
+                future.add_done_callback(lambda _: 1 / 0)
             with suppress(FlushTimedOut):
                 producer.close(0.1)
         for future in futures:
             with pytest.raises(ClientClosed):
                 future.result(PATIENCE_S)
-        assert other.send("t", b"x", callback=lambda *_: 1 / 0).result().offset == 0
+        late = other.send("t", b"x")
+        assert late.result().offset == 0
+        late.add_done_callback(lambda _: 1 / 0)
         assert other.send("t", b"y").result().offset == 1
     assert len(shown) == 4
 
 
 def test_a_callback_that_fails_warns_and_breaks_nothing(cluster: FakeCluster) -> None:
     cluster.add_topic("t")
-    with Producer(cluster.bootstrap) as producer, pytest.warns(RuntimeWarning, match="callback of send"):
-        assert producer.send("t", b"x", callback=lambda *_: 1 / 0).result().offset == 0
+    with (
+        Producer(cluster.bootstrap, linger_ms=500) as producer,
+        pytest.warns(RuntimeWarning, match="callback of SendFuture"),
+    ):
+        future = producer.send("t", b"x")
+        future.add_done_callback(lambda _: 1 / 0)
+        assert future.result().offset == 0
         assert producer.send("t", b"y").result().offset == 1
+
+
+def test_a_future_is_one_of_the_standard_library(cluster: FakeCluster) -> None:
+    """Whatever waits for those of an executor waits for these, too."""
+    cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=100, max_request_size=1000) as producer:
+        futures = [producer.send("t", b"%d" % number, partition=0) for number in range(100)]
+        assert not futures[0].cancel() and not futures[0].cancelled()
+        assert {future.result().offset for future in concurrent.futures.as_completed(futures)} == set(range(100))
+        futures.append(producer.send("t", b"x" * 2000))
+        many = producer.send_many("t", [(None, b"x")] * 10)
+        done, left = concurrent.futures.wait([*futures, many], PATIENCE_S)
+        assert len(done) == 102 and not left
+        assert isinstance(futures[-1].exception(), RecordTooLarge)
+        assert many.exception() is None
+        assert asyncio.run(awaited(producer.send("t", b"y"))).offset >= 100
+    with Producer("127.0.0.1:1") as producer:
+        future = producer.send("t", b"x")
+        for too_early in (future.result, future.exception):
+            with pytest.raises(TimeoutError, match="still on its way"):
+                too_early(0.01)
+        assert concurrent.futures.wait([future], 0).not_done == {future}
+        with suppress(FlushTimedOut):
+            producer.close(0)
+    assert isinstance(future.exception(), ClientClosed)
+
+
+async def awaited(future: concurrent.futures.Future[RecordMetadata]) -> RecordMetadata:
+    return await asyncio.wrap_future(future)
 
 
 def test_unreachable_brokers_end_every_call_in_time() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from strandline.runtime.processes.portal import CallTimedOut, Mailbox, Outcome, Portal, PortalClosed
+from strandline.runtime.processes.outcomes import Outcome
+from strandline.runtime.processes.portal import CallTimedOut, Mailbox, Portal, PortalClosed
 
 PATIENCE_S = 60
 
@@ -97,14 +98,14 @@ def test_stopping_ends_waiting_calls() -> None:
         try:
             portal.call(wait, timeout_s=PATIENCE_S)
         except BaseException as error:
-            outcome.set(type(error))
+            outcome.settle(type(error))
 
     thread = threading.Thread(target=call)
     thread.start()
     assert started.wait(PATIENCE_S)
     portal.stop()
     assert outcome.wait(PATIENCE_S)
-    assert outcome.get() is PortalClosed
+    assert outcome.result() is PortalClosed
     thread.join(PATIENCE_S)
 
 

@@ -1,0 +1,100 @@
+"""Outcomes: threads that wait, callbacks, and what the standard library does with futures."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+
+import pytest
+
+from strandline.runtime.processes.outcomes import Outcome
+
+PATIENCE_S = 60
+
+
+def test_a_thread_waits_until_it_is_settled() -> None:
+    outcome: Outcome[int] = Outcome()
+    with pytest.raises(TimeoutError):
+        outcome.result(0)
+    thread = threading.Timer(0.01, outcome.settle, [42])
+    thread.start()
+    assert outcome.result(PATIENCE_S) == 42
+    assert outcome.exception() is None
+    assert outcome._waiters == [], "who waited in vain is forgotten"
+    thread.join()
+
+
+def test_an_error_is_raised_or_told() -> None:
+    outcome: Outcome[int] = Outcome()
+    outcome.settle(None, KeyError("x"))
+    with pytest.raises(KeyError):
+        outcome.result()
+    assert isinstance(outcome.exception(), KeyError)
+    assert "KeyError" in repr(outcome)
+
+
+def test_callbacks_are_called_once_in_their_order_whenever_they_come() -> None:
+    outcome: Outcome[int] = Outcome()
+    told: list[str] = []
+    outcome.add_done_callback(lambda future: told.append(f"first {future.result()}"))
+    outcome.add_done_callback(lambda _: 1 / 0)
+    outcome.add_done_callback(lambda _: told.append("second"))
+    with pytest.warns(RuntimeWarning, match="callback of Outcome raised ZeroDivisionError"):
+        outcome.settle(1)
+    outcome.add_done_callback(lambda future: told.append(f"late {future.done()}"))
+    assert told == ["first 1", "second", "late True"]
+
+
+def test_who_comes_while_it_is_being_settled_is_told() -> None:
+    """The state is looked at before the list is: both under one lock."""
+    for _ in range(200):
+        outcome: Outcome[int] = Outcome()
+        told: list[int] = []
+        begin = threading.Barrier(2)
+
+        def add(outcome=outcome, told=told, begin=begin) -> None:
+            begin.wait()
+            outcome.add_done_callback(lambda future: told.append(future.result()))
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        begin.wait()
+        outcome.settle(7)
+        thread.join()
+        assert told == [7]
+
+
+def test_the_standard_library_waits_for_them_beside_its_own() -> None:
+    outcomes: list[Outcome[int]] = [Outcome() for _ in range(3)]
+    own: concurrent.futures.Future[int] = concurrent.futures.Future()
+    everything = [*outcomes, own]
+    assert concurrent.futures.wait(everything, 0).not_done == set(everything)
+    outcomes[0].settle(0)
+    first = concurrent.futures.wait(everything, PATIENCE_S, concurrent.futures.FIRST_COMPLETED)
+    assert first.done == {outcomes[0]}
+    thread = threading.Timer(0.01, lambda: [outcomes[1].settle(None, KeyError()), outcomes[2].settle(2)])
+    thread.start()
+    own.set_result(3)
+    failed = concurrent.futures.wait(everything, PATIENCE_S, concurrent.futures.FIRST_EXCEPTION)
+    assert outcomes[1] in failed.done
+    assert set(concurrent.futures.as_completed(everything, PATIENCE_S)) == set(everything)
+    thread.join()
+
+
+def test_what_is_under_way_cannot_be_cancelled() -> None:
+    outcome: Outcome[int] = Outcome()
+    assert not outcome.cancel() and outcome.running() and not outcome.cancelled()
+    assert vars(outcome) == {}, "costs nothing before anybody waits"
+
+
+def test_a_forked_child_does_not_inherit_who_holds_the_lock() -> None:
+    with Outcome._lock:
+        child = os.fork()
+        if child == 0:  # pragma: no cover  # another process
+            outcome: Outcome[int] = Outcome()
+            thread = threading.Thread(target=outcome.settle, args=(1,))
+            thread.start()
+            thread.join(PATIENCE_S)
+            os._exit(0 if outcome.done() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
