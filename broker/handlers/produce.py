@@ -245,9 +245,9 @@ class ProduceHandler:
 
 
 def _invalid(index: int, error: InvalidBatch) -> PartitionProduceResponse:
-    """What is wrong with a batch, and with which record: then a producer may send the others again (KIP-467)."""
+    """What is wrong with a batch, and with which records: then a producer may send the others again (KIP-467)."""
     text = str(error)
-    at_fault = [] if error.batch_index < 0 else [BatchIndexAndErrorMessage(error.batch_index, text)]
+    at_fault = [BatchIndexAndErrorMessage(batch_index, text) for batch_index in error.at_fault]
     return PartitionProduceResponse(index, error.code, error_message=text, record_errors=at_fault)
 
 

@@ -119,7 +119,7 @@ class Converter:
                 if isinstance(outcome, bytes):
                     take_over(batch, outcome)
                 elif outcome is not None and part.refusal is None:
-                    part.refusal = InvalidBatch(ErrorCode(int(outcome[0])), str(outcome[1]), int(outcome[2]))
+                    part.refusal = InvalidBatch(ErrorCode(outcome[0]), outcome[1], outcome[2])
 
     def _fail(self, wanted: Sequence[tuple[RuledBatches, ProducedBatch]], error: ComputingFailed) -> None:
         """Not the producer's fault: without a worker (it died, or none could be started) another try may succeed."""

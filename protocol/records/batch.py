@@ -20,7 +20,7 @@ Base offset and leader epoch stand before the CRC's range: the leader patches th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from strandline.protocol.errors import ErrorCode
@@ -50,17 +50,15 @@ _new_tuple = tuple.__new__
 
 Buffer = bytes | bytearray | memoryview
 
-NO_RECORD = -1
-
 
 class InvalidBatch(Exception):
     """A batch that breaks a rule of the format. `code` is what the producer or the log is told, the text says why.
-    `batch_index`: which of its records does, counted from 0; `NO_RECORD` where that is not known."""
+    `at_fault`: which of its records do, counted from 0; none where that is not known."""
 
-    def __init__(self, code: ErrorCode, message: str, batch_index: int = NO_RECORD) -> None:
+    def __init__(self, code: ErrorCode, message: str, at_fault: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.code = code
-        self.batch_index = batch_index
+        self.at_fault = tuple(at_fault)
 
 
 class BatchHeader(NamedTuple):

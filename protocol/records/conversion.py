@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from crc32c import crc32c
 
@@ -46,8 +47,8 @@ from strandline.protocol.records.validation import (
 _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
 
-Converted = bytes | list[int | str] | None
-"""Of one batch: its new bytes; or [error code, text, batch index]; or None: it is good as it is."""
+Converted = bytes | list[Any] | None
+"""Of one batch: its new bytes; or [error code, text, indexes of the records at fault]; or None: it is good as it is."""
 
 
 def convert(
@@ -87,7 +88,7 @@ def _plain_copy(batch: memoryview, header: BatchHeader, max_decompressed_bytes: 
         if error.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
         # The CRC is right, so these are the bytes that were sent: a code that asks for another try would not help.
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, str(error), error.batch_index) from None
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, str(error), error.at_fault) from None
 
 
 def _rebuild(plain: memoryview, header: BatchHeader, codec: int, largest_ms: int) -> bytes:
@@ -130,7 +131,7 @@ def convert_all(
             outcomes.append(outcome)
         except InvalidBatch as error:
             decoded_bytes += max_decompressed_bytes if error.code is ErrorCode.MESSAGE_TOO_LARGE else len(batch)
-            outcomes.append([int(error.code), str(error), error.batch_index])
+            outcomes.append([int(error.code), str(error), error.at_fault])
     return outcomes, decoded_bytes
 
 

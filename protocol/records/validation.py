@@ -35,7 +35,6 @@ from strandline.protocol.records.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     MIN_BATCH_LENGTH,
-    NO_RECORD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -51,6 +50,9 @@ PADDING = bytes(READER_SLACK_BYTES)
 MAX_BATCHES = 1000
 """Batches of one partition in one produce request (Kafka's producers send one): 100 MiB of the smallest possible
 batches would hold the event loop for seconds."""
+
+MAX_AT_FAULT = 1000
+"""How many records of a batch are named that break the topic's rules: what a request gets back stays in proportion."""
 
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 """Later ones do not fit the 64-bit microseconds of Arrow and Spark (the year 294247)."""
@@ -178,12 +180,15 @@ def _walk(view: memoryview, header: tuple[int, ...], slack_is_readable: bool) ->
 def walk_by_rules(
     view: memoryview, header: tuple[int, ...], rules: BatchRules, now_ms: int, slack_is_readable: bool
 ) -> int:
-    """As `_walk`, with keys and bounds of timestamps. A batch's header cannot stand for its records here: those between
-    the first and the latest may be older than either."""
+    """As `_walk`, with keys and bounds of timestamps; names all records that break those rules, since producers give up
+    these and may send the others again (KIP-467). A batch's header cannot stand for its records here: those between the
+    first and the latest may be older than either."""
     base_offset = header[0]
     source = view if slack_is_readable else memoryview(b"".join((view, PADDING)))[: len(view)]
     earliest_ms, latest_ms = rules.timestamp_bounds_ms(now_ms)
     needs_keys = rules.needs_keys
+    too_far: list[tuple[int, int]] = []
+    keyless: list[int] = []
     largest_ms = NO_TIMESTAMP_MS
     expected = base_offset
     try:
@@ -192,16 +197,22 @@ def walk_by_rules(
                 raise _bad_offset(expected - base_offset, record.offset - base_offset)
             timestamp_ms = record.timestamp
             if not earliest_ms <= timestamp_ms <= latest_ms and timestamp_ms != NO_TIMESTAMP_MS:
-                raise _out_of_bounds(expected - base_offset, timestamp_ms, earliest_ms, latest_ms)
+                too_far.append((expected - base_offset, timestamp_ms))
+                if len(too_far) == MAX_AT_FAULT:
+                    break
             if timestamp_ms > largest_ms:
                 largest_ms = timestamp_ms
             elif timestamp_ms < NO_TIMESTAMP_MS:
                 raise _bad_timestamp(timestamp_ms, expected - base_offset)
             if needs_keys and record.key is None:
-                raise _no_key(expected - base_offset)
+                keyless.append(expected - base_offset)
+                if len(keyless) == MAX_AT_FAULT:
+                    break
             expected += 1
     except MALFORMED_RECORDS as error:
         raise _malformed(expected - base_offset, error) from None
+    if too_far or keyless:
+        raise _against_rules(too_far, keyless, earliest_ms, latest_ms)
     if largest_ms > MAX_TIMESTAMP_MS:
         raise _bad_timestamp(largest_ms)
     return largest_ms
@@ -266,33 +277,37 @@ def _check_producer(producer_id: int, epoch: int, sequence: int, attributes: int
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"producer id {producer_id}")
 
 
-def _bad_timestamp(timestamp_ms: int, index: int = NO_RECORD) -> InvalidBatch:
+def _bad_timestamp(timestamp_ms: int, *at_fault: int) -> InvalidBatch:
     return InvalidBatch(
         ErrorCode.INVALID_TIMESTAMP,
         f"timestamp {timestamp_ms} ms is outside [{NO_TIMESTAMP_MS}, {MAX_TIMESTAMP_MS}]",
-        index,
+        at_fault,
     )
 
 
-def _out_of_bounds(index: int, timestamp_ms: int, earliest_ms: int, latest_ms: int) -> InvalidBatch:
-    return InvalidBatch(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"record {index} has timestamp {timestamp_ms} ms, which is outside [{earliest_ms}, {latest_ms}]: correct the"
-        " producer's clock or raise message.timestamp.before.max.ms and message.timestamp.after.max.ms",
-        index,
-    )
+def _against_rules(
+    too_far: list[tuple[int, int]], keyless: list[int], earliest_ms: int, latest_ms: int
+) -> InvalidBatch:
+    """One of both lists at least has something. As in Kafka, timestamps decide the code."""
+    at_fault = sorted({index for index, _ in too_far} | set(keyless))[:MAX_AT_FAULT]
+    more = f" ({len(at_fault)} records of the batch are refused)" if len(at_fault) > 1 else ""
+    if too_far:
+        index, timestamp_ms = too_far[0]
+        text = (
+            f"record {index} has timestamp {timestamp_ms} ms, which is outside [{earliest_ms}, {latest_ms}]: correct"
+            " the producer's clock or raise message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+        )
+        return InvalidBatch(ErrorCode.INVALID_TIMESTAMP, text + more, at_fault)
+    text = f"record {keyless[0]} has no key, which a compacted topic needs"
+    return InvalidBatch(ErrorCode.INVALID_RECORD, text + more, at_fault)
 
 
 def _bad_offset(index: int, delta: int) -> InvalidBatch:
-    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} of a batch has offset delta {delta}", index)
+    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} of a batch has offset delta {delta}", [index])
 
 
 def _malformed(index: int, error: Exception) -> InvalidBatch:
     return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} is malformed: {error}")
-
-
-def _no_key(index: int) -> InvalidBatch:
-    return InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index} has no key, which a compacted topic needs", index)
 
 
 # --- from the leader ---------------------------------------------------------------------------------------------

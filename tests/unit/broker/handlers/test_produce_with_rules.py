@@ -25,7 +25,7 @@ def good(codec: str, count: int = 5) -> bytes:
 
 
 def keyless(codec: str) -> bytes:
-    return build_batch([(EPOCH_MS, b"k", VALUE), (EPOCH_MS, None, VALUE)], codec)
+    return build_batch([(EPOCH_MS, key, VALUE) for key in (b"k", None, b"k", None)], codec)
 
 
 def old(codec: str) -> bytes:
@@ -139,10 +139,10 @@ async def test_what_a_topic_asks_of_each_kind_of_batch(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-async def test_a_producer_is_told_which_record_is_at_fault(codec: str, autojump_clock: MockClock) -> None:
+async def test_a_producer_is_told_which_records_are_at_fault(codec: str, autojump_clock: MockClock) -> None:
     site = site_with({"cleanup.policy": "compact"})
     await site.lead(replicas=(1,), isr=(1,))
-    for make, at_fault in ((keyless, [1]), (nonsense, [])):
+    for make, at_fault in ((keyless, [1, 3]), (nonsense, [])):
         hand = await answered(site, produce_hand((T0, make(codec)), acks=1))
         outcome = hand.outcomes[0]
         assert [each.batch_index for each in outcome.record_errors] == at_fault

@@ -26,9 +26,8 @@ from strandline.protocol.records import (
     validate_fetched,
     validate_produced,
 )
-from strandline.protocol.records.batch import NO_RECORD
 from strandline.protocol.records.rules import BatchRules
-from strandline.protocol.records.validation import MAX_BATCHES, ProducedBatch
+from strandline.protocol.records.validation import MAX_AT_FAULT, MAX_BATCHES, ProducedBatch
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1_000_012
@@ -221,26 +220,28 @@ def test_a_good_batch_in_front_does_not_save_a_bad_one(case: str) -> None:
 
 @pytest.mark.parametrize("rules", [None, BatchRules(stamps=True)])
 @pytest.mark.parametrize(
-    ("second", "index"),
+    ("second", "at_fault"),
     [
-        (record(1, timestamp_delta_ms=-NOW_MS - 2), 1),
-        (record(2), 1),
-        (record(1, length=500), NO_RECORD),  # where a record does not end, the next may be what is wrong
+        (record(1, timestamp_delta_ms=-NOW_MS - 2), (1,)),
+        (record(2), (1,)),
+        (record(1, length=500), ()),  # where a record does not end, the next may be what is wrong
     ],
     ids=["timestamp", "offset", "framing"],
 )
-def test_the_record_at_fault_is_named_where_it_is_known(second: bytes, index: int, rules: BatchRules | None) -> None:
+def test_the_record_at_fault_is_named_where_it_is_known(
+    second: bytes, at_fault: tuple[int, ...], rules: BatchRules | None
+) -> None:
     data = Batch(records=record(0) + second + record(2), count=3, last_offset_delta=2, base_offset=70).build()
     with pytest.raises(InvalidBatch) as caught:
         validate(data, rules=rules, now_ms=NOW_MS)
-    assert caught.value.batch_index == index
+    assert caught.value.at_fault == at_fault
 
 
 @pytest.mark.parametrize("case", ["bad CRC", "control batch", "more records than the count", "max timestamp 2^63-1"])
 def test_no_record_is_named_where_the_batch_is_at_fault(case: str) -> None:
     with pytest.raises(InvalidBatch) as caught:
         validate(BROKEN[case][0].build())
-    assert caught.value.batch_index == NO_RECORD
+    assert caught.value.at_fault == ()
 
 
 def test_nothing_at_all_is_a_valid_produce() -> None:
@@ -318,7 +319,7 @@ def test_a_compacted_topic_needs_a_key_in_every_record() -> None:
     assert validate(keyless)
     with pytest.raises(InvalidBatch, match="record 4 has no key") as caught:
         validate(keyless, rules=KEYED)
-    assert (caught.value.code, caught.value.batch_index) == (ErrorCode.INVALID_RECORD, 4)
+    assert (caught.value.code, caught.value.at_fault) == (ErrorCode.INVALID_RECORD, (4,))
 
 
 @pytest.mark.parametrize("offset_ms", [-100, -50, 0, 100])
@@ -337,7 +338,27 @@ def test_a_timestamp_out_of_bounds_is_found_in_the_middle_too(rules: BatchRules,
     assert validate(bytearray(data))
     with pytest.raises(InvalidBatch, match="record 1 has timestamp") as caught:
         validate(data, rules=rules, now_ms=NOW_MS)
-    assert (caught.value.code, caught.value.batch_index) == (ErrorCode.INVALID_TIMESTAMP, 1)
+    assert (caught.value.code, caught.value.at_fault) == (ErrorCode.INVALID_TIMESTAMP, (1,))
+
+
+def test_all_records_are_named_that_break_a_topics_rules() -> None:
+    rules = BatchRules(needs_keys=True, before_max_ms=100)
+    keys = [b"k", None, b"k", None, b"k"]
+    keyless = [(NOW_MS, key, b"v") for key in keys]
+    with pytest.raises(InvalidBatch, match="2 records") as caught:
+        validate(bytearray(build_batch(keyless)), rules=rules, now_ms=NOW_MS)
+    assert (caught.value.code, caught.value.at_fault) == (ErrorCode.INVALID_RECORD, (1, 3))
+    early = [(NOW_MS - 101 * (place == 2), key, b"v") for place, key in enumerate(keys)]
+    with pytest.raises(InvalidBatch, match="record 2 has timestamp") as caught:
+        validate(bytearray(build_batch(early)), rules=rules, now_ms=NOW_MS)
+    assert (caught.value.code, caught.value.at_fault) == (ErrorCode.INVALID_TIMESTAMP, (1, 2, 3))
+
+
+def test_as_many_records_are_named_as_an_answer_may_have() -> None:
+    data = bytearray(build_batch([(NOW_MS, None, b"v")] * (MAX_AT_FAULT + 5)))
+    with pytest.raises(InvalidBatch) as caught:
+        validate(data, rules=KEYED)
+    assert caught.value.at_fault == tuple(range(MAX_AT_FAULT))
 
 
 def test_records_without_timestamp_are_in_no_bounds() -> None:
