@@ -85,12 +85,15 @@ bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions
 compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven
 	@scripts/kafka-clients
+	@scripts/librdkafka-tests
 	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest tests/compat
 
-compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000)
+compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000), and librdkafka's tests
 	@scripts/maven
 	@scripts/kafka-clients
-	STRANDLINE_COMPAT=1 STRANDLINE_COMPAT_RECORDS=$(RECORDS) $(PYTHON) -m pytest -v tests/compat/test_clients.py
+	@scripts/librdkafka-tests
+	STRANDLINE_COMPAT=1 STRANDLINE_COMPAT_RECORDS=$(RECORDS) STRANDLINE_COMPAT_SUITE=long $(PYTHON) -m pytest -v \
+		tests/compat/test_clients.py tests/compat/test_librdkafka_suite.py
 
 soak-clients: setup ## other Kafka clients while brokers are killed, paused and stopped, for long (MINUTES=10 SEED=1)
 	@scripts/maven
