@@ -1,7 +1,8 @@
 """Producer, consumer, admin.
 
-`TrioProducer`, `TrioConsumer`, `TrioAdmin` for trio programs; `Producer`, `Consumer`, `Admin` for scripts. Names are
-imported on first use: a broker needs `client.connection` only.
+`TrioProducer`, `TrioConsumer`, `TrioAdmin` for trio programs, `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin` for those
+of asyncio; `Producer`, `Consumer`, `Admin` for scripts. Names are imported on first use: a broker needs
+`client.connection` only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 
 _HOMES = {
     "Admin": "sync",
+    "AsyncAdmin": "aio",
+    "AsyncConsumer": "aio",
+    "AsyncProducer": "aio",
     "ConsumerRecord": "assignment",
     "Consumer": "sync",
     "CreatedTopic": "admin",

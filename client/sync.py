@@ -26,7 +26,14 @@ from strandline.protocol.types import TopicId, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.exception_groups import first_cause
 from strandline.runtime.mistakes import warn
-from strandline.runtime.processes.portal import Call, CallTimedOut, ForkedPortal, Portal, PortalClosed, close_at_exit
+from strandline.runtime.processes.portal import (
+    CallTimedOut,
+    Crossing,
+    ForkedPortal,
+    Portal,
+    PortalClosed,
+    close_at_exit,
+)
 
 T = TypeVar("T")
 C = TypeVar("C", TrioConsumer, TrioAdmin)
@@ -82,11 +89,11 @@ class SyncClient:
             call: Callable[[], Awaitable[T]] = partial(self._until_failure, function, *args)
             return self._portal.call(call, timeout_s=timeout_s)
 
-    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Call[T]:
+    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Crossing[T]:
         """One crossing that nobody waits for here. ClientClosed; what else goes wrong is in the call, to be taken out
         of it within `explained`."""
         with self.explained():
-            call: Call[T] = Call(self._portal, partial(self._until_failure, function, *args))
+            call: Crossing[T] = Crossing(self._portal, partial(self._until_failure, function, *args))
             self._portal.begin(call)
             return call
 
@@ -118,7 +125,9 @@ class SyncClient:
         raise self.ended_error() from self.failure
 
     def _now(self, function: Callable[..., T], *args: Any) -> T:
-        """One crossing to a plain function."""
+        """One crossing to a plain function; none where a callback asks that runs in the loop."""
+        if self._portal.is_current:
+            return function(*args)
 
         async def call() -> T:
             return function(*args)

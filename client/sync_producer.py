@@ -94,7 +94,9 @@ class SendManyFuture(RecordsSink, _Sent[list[DeliveredBatch]]):
         return NotSettledYet(f"{self.open_records} records are not settled after {timeout:g} s")
 
 
-class _Letter(NamedTuple):
+class Letter(NamedTuple):
+    """Records on their way to the loop, and who is told what becomes of them."""
+
     topic: str
     records: Sequence[KeyAndValue]
     sink: DeliverySink
@@ -124,22 +126,24 @@ class Producer(SyncClient):
 
         async def make_and_serve() -> TrioProducer:
             client = TrioProducer(bootstrap_servers, environment=environment, on_batch=on_batch, **settings)
-            self._mailbox: Mailbox[_Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
+            self._mailbox: Mailbox[Letter] = Mailbox(self._portal, MAILBOX_RECORDS)
             self._portal.spawn(lambda: self._run(client))
             return client
 
         self._accepted_letters = 0
-        self._taken: deque[_Letter] = deque()
+        self._taken: deque[Letter] = deque()
         """Letters out of the mailbox that the producer has not been given yet."""
         self._accepted = News()
         self._has_ended = False
         """No letter will be accepted any more."""
         self._client = self._open(make_and_serve)
-        limits = self._client.settings
+        self.settings = limits = self._client.settings
         self._max_block_s = limits.max_block_ms / 1000
-        self._buffer_full = limits.buffer_full
+        self.room_timeout_s = self._max_block_s if limits.buffer_full == "block" else 0.0
+        """How long who sends waits for room."""
         self._deadline_s = (limits.max_block_ms + limits.delivery_timeout_ms) / 1000 + GRACE_S
-        self._now_ms = self._client.now_ms
+        self.now_ms = self._client.now_ms
+        """The timestamp of a record that is sent now."""
         close_at_exit(self)  # last, as in `sync`
 
     def send(
@@ -153,9 +157,9 @@ class Producer(SyncClient):
     ) -> SendFuture:
         """Accept one record. Waits at most `max_block_ms` for room; what hinders it later (an unknown topic, a record
         that is too large) is in the future. BufferFull, ClientClosed."""
-        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+        stamp = self.now_ms() if timestamp_ms is None else timestamp_ms
         future = SendFuture(self._deadline_s, stamp)
-        self._post(_Letter(topic, ((key, value),), future, partition, headers, stamp))
+        self._post(Letter(topic, ((key, value),), future, partition, headers, stamp))
         return future
 
     def send_many(
@@ -170,8 +174,8 @@ class Producer(SyncClient):
         listed = records if isinstance(records, list | tuple) else list(records)
         future = SendManyFuture(self._deadline_s, len(listed))
         if listed:
-            stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-            self._post(_Letter(topic, listed, future, partition, (), stamp))
+            stamp = self.now_ms() if timestamp_ms is None else timestamp_ms
+            self._post(Letter(topic, listed, future, partition, (), stamp))
         return future
 
     send_batch = send_many
@@ -181,6 +185,10 @@ class Producer(SyncClient):
         (default: as long as delivery can take)."""
         limit_s = self._deadline_s if timeout is None else timeout
         self._call(self._flush, self._mailbox.put_count, limit_s, timeout_s=limit_s + GRACE_S)
+
+    async def flush_in_loop(self, limit_s: float | None) -> None:
+        """`flush`, for who waits for it in the loop."""
+        await self._flush(self._mailbox.put_count, self._deadline_s if limit_s is None else limit_s)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds (default: as long as delivery can take), then stop; what is left fails.
@@ -219,27 +227,42 @@ class Producer(SyncClient):
         """Accepted records that were given up so far."""
         return self._client.failed_records
 
-    def _post(self, letter: _Letter) -> None:
+    # --- Letters ---
+
+    def offer(self, letter: Letter, wait_s: float) -> bool:
+        """Post it; False where there is no room within that time. ClientClosed."""
         if self._closed:
             raise ClientClosed("the producer is closed")
         if self._portal.is_foreign:
             raise self.forked_error()
-        wait_s = self._max_block_s if self._buffer_full == "block" else 0.0
         try:
-            if self._mailbox.put(letter, len(letter.records), wait_s):
-                return
+            return self._mailbox.put(letter, len(letter.records), wait_s)
         except ForkedPortal:
             raise self.forked_error() from None
         except PortalClosed:
             raise self.ended_error() from self.failure
-        if self._buffer_full == "drop":
+
+    def refuse_for_want_of_room(self, letter: Letter) -> None:
+        """What `buffer_full` says. BufferFull where nobody else is told."""
+        if self.settings.buffer_full == "drop":
             text = "buffer_memory is full of records that wait for delivery; the record was dropped (buffer_full=drop)"
             letter.sink.failed(RecordDropped(text), len(letter.records))
             return
         raise BufferFull(
-            f"buffer_memory is full of records that wait for delivery, and stayed so for {wait_s * 1000:g} ms "
-            f"(max_block_ms)"
+            f"buffer_memory is full of records that wait for delivery, and stayed so for "
+            f"{self.room_timeout_s * 1000:g} ms (max_block_ms)"
         )
+
+    async def room(self, size: int, limit_s: float) -> None:
+        """In the loop: wait until there may be room for so many records, at most so long."""
+        deadline = trio.current_time() + limit_s
+        while not self._has_ended and not self._mailbox.fits(size):
+            if not await self._accepted.wait_until(deadline):
+                return
+
+    def _post(self, letter: Letter) -> None:
+        if not self.offer(letter, self.room_timeout_s):
+            self.refuse_for_want_of_room(letter)
 
     async def _run(self, client: TrioProducer) -> None:
         """In the loop: the producer and the task that feeds it, until the producer ends."""
@@ -276,7 +299,7 @@ class Producer(SyncClient):
                 self._accepted_letters += 1
             self._accepted.tell()
 
-    def _refuse(self, letters: Iterable[_Letter]) -> None:
+    def _refuse(self, letters: Iterable[Letter]) -> None:
         for letter in letters:
             error = ClientClosed("the producer was closed before it took the record")
             if self.failure is not None:

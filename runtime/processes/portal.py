@@ -40,7 +40,7 @@ class CallTimedOut(Exception):
     """The event loop did not finish a call in time; the call was cancelled."""
 
 
-class Call(Outcome[T]):
+class Crossing(Outcome[T]):
     """One call on its way through the loop, and what becomes of it."""
 
     def __init__(self, portal: Portal, function: Callable[[], Awaitable[T]]) -> None:
@@ -114,12 +114,17 @@ class Portal:
         """This process is a fork of the one whose thread it is."""
         return os.getpid() != self._process_id
 
+    @property
+    def is_current(self) -> bool:
+        """This thread is the loop's own."""
+        return threading.current_thread() is self._thread
+
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, timeout_s: float) -> T:
         """Await `function(*args)` in the loop; its result or its exception.
 
         CallTimedOut after `timeout_s`, PortalClosed, ForkedPortal; KeyboardInterrupt cancels the call.
         """
-        call: Call[T] = Call(self, partial(function, *args))
+        call: Crossing[T] = Crossing(self, partial(function, *args))
         try:
             # Within: an interrupt right behind it would leave a call that nobody waits for and nobody cancels.
             self.begin(call)
@@ -132,7 +137,7 @@ class Portal:
             raise CallTimedOut(f"no result within {timeout_s:g} s")
         return call.result()
 
-    def begin(self, call: Call[Any]) -> None:
+    def begin(self, call: Crossing[Any]) -> None:
         """Have it run in the loop, soon. PortalClosed, ForkedPortal."""
         self.post(self._start, call)
 
@@ -155,10 +160,10 @@ class Portal:
             self.post(self._stop.set)
         except (PortalClosed, ForkedPortal):
             return
-        if threading.current_thread() is not self._thread:
+        if not self.is_current:
             self._thread.join(STOP_TIMEOUT_S)
 
-    def _start(self, call: Call[Any]) -> None:
+    def _start(self, call: Crossing[Any]) -> None:
         if self._stop.is_set():
             call.settle(None, PortalClosed("the event loop is stopping"))
         else:
@@ -204,12 +209,10 @@ class Mailbox(Generic[T]):
         """Append; an item of any size fits an empty mailbox. False: no room within the time. PortalClosed,
         ForkedPortal."""
         with self._condition:
-            if self._size and self._size + size > self._capacity:
-                has_room = partial(
-                    self._condition.wait_for, lambda: self._closed or self._size == 0 or self._fits(size)
-                )
+            if not self.fits(size):
+                has_room = partial(self._condition.wait_for, lambda: self._closed or self.fits(size))
                 in_slices(has_room, timeout_s)
-                if not self._closed and self._size and not self._fits(size):
+                if not self._closed and not self.fits(size):
                     return False
             if self._closed:
                 raise PortalClosed("the mailbox is closed")
@@ -233,6 +236,10 @@ class Mailbox(Generic[T]):
             self._condition.notify_all()
         return taken
 
+    def fits(self, size: int) -> bool:
+        """There is room for so much, as far as anybody knows."""
+        return self._size == 0 or self._size + size <= self._capacity
+
     def close(self) -> list[T]:
         """No more items; what nobody took."""
         with self._condition:
@@ -241,9 +248,6 @@ class Mailbox(Generic[T]):
             self._items.clear()
             self._condition.notify_all()
         return left
-
-    def _fits(self, size: int) -> bool:
-        return self._size + size <= self._capacity
 
     def _announce(self) -> None:
         self._arrived.set()

@@ -16,9 +16,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def block(heading: str, language: str) -> str:
-    """The first code block in that language below a heading."""
-    below = README.split(f"\n## {heading}\n", 1)[1]
-    return next(text for found, text in FENCE.findall(below) if found == language)
+    """The code blocks in that language below a heading, one after the other."""
+    below = README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return "".join(text for found, text in FENCE.findall(below) if found == language)
 
 
 COMMANDS = [line.partition("  #")[0].strip() for line in block("A cluster of one's own", "").splitlines()]
@@ -59,5 +59,7 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     bootstrap = running_bootstrap(folder / "strandline-data")
     assert bootstrap is not None
     program = block("From Python", "python").replace("localhost:9092", bootstrap)
-    assert "b'ann', b'login')]" in run([sys.executable, "-c", program], folder)
+    said = run([sys.executable, "-c", program], folder)
+    assert "b'ann', b'login')]" in said
+    assert "[True, True]" in said, "in asyncio"
     shell(down, folder)
