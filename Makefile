@@ -93,7 +93,7 @@ compat-clients: setup ## only other Kafka clients, each with many records (RECOR
 	@scripts/kafka-clients
 	@scripts/librdkafka-tests
 	STRANDLINE_COMPAT=1 STRANDLINE_COMPAT_RECORDS=$(RECORDS) STRANDLINE_COMPAT_SUITE=long $(PYTHON) -m pytest -v \
-		tests/compat/test_clients.py tests/compat/test_librdkafka_suite.py
+		--durations=0 -o faulthandler_timeout=0 tests/compat/test_clients.py tests/compat/test_librdkafka_suite.py
 
 soak-clients: setup ## other Kafka clients while brokers are killed, paused and stopped, for long (MINUTES=10 SEED=1)
 	@scripts/maven

@@ -26,7 +26,9 @@ from strandline.cli.java import find_java
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "kafka-clients"
 DRIVERS = Path(__file__).with_name("clients")
-PROCESS_TIMEOUT_S = 150.0
+RECORDS = int(os.environ.get("STRANDLINE_COMPAT_RECORDS", "5000"))
+"""How many each client writes, and all the others read."""
+PROCESS_TIMEOUT_S = 150.0 + RECORDS / 200
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Small and quick to start: one Java at a time runs beside brokers on a small machine.
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -125,6 +127,7 @@ class Driven(Client):
 
     def consume(self, bootstrap: str, topics: Sequence[str], count: int) -> list[Read]:
         arguments = ["consume", "--bootstrap", bootstrap, "--topics", ",".join(topics), "--count", str(count)]
+        arguments += ["--timeout", str(PROCESS_TIMEOUT_S - 10)]
         return [read_of_line(line) for line in run([*self.command, *arguments]).splitlines()]
 
     def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from compat.other_clients import CLIENTS, CODECS, OURS, Client, Read, Sent, without_topic
+from compat.other_clients import CLIENTS, CODECS, OURS, RECORDS, Client, Read, Sent, without_topic
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin
 
-RECORDS = int(os.environ.get("STRANDLINE_COMPAT_RECORDS", "5000"))
 BOOTSTRAP = os.environ.get("STRANDLINE_COMPAT_BOOTSTRAP")
 REFERENCE = CLIENTS["confluent-kafka"] if BOOTSTRAP else OURS
 """Who says what is in the topics."""
