@@ -9,7 +9,8 @@
 
 So members with equal subscriptions differ by one at most, and only what evenness asks for moves. Kafka's classes
 promise the same and come to it in other steps, thus to other choices between what is equally good; the leader alone
-assigns, so members of different clients may share a group.
+assigns, so members of different clients may share a group. The cooperative assignor is done after two rounds; where
+subscriptions differ step 4 may find more to even out by then (three rounds at most in 20 000 random groups).
 
 Steps 3 and 4 look at *classes*: topics with the same subscribers are alike, so one heap per class finds the least and
 the most loaded. With equal subscriptions there is one.

@@ -1,0 +1,171 @@
+"""What operators do with groups, where coordinators move, load, stay silent or say half: answers are scripted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.client.errors import (
+    AnsweredError,
+    BrokerMisbehaved,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    UnknownGroup,
+    UnknownTopic,
+)
+from strandline.client.groups.administration import GroupAdministration, GroupOffset, GroupSummary, GroupView
+from strandline.client.metadata import ClusterView
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListedGroup,
+    ListGroupsResponse,
+    Message,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    Request,
+)
+from strandline.protocol.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+LOST = ConnectionLost("the connection to broker 1 broke")
+Answer = Message | ClientError
+
+
+class Script(GroupAdministration):
+    """An admin client of scripted brokers: `answers` by broker, one after the other; `coordinators` is who coordinates
+    at each time that somebody asks, the last one from then on. The time is over after `rounds` waits."""
+
+    def __init__(self, answers: dict[int, list[Answer]], coordinators: tuple[int, ...] = (1,), rounds: int = 5) -> None:
+        self.answers = answers
+        self.coordinators = list(coordinators)
+        self.rounds = rounds
+        self.last_error: Exception | None = None
+        self.outcome_was_lost = False
+
+    def _attempts(self, timeout_ms: float | None) -> Any:
+        return self
+
+    async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
+        return ClusterView("cluster", brokers=dict.fromkeys(self.answers))  # type: ignore[arg-type]
+
+    def left_ms(self) -> float:
+        return 1000.0
+
+    async def ask(self, broker_id: int, request: Request, answer: type[Message]) -> Any:
+        found = self.answers[broker_id].pop(0)
+        if isinstance(found, RequestTimedOut):
+            raise found
+        if isinstance(found, ClientError):
+            self.last_error, self.outcome_was_lost = found, True
+            return None
+        assert isinstance(found, answer)
+        return found
+
+    async def ask_any(self, request: Request, answer: type[Message]) -> Any:
+        assert isinstance(request, FindCoordinatorRequest) and request.coordinator_keys is not None
+        now = self.coordinators.pop(0) if len(self.coordinators) > 1 else self.coordinators[0]
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if now == -1 else ErrorCode.NONE
+        found = [Coordinator(key, now, "host", 9092, code) for key in request.coordinator_keys]
+        return 9, FindCoordinatorResponse(coordinators=found)
+
+    async def learn(self) -> None:
+        self.rounds -= 1
+        if self.rounds < 0:
+            raise RequestTimedOut(f"not done in time; last cause: {self.last_error}")
+
+
+def committed(code: ErrorCode, partition: TopicPartition = T0) -> OffsetCommitResponse:
+    topic, number = partition
+    return OffsetCommitResponse([OffsetCommitResponseTopic(topic, [OffsetCommitResponsePartition(number, code)])])
+
+
+def described(group: str = "g", code: int = 0, state: str = "Empty") -> DescribeGroupsResponse:
+    return DescribeGroupsResponse([DescribedGroup(code, group, state)])
+
+
+def deleted(code: ErrorCode) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse([DeletableGroupResult("g", code)])
+
+
+@pytest.mark.parametrize(
+    "first", [committed(ErrorCode.NOT_COORDINATOR), committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), LOST]
+)
+async def test_a_commit_goes_to_where_the_group_moved(first: Answer) -> None:
+    script = Script({1: [first], 2: [committed(ErrorCode.NONE)]}, coordinators=(1, -1, 2))
+    assert await script.alter_group_offsets("g", {T0: GroupOffset(1)}) == {T0: None}
+
+
+async def test_what_is_wrong_with_one_partition_is_not_asked_again() -> None:
+    script = Script({1: [committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]})
+    result = (await script.alter_group_offsets("g", {T0: GroupOffset(1)}))[T0]
+    assert isinstance(result, UnknownTopic) and "t-0" in str(result) and "'g'" in str(result)
+
+
+async def test_a_refusal_of_the_whole_is_the_result_of_each_partition() -> None:
+    refused = committed(ErrorCode.INVALID_REQUEST, TopicPartition("", -1))
+    result = (await Script({1: [refused]}).alter_group_offsets("g", {T0: GroupOffset(1)}))[T0]
+    assert isinstance(result, AnsweredError) and result.code == ErrorCode.INVALID_REQUEST
+    missing = OffsetCommitResponse([])
+    assert isinstance(
+        (await Script({1: [missing]}).alter_group_offsets("g", {T0: GroupOffset(1)}))[T0], BrokerMisbehaved
+    )
+
+
+async def test_a_group_that_an_answer_leaves_out_is_asked_for_again() -> None:
+    script = Script({1: [DescribeGroupsResponse([]), described(code=ErrorCode.NOT_COORDINATOR), described()]})
+    assert await script.describe_groups(["g"]) == {"g": GroupView("g", "Empty", "", "", 1, ())}
+
+
+async def test_the_last_cause_is_the_result_when_the_time_is_over() -> None:
+    script = Script({1: [LOST] * 9}, rounds=3)
+    result = (await script.describe_groups(["g"]))["g"]
+    assert isinstance(result, RequestTimedOut) and "broke" in str(result)
+    with pytest.raises(RequestTimedOut, match="COORDINATOR_NOT_AVAILABLE"):
+        await Script({}, coordinators=(-1,)).list_group_offsets("g")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([deleted(ErrorCode.NONE)], type(None)),
+        ([deleted(ErrorCode.GROUP_ID_NOT_FOUND)], UnknownGroup),
+        ([LOST, deleted(ErrorCode.GROUP_ID_NOT_FOUND)], type(None)),
+    ],
+)
+async def test_a_group_that_is_gone_after_a_lost_deletion_was_deleted(answers: list[Answer], expected: type) -> None:
+    assert type((await Script({1: answers}).delete_groups(["g"]))["g"]) is expected
+
+
+async def test_a_broker_that_loads_groups_is_asked_again_and_one_that_is_silent_is_named() -> None:
+    loading = ListGroupsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    one, two = (ListGroupsResponse(0, [ListedGroup(name, "consumer", "Empty")]) for name in ("b", "a"))
+    listing = await Script({1: [loading, one], 2: [two]}).list_groups()
+    assert listing.groups == [GroupSummary("a", "Empty", "consumer"), GroupSummary("b", "Empty", "consumer")]
+    assert listing.failures == {}
+    listing = await Script({1: [LOST] * 9, 2: [two]}, rounds=3).list_groups()
+    assert [each.group_id for each in listing.groups] == ["a"] and listing.failures == {1: LOST}
+    with pytest.raises(RequestTimedOut):
+        await Script({1: [LOST] * 9}, rounds=3).list_groups()
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "data", "expected"), [("consumer", b"", ()), ("consumer", b"\0", None), ("connect", b"\0", None)]
+)
+async def test_an_assignment_that_is_no_consumers_is_told_as_such(
+    protocol_type: str, data: bytes, expected: object
+) -> None:
+    member = DescribedGroupMember("m", None, "client", "/host", b"", data)
+    answer = DescribeGroupsResponse([DescribedGroup(0, "g", "Stable", protocol_type, "range", [member])])
+    view = (await Script({1: [answer]}).describe_groups(["g"]))["g"]
+    assert isinstance(view, GroupView) and view.members[0].assignment == expected
