@@ -27,7 +27,7 @@ from strandline.cli.options import (
     topic_and_partitions,
 )
 from strandline.cli.tables import show_table
-from strandline.cli.wording import counted
+from strandline.cli.wording import counted, printable
 
 if TYPE_CHECKING:
     from strandline import Admin
@@ -101,7 +101,7 @@ def list_all(
 def _tell_failures(failures: Mapping[int, Exception]) -> None:
     for broker_id, error in failures.items():
         text = f"broker {broker_id} did not answer, so groups may be missing: {error}"
-        click.echo(f"strandline: {text}", err=True)
+        click.echo(f"strandline: {printable(text)}", err=True)
 
 
 # --- describe --------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def describe(
         for name, view in views.items():
             _show(view, parts[name], members=members, lag=lag or not members)
         for error in errors.values():
-            click.echo(f"strandline: {error}", err=True)
+            click.echo(f"strandline: {printable(str(error))}", err=True)
         _tell_failures(failures)
     return 1 if errors or failures else 0
 
@@ -212,10 +212,11 @@ def _parts(
 
 
 def _show(view: GroupView, parts: list[Part], *, members: bool, lag: bool) -> None:
+    name = printable(view.group_id)
     if sys.stdout.isatty():
         protocol = f", {view.protocol}" if view.protocol else ""
         who = counted(len(view.members), "member")
-        click.echo(f"{view.group_id}: {view.state}{protocol}, {who}, coordinated by broker {view.coordinator}")
+        click.echo(f"{name}: {view.state}{protocol}, {who}, coordinated by broker {view.coordinator}")
     if members:
         rows = [
             (view.group_id, each.member_id, each.group_instance_id or "", each.host, each.client_id, _assigned(each))
@@ -232,7 +233,7 @@ def _show(view: GroupView, parts: list[Part], *, members: bool, lag: bool) -> No
         total = sum(part.lag or 0 for part in parts)
         unknown = sum(part.lag is None for part in parts)
         note = f", not counting {unknown} whose lag cannot be told" if unknown else ""
-        click.echo(f"{view.group_id}: lag {total} in {counted(len(parts), 'partition')}{note}")
+        click.echo(f"{name}: lag {total} in {counted(len(parts), 'partition')}{note}")
 
 
 def _assigned(member: GroupMemberView) -> str:
@@ -400,5 +401,6 @@ def _outcome(fields: dict[str, Any], error: Exception | None) -> dict[str, Any]:
 def _tell(results: Mapping[str, Exception | None]) -> int:
     """What was done, or why not; 1 if any failed."""
     for done, error in results.items():
-        click.echo(done if error is None else f"strandline: {error}", err=error is not None)
+        told = printable(done) if error is None else f"strandline: {printable(str(error))}"
+        click.echo(told, err=error is not None)
     return 1 if any(results.values()) else 0

@@ -21,6 +21,7 @@ from typing import NamedTuple, NoReturn, TextIO
 import click
 
 from strandline.cli.session import EXIT_INTERRUPTED
+from strandline.cli.wording import printable
 from strandline.runtime.processes.interrupts import repeat_lost_interrupt
 
 EXIT_OK = 0
@@ -191,13 +192,6 @@ def complain(message: str) -> None:
         click.echo(f"strandline: {printable(message)}", err=True)
     except OSError:
         discard_output()
-
-
-def printable(text: str) -> str:
-    """`text` as one line without control characters; file names that are not UTF-8 are escaped."""
-    line = " ".join(text.split())
-    line = line.encode("utf-8", "backslashreplace").decode()
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 def open_missing_streams() -> None:

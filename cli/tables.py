@@ -7,10 +7,13 @@ from collections.abc import Collection, Sequence
 
 import click
 
+from strandline.cli.wording import printable
+
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> None:
     """`numbers`: the columns that stand to the right. Plain text has its headings in capitals, as Kafka's tools have
-    them, and no cell is empty, so that fields can be counted."""
+    them, and no cell is empty, so that fields can be counted. Cells may hold anything: it is shown as one line."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _show_to_people(columns, rows, numbers)
         return

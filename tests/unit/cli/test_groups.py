@@ -95,6 +95,15 @@ def test_what_is_committed_of_a_topic_that_is_gone_is_shown_without_its_end(site
     assert "idle  gone  0         7              -              -" in site("groups", "describe", "idle").out
 
 
+@pytest.mark.parametrize("command", [("list",), ("describe", "--all-groups"), ("delete", "evil\x1b[2J\nline", "-y")])
+def test_a_name_with_control_characters_does_nothing_to_the_terminal(site: Any, command: tuple[str, ...]) -> None:
+    name = "evil\x1b[2J\nline"
+    site.cluster.groups = {name: GroupView(name, "Empty", "", "", 1, ())}
+    site.cluster.committed = {name: {T0: GroupOffset(1)}}
+    ran = site("groups", *command)
+    assert "evil\\x1b[2J line" in ran.out and "\x1b" not in ran.out
+
+
 def test_an_unknown_group_is_one_line_and_exit_code_1(site: Any) -> None:
     for action in (("describe",), ("delete", "--yes"), ("delete-offsets", "-t", "t", "--yes")):
         ran = site("groups", action[0], "nobody", *action[1:])

@@ -57,7 +57,7 @@ class Script(GroupAdministration):
         return self
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterView:
-        return ClusterView("cluster", brokers=dict.fromkeys(self.answers))  # type: ignore[arg-type]
+        return ClusterView("cluster", brokers=dict.fromkeys(self.answers))
 
     def left_ms(self) -> float:
         return 1000.0
