@@ -18,7 +18,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle compat compat-clients soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka compat compat-clients soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -81,6 +81,14 @@ bench-failover: setup ## how long acks stay away after a SIGKILL, with 1000 part
 
 bench-idle: setup ## CPU of three brokers with 12, 1000 and 5000 idle partitions (BENCH="--partitions 1000": one case)
 	$(PYTHON) tests/benchmarks/idle.py $(BENCH)
+
+bench-kafka: setup ## Kafka 3.9 and ours in turn, with librdkafka as the client (BENCH="--runs 1 --case 16": a part)
+	@scripts/maven
+	@scripts/kafka-clients
+	@scripts/librdkafka-tests
+	@gcc -O2 tests/benchmarks/rdkperf.c -I.cache/librdkafka/src .cache/librdkafka/src/librdkafka.a \
+		-lm -lz -lpthread -ldl -o .cache/rdkperf
+	$(PYTHON) tests/benchmarks/against_kafka.py $(BENCH)
 
 compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our files over and back (needs Maven, kcat)
 	@scripts/maven
