@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import trio
 
 PARTITIONS_PER_STEP = 200
 """So many are seen to between two turns of others; a request may be about 10,000."""
+
+
+T = TypeVar("T")
+
+
+def in_pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Of one step each; one that is empty where there are none."""
+    for start in range(0, max(len(items), 1), PARTITIONS_PER_STEP):
+        yield items[start : start + PARTITIONS_PER_STEP]
 
 
 class InSteps:

@@ -46,6 +46,7 @@ from strandline.broker.replication.burst import Burst
 from strandline.broker.replication.deadlines import NEVER, Deadlines
 from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import in_pieces
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value
 from strandline.protocol.messages import Request
@@ -222,12 +223,12 @@ class GroupCoordinator:
         """A group without members, with all that it has committed; `done` as above. Yields how many offsets it has seen
         to; others may run in between. It is dead from the beginning and known to the end: so nobody commits to one of
         its name before its last tombstone."""
-        shard, offsets, outcomes = coordinated.shard, coordinated.offsets, _Outcomes(done)
+        shard, offsets, outcomes = coordinated.shard, coordinated.offsets, Outcomes(done)
         self._kill(coordinated, ErrorCode.GROUP_ID_NOT_FOUND)
         for topic in offsets.topics():
-            records = offsets.remove(topic)
-            self.bury(shard, records, outcomes.one_more())
-            yield len(records)
+            for some in in_pieces(offsets.partitions(topic)):
+                self.bury(shard, offsets.remove(topic, some), outcomes.one_more())
+                yield len(some)
         self.bury(shard, self.end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
 
     def _kill(self, coordinated: Coordinated, code: ErrorCode) -> None:
@@ -249,7 +250,7 @@ class GroupCoordinator:
         if self.is_over(shard):  # what is left is its next coordinator's, who may have found it already
             done(ErrorCode.NOT_COORDINATOR)
             return
-        outcomes = _Outcomes(done)
+        outcomes = Outcomes(done)
         for piece in _pieces(records):
             self._appends.append(shard.partition, piece, partial(_buried, shard, piece, outcomes.one_more()))
         outcomes.last()(ErrorCode.NONE)
@@ -275,7 +276,7 @@ def _buried(shard: Shard, piece: Sequence[Record], done: Outcome, code: ErrorCod
     done(code)
 
 
-class _Outcomes:
+class Outcomes:
     """Calls `done` once, with the first error, when the last part and all others have ended."""
 
     def __init__(self, done: Outcome) -> None:

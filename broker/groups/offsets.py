@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from strandline.broker.steps import in_pieces
 from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset, offset_key, offset_value
 
 CONSUMER_PROTOCOL = "consumer"
@@ -82,6 +83,10 @@ class GroupOffsets:
         """Of which the log may have anything."""
         return list(dict.fromkeys(topic for holder in self._holders() for topic in holder))
 
+    def partitions(self, topic: str) -> list[int]:
+        """Those of it."""
+        return list(dict.fromkeys(partition for holder in self._holders() for partition in holder.get(topic, ())))
+
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def begin(self, offsets: Offsets) -> tuple[PendingCommit, list[Record]]:
@@ -105,19 +110,16 @@ class GroupOffsets:
 
     # --- removals ----------------------------------------------------------------------------------------------------
 
-    def remove(self, topic: str, partitions: Iterable[int] | None = None) -> list[Record]:
-        """Forget these partitions of a topic (None: all, it was deleted). Returns the tombstones of those of which
-        the log may have anything."""
-        holders = self._holders()
-        known = self._known(topic)
-        asked = known if partitions is None else dict.fromkeys(partitions)
-        removed = [partition for partition in asked if partition in known]
+    def remove(self, topic: str, partitions: Iterable[int]) -> list[Record]:
+        """Forget these partitions of a topic. Returns the tombstones of those of which the log may have anything."""
+        holders = [holder for holder in self._holders() if topic in holder]
+        asked = dict.fromkeys(partitions)
+        removed = [partition for partition in asked if any(partition in holder[topic] for holder in holders)]
         for holder in holders:
-            if topic in holder:
-                for partition in removed:
-                    holder[topic].pop(partition, None)
-                if not holder[topic]:
-                    del holder[topic]
+            for partition in removed:
+                holder[topic].pop(partition, None)
+            if not holder[topic]:
+                del holder[topic]
         return [(offset_key(self.group, topic, partition), None) for partition in removed]
 
     def remove_deleted(self, deleted: Mapping[str, Collection[int]]) -> list[Record]:
@@ -125,19 +127,15 @@ class GroupOffsets:
         records: list[Record] = []
         for topic in self.topics():
             if topic in deleted:
-                records += self.remove(topic, [each for each in self._known(topic) if each in deleted[topic]])
+                records += self.remove(topic, [each for each in self.partitions(topic) if each in deleted[topic]])
         return records
-
-    def _known(self, topic: str) -> dict[int, None]:
-        """Partitions of which the log may have anything."""
-        return dict.fromkeys(partition for holder in self._holders() for partition in holder.get(topic, ()))
 
     def _holders(self) -> list[dict[str, dict[int, CommittedOffset]]]:
         return [self.committed, *(pending.offsets for pending in self._pending)]
 
     def expired(self, standing: Standing, retention_ms: int, now_ms: int) -> Iterator[tuple[str, list[int]]]:
-        """(topic, partitions to remove) of one topic after the other, so that others may run in between; each is as of
-        its turn."""
+        """(topic, partitions to remove), some after the other, so that others may run in between; each is as of its
+        turn."""
         if not _may_expire(standing):
             return
         kept = () if standing.is_empty or standing.subscribed_topics is None else standing.subscribed_topics
@@ -145,15 +143,17 @@ class GroupOffsets:
         for topic in list(self.committed):
             if topic in kept:
                 continue
-            underway = {partition for pending in self._pending for partition in pending.offsets.get(topic, ())}
-            yield (
-                topic,
-                [
-                    partition
-                    for partition, committed in self.committed.get(topic, {}).items()
-                    if partition not in underway and _expires_ms(committed, since_ms, retention_ms) <= now_ms
-                ],
-            )
+            for some in in_pieces(list(self.committed.get(topic, ()))):
+                yield (
+                    topic,
+                    [
+                        partition
+                        for partition in some
+                        if (committed := self.get(topic, partition)) is not None
+                        and not self.is_pending(topic, partition)
+                        and _expires_ms(committed, since_ms, retention_ms) <= now_ms
+                    ],
+                )
 
 
 def _may_expire(standing: Standing) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.coordinator import GroupCoordinator, Outcomes
 from strandline.broker.groups.shards import Coordinated, cost_of_finding
 from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import subscriptions
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.replicas import Replicas
-from strandline.broker.steps import PARTITIONS_PER_STEP, at_once_or_in_steps
+from strandline.broker.steps import PARTITIONS_PER_STEP, at_once_or_in_steps, in_pieces
 from strandline.protocol.consumer_protocol import CONSUMER
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset
@@ -21,6 +22,7 @@ from strandline.protocol.messages import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -35,6 +37,9 @@ from strandline.protocol.messages import (
 
 LATEST_MS = 2**63 - 1
 
+_Part = tuple[str, OffsetCommitRequestPartition]
+"""Of a commit: a topic, and what is said of one of its partitions."""
+
 
 class OffsetHandlers:
     def __init__(self, coordinator: GroupCoordinator, replicas: Replicas) -> None:
@@ -43,38 +48,47 @@ class OffsetHandlers:
 
     # --- OffsetCommit ------------------------------------------------------------------------------------------
 
-    def commit(self, request: RequestInHand[OffsetCommitRequest]) -> None:
+    def commit(self, request: RequestInHand[OffsetCommitRequest]) -> Remainder | None:
         """Answered once it is committed. Topics that do not exist and metadata that is too long are refused each by
         itself, the others are kept."""
-        asked = request.message
+        parts = [(topic.name, part) for topic in request.message.topics for part in topic.partitions]
+        return at_once_or_in_steps(self._commit(request, parts), len(parts), self._coordinator.burst.end)
+
+    def _commit(self, request: RequestInHand[OffsetCommitRequest], parts: list[_Part]) -> Iterator[int]:
+        """In pieces, each of which is a commit by itself."""
+        pieces = list(in_pieces(parts))
+        answer = _CommitAnswer(request, len(pieces))
+        for some in pieces:
+            self._commit_some(request.message, some, answer)
+            yield len(some)
+
+    def _commit_some(self, asked: OffsetCommitRequest, parts: Sequence[_Part], answer: _CommitAnswer) -> None:
         found = self._who_may_commit(asked)
         if isinstance(found, ErrorCode):
-            request.respond(_committed(asked, {}, found))
+            answer.ended(parts, found)
             return
-        refused: dict[tuple[str, int], ErrorCode] = {}
         offsets: dict[str, dict[int, CommittedOffset]] = {}
         now_ms = self._coordinator.burst.wall_ms()
         expires_ms = NO_TIMESTAMP_MS
         if asked.retention_time_ms >= 0:  # may be so long that the sum is no int64 any more
             expires_ms = min(now_ms + asked.retention_time_ms, LATEST_MS)
-        for topic in asked.topics:
-            for part in topic.partitions:
-                code = self._why_not(topic.name, part)
-                if code is not ErrorCode.NONE:
-                    refused[topic.name, part.partition_index] = code
-                    continue
-                offsets.setdefault(topic.name, {})[part.partition_index] = CommittedOffset(
-                    part.committed_offset,
-                    part.committed_leader_epoch,
-                    part.committed_metadata or "",
-                    now_ms,
-                    expires_ms,
-                )
-        if not offsets:
-            request.respond(_committed(asked, refused, ErrorCode.NONE))
+        for topic, part in parts:
+            code = self._why_not(topic, part)
+            if code is not ErrorCode.NONE:
+                answer.codes[topic, part.partition_index] = code
+                continue
+            offsets.setdefault(topic, {})[part.partition_index] = CommittedOffset(
+                part.committed_offset,
+                part.committed_leader_epoch,
+                part.committed_metadata or "",
+                now_ms,
+                expires_ms,
+            )
+        if offsets:
+            self._coordinator.commit(found, offsets, partial(answer.ended, parts))
+        else:
+            answer.ended(parts, ErrorCode.NONE)
             self._coordinator.carry_out(found)
-            return
-        self._coordinator.commit(found, offsets, lambda code: request.respond(_committed(asked, refused, code)))
 
     def _who_may_commit(self, asked: OffsetCommitRequest) -> Coordinated | ErrorCode:
         found = self._coordinator.find(asked.group_id, is_needed=False)
@@ -125,9 +139,7 @@ class OffsetHandlers:
             found = self._coordinator.find(asked.group_id, is_needed=False)
             topics: list[OffsetFetchResponseTopic] = []
             if isinstance(found, Coordinated):
-                for topic in _read(found, asked.topics):
-                    topics.append(topic)
-                    yield 1 + len(topic.partitions)
+                yield from _read(found, asked.topics, topics)
                 if (
                     self._coordinator.find(asked.group_id, is_needed=False) is not found
                 ):  # it ended meanwhile, and others may have committed since
@@ -146,57 +158,72 @@ class OffsetHandlers:
 
     # --- OffsetDelete ------------------------------------------------------------------------------------------
 
-    def delete(self, request: RequestInHand[OffsetDeleteRequest]) -> None:
+    def delete(self, request: RequestInHand[OffsetDeleteRequest]) -> Remainder | None:
         """Of topics that nobody in the group is subscribed to."""
         asked = request.message
         found = self._coordinator.find(asked.group_id)
         if isinstance(found, ErrorCode):
             request.respond(OffsetDeleteResponse(found))
-            return
+            return None
         group = found.group
         subscribed: frozenset[str] | None = frozenset()
         if group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMER:
                 request.respond(OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
-                return
+                return None
             subscribed = subscriptions(group)
-        codes: dict[str, ErrorCode] = {}
-        records = []
-        for topic in asked.topics:
-            if subscribed is None or topic.name in subscribed:
-                codes[topic.name] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            else:
-                records += found.offsets.remove(topic.name, [part.partition_index for part in topic.partitions])
+        kept = {topic.name for topic in asked.topics if subscribed is None or topic.name in subscribed}
+        count = sum(len(topic.partitions) for topic in asked.topics)
+        return at_once_or_in_steps(self._delete(request, found, kept), count, self._coordinator.burst.end)
 
-        def done(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE:
-                request.respond(OffsetDeleteResponse(code))
-                return
-            answers = [
-                OffsetDeleteResponseTopic(
-                    topic.name,
-                    [
-                        OffsetDeleteResponsePartition(part.partition_index, codes.get(topic.name, ErrorCode.NONE))
-                        for part in topic.partitions
-                    ],
-                )
-                for topic in asked.topics
-            ]
-            request.respond(OffsetDeleteResponse(0, answers))
-
-        self._coordinator.bury(found.shard, records, done)
+    def _delete(self, request: RequestInHand[OffsetDeleteRequest], found: Coordinated, kept: set[str]) -> Iterator[int]:
+        topics = request.message.topics
+        outcomes = Outcomes(lambda code: request.respond(_deleted(topics, kept, code)))
+        for topic in topics:
+            if topic.name not in kept:
+                for some in in_pieces(topic.partitions):
+                    records = found.offsets.remove(topic.name, [part.partition_index for part in some])
+                    self._coordinator.bury(found.shard, records, outcomes.one_more())
+                    yield len(some)
+        outcomes.last()(ErrorCode.NONE)
 
 
-def _committed(
-    asked: OffsetCommitRequest, refused: dict[tuple[str, int], ErrorCode], code: ErrorCode
-) -> OffsetCommitResponse:
+class _CommitAnswer:
+    """Given when the last of some pieces has ended. `codes`: of those that failed, by topic and partition."""
+
+    def __init__(self, request: RequestInHand[OffsetCommitRequest], pieces: int) -> None:
+        self.codes: dict[tuple[str, int], ErrorCode] = {}
+        self._request = request
+        self._open = pieces
+
+    def ended(self, parts: Sequence[_Part], code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            for topic, part in parts:
+                self.codes.setdefault((topic, part.partition_index), code)
+        self._open -= 1
+        if not self._open:
+            self._request.respond(_committed(self._request.message, self.codes))
+
+
+def _deleted(topics: Sequence[OffsetDeleteRequestTopic], kept: set[str], code: ErrorCode) -> OffsetDeleteResponse:
+    if code is not ErrorCode.NONE:
+        return OffsetDeleteResponse(code)
+    answers = []
+    for topic in topics:
+        each = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in kept else ErrorCode.NONE
+        parts = [OffsetDeleteResponsePartition(part.partition_index, each) for part in topic.partitions]
+        answers.append(OffsetDeleteResponseTopic(topic.name, parts))
+    return OffsetDeleteResponse(0, answers)
+
+
+def _committed(asked: OffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         [
             OffsetCommitResponseTopic(
                 topic.name,
                 [
                     OffsetCommitResponsePartition(
-                        part.partition_index, refused.get((topic.name, part.partition_index), code)
+                        part.partition_index, codes.get((topic.name, part.partition_index), ErrorCode.NONE)
                     )
                     for part in topic.partitions
                 ],
@@ -226,17 +253,20 @@ def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGro
     ]
 
 
-def _read(found: Coordinated, asked: list[OffsetFetchRequestTopic] | None) -> Iterator[OffsetFetchResponseTopic]:
-    """Topic by topic; None: all that is committed."""
+def _read(
+    found: Coordinated, asked: list[OffsetFetchRequestTopic] | None, topics: list[OffsetFetchResponseTopic]
+) -> Iterator[int]:
+    """Adds to `topics`; None: all that is committed. Yields as `steps` counts."""
     offsets = found.offsets
-    if asked is None:
-        for name in list(offsets.committed):
-            known = offsets.committed.get(name, {})
-            yield OffsetFetchResponseTopic(name, [_partition(index, known[index]) for index in sorted(known)])
-        return
-    for topic in asked:
-        parts = [_partition(index, offsets.get(topic.name, index)) for index in topic.partition_indexes]
-        yield OffsetFetchResponseTopic(topic.name, parts)
+    wanted = [OffsetFetchRequestTopic(name, []) for name in offsets.committed] if asked is None else asked
+    for topic in wanted:
+        parts: list[OffsetFetchResponsePartition] = []
+        topics.append(OffsetFetchResponseTopic(topic.name, parts))
+        indexes = topic.partition_indexes if asked is not None else sorted(offsets.committed.get(topic.name, ()))
+        for some in in_pieces(indexes):
+            known = [(index, offsets.get(topic.name, index)) for index in some]
+            parts += [_partition(*each) for each in known if asked is not None or each[1] is not None]
+            yield 1 + len(some)
 
 
 def _partition(index: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartition:

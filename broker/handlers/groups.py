@@ -6,7 +6,7 @@ committed in the log. What a group decides is in `broker/groups`; the order of c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.members import Client
@@ -21,7 +21,7 @@ from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import described
 from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.replicas import Replicas
-from strandline.broker.steps import at_once_or_in_steps
+from strandline.broker.steps import at_once_or_in_steps, in_pieces
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -159,19 +159,26 @@ class GroupHandlers:
             code = found.group.heartbeat(request.message, self._coordinator.burst.now())
         request.respond(HeartbeatResponse(code))
 
-    def leave_group(self, request: RequestInHand[LeaveGroupRequest]) -> None:
+    def leave_group(self, request: RequestInHand[LeaveGroupRequest]) -> Remainder | None:
         asked = request.message
         leaving = [MemberIdentity(asked.member_id)] if asked.members is None else asked.members
-        found = self._coordinator.find(asked.group_id)
-        if isinstance(found, Coordinated):
-            now = self._coordinator.burst.now()
-            codes = [found.group.leave(who, now) for who in leaving]
-            self._coordinator.carry_out(found)
-        elif found is ErrorCode.GROUP_ID_NOT_FOUND:
-            codes = [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
-        else:
-            request.respond(LeaveGroupResponse(found))
-            return
+        return at_once_or_in_steps(self._leave(request, leaving), len(leaving), self._coordinator.burst.end)
+
+    def _leave(self, request: RequestInHand[LeaveGroupRequest], leaving: Sequence[MemberIdentity]) -> Iterator[int]:
+        asked, coordinator = request.message, self._coordinator
+        codes: list[ErrorCode] = []
+        for some in in_pieces(leaving):
+            found = coordinator.find(asked.group_id)
+            if isinstance(found, Coordinated):
+                now = coordinator.burst.now()
+                codes += [found.group.leave(who, now) for who in some]
+                coordinator.carry_out(found)
+            elif found is ErrorCode.GROUP_ID_NOT_FOUND:
+                codes += [ErrorCode.UNKNOWN_MEMBER_ID for _ in some]
+            else:
+                request.respond(LeaveGroupResponse(found))
+                return
+            yield len(some)
         if asked.members is None:
             request.respond(LeaveGroupResponse(codes[0]))
             return

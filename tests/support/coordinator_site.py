@@ -26,15 +26,18 @@ MAX_RECORD_BYTES = 100_000
 
 
 class Appends:
-    """`records`: what is in the log; `code`: how the next appends end. `late`: who waits on after a time-out."""
+    """`records`: what is in the log; `sizes`: how many each append brought. `code`: how the next appends end; `late`:
+    who waits on after a time-out."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
+        self.sizes: list[int] = []
         self.code = ErrorCode.NONE
         self.late: list[Any] = []
         self._gathered: list[Any] = []
 
     def append(self, partition: object, records: Any, done: Any, late: Any = None) -> None:
+        self.sizes.append(len(records))
         self._gathered.append((records, done, late))
 
     def write(self) -> None:
@@ -48,7 +51,7 @@ class Appends:
 
 
 class CoordinatorSite:
-    """One topic, `t`, with partition 0. `now`: of the burst, seconds; `wall_ms`: since 1970."""
+    """One topic, `t`, with all partitions. `now`: of the burst, seconds; `wall_ms`: since 1970."""
 
     def __init__(self) -> None:
         config = load_broker_config({"broker.id": "1", "log.dirs": "/logs", "zookeeper.connect": "zk:2181"})
@@ -62,7 +65,7 @@ class CoordinatorSite:
             on_role_change=lambda heard: None,
             on_deletion=lambda heard: None,
             metadata=SimpleNamespace(
-                topics=topics, version=1, partition=lambda topic, index: topic if (topic, index) == ("t", 0) else None
+                topics=topics, version=1, partition=lambda topic, index: topic if topic == "t" else None
             ),
         )
         self.now, self.wall_ms = 1000.0, 10**12
@@ -111,5 +114,6 @@ class CoordinatorSite:
         remainder = handler(in_hand(hand))
         assert isinstance(remainder, InSteps) and not hand.answers
         counts = list(remainder._work)
+        self.appends.write()
         (answer,) = hand.answers
         return counts, answer

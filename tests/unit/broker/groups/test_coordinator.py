@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from strandline.broker.groups.group import Group
@@ -17,9 +19,14 @@ from strandline.protocol.messages import (
     FindCoordinatorRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -27,7 +34,7 @@ from strandline.protocol.messages import (
     SyncGroupRequestAssignment,
 )
 from support.coordinator_site import MAX_RECORD_BYTES, CoordinatorSite
-from support.replica_site import Hand
+from support.replica_site import Hand, in_hand
 
 
 @pytest.fixture
@@ -144,6 +151,68 @@ def test_a_group_with_many_offsets_is_answered_in_steps(site: CoordinatorSite) -
     counts, answer = site.ask_in_steps(site.offsets.fetch, OffsetFetchRequest("g", topics))
     assert max(counts) < PARTITIONS_PER_STEP
     assert sum(len(topic.partitions) for topic in answer.topics) == 1000
+
+
+MANY = range(PARTITIONS_PER_STEP * 5 + 1)
+
+
+def commit_many(site: CoordinatorSite) -> Any:
+    """Of two topics, the second of which does not exist."""
+    parts = [OffsetCommitRequestPartition(number, number) for number in MANY]
+    topics = [OffsetCommitRequestTopic(name, parts) for name in ("t", "no such topic")]
+    counts, answer = site.ask_in_steps(site.offsets.commit, OffsetCommitRequest("g", topics))
+    assert max(counts) <= PARTITIONS_PER_STEP
+    return answer
+
+
+def test_many_offsets_are_committed_in_steps(site: CoordinatorSite) -> None:
+    answer = commit_many(site)
+    codes = [{part.error_code for part in topic.partitions} for topic in answer.topics]
+    assert codes == [{0}, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}]
+    assert max(site.appends.sizes) <= PARTITIONS_PER_STEP and sum(site.appends.sizes) == len(MANY)
+
+
+def test_who_is_no_member_any_more_between_two_steps_commits_no_more(site: CoordinatorSite) -> None:
+    """What came before is committed, and said to be."""
+    parts = [OffsetCommitRequestPartition(number, number) for number in MANY]
+    hand = Hand(OffsetCommitRequest("g", [OffsetCommitRequestTopic("t", parts)]))
+    remainder: Any = site.offsets.commit(in_hand(hand))
+    next(remainder._work)
+    site.send(site.groups.join_group, join(instance="i"))
+    assert list(remainder._work)
+    site.appends.write()
+    codes = [part.error_code for part in hand.answer.topics[0].partitions]
+    assert codes == [0] * PARTITIONS_PER_STEP + [ErrorCode.UNKNOWN_MEMBER_ID] * (len(MANY) - PARTITIONS_PER_STEP)
+
+
+@pytest.mark.parametrize("asks_for_all", [True, False])
+def test_many_offsets_of_one_topic_are_read_in_steps(asks_for_all: bool, site: CoordinatorSite) -> None:
+    commit_many(site)
+    topics = None if asks_for_all else [OffsetFetchRequestTopic("t", list(MANY))]
+    counts, answer = site.ask_in_steps(site.offsets.fetch, OffsetFetchRequest("g", topics))
+    assert max(counts) <= PARTITIONS_PER_STEP + 1
+    (topic,) = answer.topics
+    assert [part.committed_offset for part in topic.partitions] == list(MANY)
+
+
+def test_many_offsets_are_deleted_in_steps(site: CoordinatorSite) -> None:
+    commit_many(site)
+    topics = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(number) for number in MANY])]
+    counts, answer = site.ask_in_steps(site.offsets.delete, OffsetDeleteRequest("g", topics))
+    assert max(counts) <= PARTITIONS_PER_STEP and answer.error_code == 0
+    assert {part.error_code for part in answer.topics[0].partitions} == {0}
+    assert site.ask(site.offsets.fetch, OffsetFetchRequest("g")).topics == []
+
+
+def test_many_members_leave_in_steps(site: CoordinatorSite) -> None:
+    names = [f"i{number}" for number in range(PARTITIONS_PER_STEP + 1)]
+    for name in names:
+        site.send(site.groups.join_group, join(instance=name))
+    leaving = [MemberIdentity("", name) for name in (*names, "nobody")]
+    counts, answer = site.ask_in_steps(site.groups.leave_group, LeaveGroupRequest("g", members=leaving))
+    assert max(counts) <= PARTITIONS_PER_STEP
+    codes = [member.error_code for member in answer.members]
+    assert codes == [0] * len(names) + [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 # --- groups that nothing is in -------------------------------------------------------------------------------------

@@ -98,10 +98,13 @@ def test_a_removal_counts_at_once_and_for_commits_under_way() -> None:
 def test_a_deleted_topic_goes_as_a_whole() -> None:
     offsets = group(t=[at(1)], u=[at(1)])
     pending, _ = offsets.begin({"t": {3: at(2)}})
-    assert [key for key, _ in offsets.remove("t")] == [offset_key("g", "t", 0), offset_key("g", "t", 3)]
+    assert [key for key, _ in offsets.remove("t", offsets.partitions("t"))] == [
+        offset_key("g", "t", 0),
+        offset_key("g", "t", 3),
+    ]
     offsets.settle(pending, is_committed=True)
     assert list(offsets.committed) == ["u"]
-    assert offsets.remove("t") == []
+    assert offsets.partitions("t") == []
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------------
@@ -146,7 +149,7 @@ def test_others_may_change_the_group_between_two_topics() -> None:
     offsets = group(t=[at(1)], u=[at(1)], v=[at(1)])
     steps = offsets.expired(SIMPLE, RETENTION_MS, 2000)
     assert next(steps) == ("t", [0])
-    offsets.remove("u")
+    offsets.remove("u", [0])
     offsets.settle(offsets.begin({"w": {0: at(1)}})[0], is_committed=True)
     assert list(steps) == [("u", []), ("v", [0])]
 
