@@ -89,7 +89,7 @@ class FetchReads:
                 return _refusal(index, ErrorCode.UNKNOWN_TOPIC_ID, NO_BROKER, NO_EPOCH), None
             why, leader_id, leader_epoch = self.replicas.why_not_leading(read.topic, index, None)
             return _refusal(index, why, leader_id, leader_epoch), None
-        fenced = self.fence(partition, read, is_follower, is_any_replica(message))
+        fenced = self.fence(partition, read, is_follower, message)
         if fenced is not None:
             return _refusal(index, fenced, partition.leader_id, partition.leader_epoch), None
         leadership = partition.leadership
@@ -146,10 +146,20 @@ class FetchReads:
         ]
         return -max(near)[2] if near else NO_BROKER
 
+    def _is_any_replica(self, message: FetchRequest) -> bool:
+        """Whether followers may answer it: of a tool that compares replicas, or of a consumer that says where it is, or
+        knows of followers (KIP-392). Of the latter only where consumers are sent to followers at all: without the
+        selector these learn late what is committed, and who knows another leader is better told so."""
+        if message.replica_id >= 0:
+            return False
+        if message.replica_id == ANY_REPLICA or message.rack_id:
+            return True
+        return message.knows_followers and self.replicas.config.replica_selector_class == RACK_AWARE_SELECTOR
+
     def fence(
-        self, partition: Partition, read: Read, is_follower: bool, is_any_replica: bool = False
+        self, partition: Partition, read: Read, is_follower: bool, message: FetchRequest | None = None
     ) -> ErrorCode | None:
-        """Why this fetch may not be served here, or None (KIP-320). is_any_replica: from one that only follows, too."""
+        """Why this fetch may not be served here, or None (KIP-320). None for `message`: by leaders only."""
         if read.topic_id != NO_TOPIC_ID and read.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         epoch = read.wanted.current_leader_epoch
@@ -159,15 +169,11 @@ class FetchReads:
             # Nobody who follows at this epoch can have records of a later one: it must not be told to cut them.
             if epoch > partition.leader_epoch or (is_follower and read.wanted.last_fetched_epoch > epoch):
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if partition.leadership is None and not (is_any_replica and partition.is_following):
+        if partition.leadership is None and not (
+            message is not None and partition.is_following and self._is_any_replica(message)
+        ):
             return ErrorCode.KAFKA_STORAGE_ERROR if partition.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
-
-
-def is_any_replica(message: FetchRequest) -> bool:
-    """Whether followers may answer it: of a consumer that says where it is (KIP-392), or of a tool that compares
-    replicas. Who else asks one takes it for the leader."""
-    return message.replica_id == ANY_REPLICA or (message.replica_id < 0 and bool(message.rack_id))
 
 
 def _data(

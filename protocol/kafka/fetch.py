@@ -56,6 +56,8 @@ from strandline.protocol.messages.data import (
 )
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TOPIC, NO_TOPIC_ID, TopicId
 
+FIRST_FROM_FOLLOWERS = 11
+"""Consumers that speak this version, or a later one, take answers of followers (FetchParams.fetchOnlyLeader)."""
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_IDS = 13
 TOPIC_ID_BYTES = 16
@@ -145,6 +147,7 @@ def _read(version: int, body: memoryview) -> FetchRequest:
         session_epoch,
         forgotten,
         rack_id,
+        knows_followers=version >= FIRST_FROM_FOLLOWERS,
     )
 
 

@@ -176,6 +176,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     non-empty partition is always sent whole (KIP-74).
     is_idle: of a follower that knows all of these logs to be committed. Where nothing changes while it waits the
     answer names no partition.
+    knows_followers: of a consumer that takes answers of followers, too, whether it says where it is or not (KIP-392).
     """
 
     max_wait_ms: Int32
@@ -190,6 +191,7 @@ class FetchRequest(Request, frozen=True, array_like=True, gc=False):
     forgotten_topics_data: Named[ForgottenTopic] = []
     rack_id: str = ""
     is_idle: bool = False
+    knows_followers: bool = False
 
 
 # --- ListOffsets -----------------------------------------------------------------------------------------------

@@ -439,6 +439,7 @@ def fetch_hand(
     session: tuple[int, int] = (0, -1),
     forgotten: Sequence[TopicPartition] = (),
     rack_id: str = "",
+    knows_followers: bool = False,
     connection: FakeConnection | None = None,
 ) -> Hand:
     """A Fetch request of (partition, offset) pairs; a follower's comes on an inter-broker connection. session: its id
@@ -461,6 +462,7 @@ def fetch_hand(
         session_epoch=session[1],
         forgotten_topics_data=[ForgottenTopic(tp.topic, [tp.partition], topic_id) for tp in forgotten],
         rack_id=rack_id,
+        knows_followers=knows_followers,
         is_idle=is_idle,
     )
     return Hand(request, b"", connection or FakeConnection(is_inter_broker=replica_id >= 0))

@@ -36,9 +36,9 @@ async def leader(selector: str = RACK_AWARE_SELECTOR) -> ReplicaSite:
     return site
 
 
-async def follower(epoch: int = 2) -> ReplicaSite:
+async def follower(epoch: int = 2, selector: str = LEADER_SELECTOR) -> ReplicaSite:
     """Of a log that was led here: HW 2, LEO 4."""
-    site = ReplicaSite()
+    site = ReplicaSite(config={"replica.selector.class": selector})
     await site.lead(epoch=1)
     for _ in range(LEO):
         site.produce((T0, batch()), acks=1)
@@ -152,6 +152,17 @@ async def test_a_consumer_without_a_rack_takes_a_follower_for_the_leader_and_is_
 ) -> None:
     data = told((await follower()).fetch((T0, 0)))
     assert (data.error_code, data.current_leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
+
+
+async def test_who_knows_followers_is_served_by_one_where_consumers_read_from_them(autojump_clock: MockClock) -> None:
+    site = await follower(selector=RACK_AWARE_SELECTOR)
+    assert offsets(site.fetch((T0, 0), knows_followers=True)) == [0, 1]
+    assert told(site.fetch((T0, 0), knows_followers=True, epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert told(site.fetch((T0, 0))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    without = (await follower()).fetch((T0, 0), knows_followers=True)
+    assert told(without).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    other = site.fetch((T0, 0), replica_id=3, epoch=2, knows_followers=True)
+    assert told(other).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "a follower of its own leader"
 
 
 async def test_a_tool_that_compares_replicas_reads_from_any(autojump_clock: MockClock) -> None:

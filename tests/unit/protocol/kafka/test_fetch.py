@@ -103,6 +103,7 @@ def as_of(version: int, request: FetchRequest) -> FetchRequest:
     fields |= at(7, "session_id", request) | at(7, "session_epoch", request)
     forgotten = [topic(each, each.partitions) for each in request.forgotten_topics_data] if version >= 7 else []
     topics = [topic(each, [partition(part) for part in each.partitions]) for each in request.topics]
+    fields["knows_followers"] = version >= 11
     return msgspec.structs.replace(request, topics=topics, forgotten_topics_data=forgotten, **fields)
 
 
