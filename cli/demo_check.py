@@ -1,16 +1,15 @@
 """Is what a consumer read exactly what was produced? Pure functions; they know records and acknowledgements only.
 
 Every acknowledged batch names the offsets at which its records stand. Those records, in the order of their offsets,
-must be the files, whole and in order. What stands at other offsets was appended by an attempt whose answer got lost: it
-must be the content of whole batches that the producer recorded as retried, nothing else. (An idempotent producer, as
-the demo's, records none. Without idempotence a retry may double a batch, but never lose, alter or reorder a record.)
+must be the files, whole and in order. Nothing stands at other offsets: the producer is idempotent, so an attempt whose
+answer got lost doubles nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.cli.demo_source import SourceFile
@@ -25,7 +24,6 @@ class Acknowledged(NamedTuple):
 
     base_offset: int
     records_count: int
-    retried: bool
 
 
 class Consumed(NamedTuple):
@@ -36,12 +34,10 @@ class Consumed(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What the check counted. `doubled`: the records that stand twice."""
+    """What the check counted."""
 
     files: int = 0
     records: int = 0
-    doubled_batches: int = 0
-    doubled: list[Consumed] = field(default_factory=list)
 
 
 def check(
@@ -53,15 +49,16 @@ def check(
     findings = Findings()
     pieces: dict[bytes | None, tuple[int, list[bytes]]] = {}
     for partition in sorted(logs):
-        once = _without_doubled(partition, logs[partition], acknowledged.get(partition, ()), findings)
-        for record in once:
+        log = logs[partition]
+        _check_offsets(partition, log, acknowledged.get(partition, ()))
+        for record in log:
             home, values = pieces.setdefault(record.key, (partition, []))
             if home != partition:
                 raise DemoFailed(f"{_name(record.key)} is in partition {home} and in partition {partition}")
             if record.value is None:
                 raise DemoFailed(f"partition {partition}, offset {record.offset}: a record without a value")
             values.append(record.value)
-        findings.records += len(once)
+        findings.records += len(log)
     for file in files:
         if file.key not in pieces:
             raise DemoFailed(f"{file.name} is missing")
@@ -72,58 +69,24 @@ def check(
     return findings
 
 
-def _without_doubled(
-    partition: int, log: Sequence[Consumed], acknowledged: Sequence[Acknowledged], findings: Findings
-) -> list[Consumed]:
-    """The records at acknowledged offsets, once all others are explained."""
+def _check_offsets(partition: int, log: Sequence[Consumed], acknowledged: Sequence[Acknowledged]) -> None:
+    """What was acknowledged was read, each once and in order, and nothing else."""
     for earlier, record in itertools.pairwise(log):
         if record.offset <= earlier.offset:
             raise DemoFailed(f"partition {partition}: offset {record.offset} was read after {earlier.offset}")
-    position = {record.offset: index for index, record in enumerate(log)}
-    is_acknowledged = bytearray(len(log))
+    unexplained = {record.offset: record for record in log}
+    told: set[int] = set()
     for batch in acknowledged:
         for offset in range(batch.base_offset, batch.base_offset + batch.records_count):
-            if (index := position.get(offset)) is None:
-                raise DemoFailed(f"partition {partition}: the acknowledged record at offset {offset} is missing")
-            if is_acknowledged[index]:
+            if offset in told:
                 raise DemoFailed(f"partition {partition}: offset {offset} was acknowledged twice")
-            is_acknowledged[index] = 1
-    retried = [
-        [log[position[batch.base_offset + number]][1:] for number in range(batch.records_count)]
-        for batch in sorted(acknowledged)
-        if batch.retried
-    ]
-    index = 0
-    while index < len(log):
-        if is_acknowledged[index]:
-            index += 1
-            continue
-        batch_size = _doubled_at(log, index, is_acknowledged, retried)
-        if batch_size == 0:
-            record = log[index]
-            raise DemoFailed(
-                f"partition {partition}, offset {record.offset}: a record of {_name(record.key)} that nobody "
-                "acknowledged and no retry explains"
-            )
-        findings.doubled_batches += 1
-        findings.doubled += log[index : index + batch_size]
-        index += batch_size
-    return [record for index, record in enumerate(log) if is_acknowledged[index]]
-
-
-def _doubled_at(
-    log: Sequence[Consumed], start: int, is_acknowledged: bytearray, retried: Sequence[Sequence[tuple[object, ...]]]
-) -> int:
-    """Records of a retried batch that stands at `start` once more; 0 when there is none."""
-    for contents in retried:
-        end = start + len(contents)
-        if (
-            end <= len(log)
-            and not any(is_acknowledged[start:end])
-            and all(log[start + number][1:] == wanted for number, wanted in enumerate(contents))
-        ):
-            return len(contents)
-    return 0
+            if unexplained.pop(offset, None) is None:
+                raise DemoFailed(f"partition {partition}: the acknowledged record at offset {offset} is missing")
+            told.add(offset)
+    for record in unexplained.values():
+        raise DemoFailed(
+            f"partition {partition}, offset {record.offset}: a record of {_name(record.key)} that nobody acknowledged"
+        )
 
 
 def _compare(file: SourceFile, partition: int, values: list[bytes]) -> None:

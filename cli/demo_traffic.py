@@ -39,9 +39,7 @@ class Ledger:
         if isinstance(batch, FailedBatch):
             self.failure = self.failure or batch
             return
-        self.acknowledged.setdefault(batch.partition, []).append(
-            Acknowledged(batch.base_offset, batch.records_count, batch.retried)
-        )
+        self.acknowledged.setdefault(batch.partition, []).append(Acknowledged(batch.base_offset, batch.records_count))
         self.records += batch.records_count
 
     def require_no_failure(self) -> None:

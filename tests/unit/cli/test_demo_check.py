@@ -1,4 +1,4 @@
-"""The demo's check lets a whole retried batch stand twice and nothing else pass."""
+"""The demo's check lets nothing pass that is not exactly what was produced."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def log_of(*files: SourceFile) -> list[Consumed]:
     return [Consumed(offset, key, value) for offset, (key, value) in enumerate(pairs)]
 
 
-def one_batch(log: list[Consumed], retried: bool = False) -> list[Acknowledged]:
-    return [Acknowledged(0, len(log), retried)]
+def one_batch(log: list[Consumed]) -> list[Acknowledged]:
+    return [Acknowledged(0, len(log))]
 
 
 def failure(files: list[SourceFile], log: list[Consumed], acknowledged: list[Acknowledged]) -> str:
@@ -32,7 +32,7 @@ def failure(files: list[SourceFile], log: list[Consumed], acknowledged: list[Ack
 def test_files_that_came_back_whole_pass() -> None:
     first, second = log_of(FILES[0], FILES[1]), log_of(FILES[2])
     findings = check(FILES, {0: first, 1: second}, {0: one_batch(first), 1: one_batch(second)})
-    assert (findings.files, findings.records, findings.doubled_batches) == (3, 8, 0)
+    assert (findings.files, findings.records) == (3, 8)
 
 
 def test_a_missing_acknowledged_record_is_named() -> None:
@@ -65,38 +65,18 @@ def test_a_file_in_two_partitions_fails() -> None:
         check(FILES[:1], {0: log, 1: log}, {0: one_batch(log), 1: one_batch(log)})
 
 
-def twice(log: list[Consumed], start: int, count: int) -> list[Consumed]:
-    """The log with `count` records from `start` on appended a second time right behind."""
-    pairs = [record[1:] for record in log]
-    pairs[start + count : start + count] = pairs[start : start + count]
-    return [Consumed(offset, *pair) for offset, pair in enumerate(pairs)]
-
-
-def test_a_whole_retried_batch_may_stand_twice_and_is_counted() -> None:
+def test_a_record_that_stands_twice_fails() -> None:
     log = log_of(*FILES)
-    acknowledged = [Acknowledged(0, 2, False), Acknowledged(4, 2, True), Acknowledged(6, len(log) - 4, False)]
-    findings = check(FILES, {0: twice(log, 2, 2)}, {0: acknowledged})
-    assert (findings.doubled_batches, [record.offset for record in findings.doubled]) == (1, [2, 3])
-
-
-def test_several_retried_batches_may_stand_twice_in_a_row() -> None:
-    log = log_of(*FILES)
-    acknowledged = [Acknowledged(4, 2, True), Acknowledged(6, 2, True), Acknowledged(8, len(log) - 4, False)]
-    assert check(FILES, {0: twice(log, 0, 4)}, {0: acknowledged}).doubled_batches == 2
-
-
-def test_a_doubled_batch_that_was_not_retried_fails() -> None:
-    log = log_of(*FILES)
-    acknowledged = [Acknowledged(0, 2, False), Acknowledged(4, 2, False), Acknowledged(6, len(log) - 4, False)]
-    assert failure(FILES, twice(log, 2, 2), acknowledged) == (
-        "partition 0, offset 2: a record of a.py that nobody acknowledged and no retry explains"
+    again = Consumed(len(log), *log[-1][1:])
+    assert failure(FILES, [*log, again], one_batch(log)) == (
+        f"partition 0, offset {len(log)}: a record of pkg/b.py that nobody acknowledged"
     )
 
 
-def test_half_a_retried_batch_fails() -> None:
+def test_offsets_that_are_acknowledged_or_read_twice_fail() -> None:
     log = log_of(*FILES)
-    acknowledged = [Acknowledged(0, 2, False), Acknowledged(3, 2, True), Acknowledged(5, len(log) - 4, False)]
-    assert "no retry explains" in failure(FILES, twice(log, 2, 1), acknowledged)
+    assert "offset 1 was acknowledged twice" in failure(FILES, log, [*one_batch(log), Acknowledged(1, 1)])
+    assert "offset 0 was read after 0" in failure(FILES, [log[0], *log], one_batch(log))
 
 
 def test_the_standard_library_is_found_without_what_others_installed() -> None:
