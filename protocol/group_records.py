@@ -41,6 +41,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from strandline.protocol.errors import RemoteProtocolError
+from strandline.protocol.kafka.primitives import read_uvarint
 from strandline.protocol.types import NO_EPOCH
 
 NO_TIMESTAMP_MS = -1
@@ -53,7 +55,6 @@ _OFFSET_HEAD = struct.Struct(">hqih")
 _BARE_OFFSET = struct.Struct(">hqihq")
 """A value of version 3 without metadata."""
 _MAX_STRING_BYTES = 2**15 - 1
-_MAX_VARINT_BYTES = 5
 _LEAST_MEMBER_BYTES = 15
 
 T = TypeVar("T")
@@ -204,6 +205,8 @@ def _read(data: bytes, read: Callable[[bytes], T]) -> T:
         raise InvalidGroupRecord(f"it ends after {len(data)} bytes, inside of a field") from None
     except UnicodeDecodeError as error:
         raise InvalidGroupRecord(f"a string is not UTF-8: {error.reason}") from None
+    except RemoteProtocolError as error:
+        raise InvalidGroupRecord(str(error)) from None
 
 
 def _key(data: bytes) -> OffsetKey | GroupKey | None:
@@ -277,7 +280,7 @@ def _member(reader: _Reader, version: int) -> GroupMember:
 
 class _Reader:
     """Takes one field of a value after the other. struct.error, IndexError: the data ends before; UnicodeDecodeError;
-    InvalidGroupRecord: a length or count that cannot be."""
+    InvalidGroupRecord, RemoteProtocolError: a length or count that cannot be."""
 
     __slots__ = ("_data", "_is_flexible", "_position")
 
@@ -341,11 +344,5 @@ class _Reader:
         return self._data[start:end]
 
     def _varint(self) -> int:
-        value = 0
-        for place in range(_MAX_VARINT_BYTES):
-            byte = self._data[self._position]
-            self._position += 1
-            value |= (byte & 127) << 7 * place
-            if byte < 128:
-                return value
-        raise InvalidGroupRecord("a varint does not end")
+        value, self._position = read_uvarint(self._data, self._position)
+        return value

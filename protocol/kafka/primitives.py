@@ -63,7 +63,7 @@ def unwritable(message: object, error: Exception) -> LocalProtocolError:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_uvarint(body: memoryview, position: int) -> tuple[int, int]:
+def read_uvarint(body: memoryview | bytes, position: int) -> tuple[int, int]:
     value = body[position]
     if value < LAST_OF_UVARINT:
         return value, position + 1
