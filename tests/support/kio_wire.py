@@ -6,14 +6,17 @@ import datetime
 import importlib
 import io
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
+
+from strandline.protocol.errors import RemoteProtocolError
 
 INT8, INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
@@ -78,6 +81,21 @@ def with_odd_lengths(body: bytes) -> Iterator[bytes]:
     for place in range(len(body)):
         for odd in ODD_LENGTHS:
             yield body[:place] + odd + body[place + len(odd) :]
+
+
+def check_only_whole(read_body: Callable[[bytes], object], body: bytes) -> None:
+    """What is cut off anywhere is refused, and what goes on behind its end."""
+    read_body(body)
+    for other in (*(body[:end] for end in range(len(body))), body + b"\x00"):
+        with pytest.raises(RemoteProtocolError):
+            read_body(other)
+
+
+def check_no_length_is_believed(read_body: Callable[[bytes], object], body: bytes) -> None:
+    """Whatever stands for a length there: no memory is taken for it, and there is one kind of error."""
+    for other in with_odd_lengths(body):
+        with memory_within(50_000), suppress(RemoteProtocolError):
+            read_body(other)
 
 
 @contextmanager
