@@ -126,6 +126,7 @@ class FetchHandler:
         if message.session_epoch != FINAL_EPOCH or message.session_id != NO_SESSION:
             if message.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
                 self._burst.write_appends()
+                self._burst.changes.tell_watches()
                 self.sessions.go_on(request)
                 return
             self.sessions.end(message.session_id)

@@ -28,6 +28,8 @@ class Changes:
         self._tell_followers = tell_followers
         self._grown: dict[Partition, None] = {}
         self._committed: dict[Partition, None] = {}
+        self._told: dict[ParkedFetch, None] = {}
+        """Fetches whose watches were told before the end of the burst."""
 
     def grew(self, partition: Partition) -> None:
         """Records were appended."""
@@ -44,13 +46,19 @@ class Changes:
         self.grew(partition)
         self.committed(partition)
 
+    def tell_watches(self) -> None:
+        """Who watches learns before the end of the burst what was committed; who waits for it is looked at then."""
+        for partition in self._committed:
+            if partition.watches:
+                self._told.update(dict.fromkeys(partition.tell_watches()))
+
     def serve(self) -> None:
         """Answer who has what it waited for."""
         if not self._grown and not self._committed:
             return
         grown, self._grown = self._grown, {}
         committed, self._committed = self._committed, {}
-        served: dict[ParkedFetch, None] = {}
+        served, self._told = self._told, {}
         for partition in grown:
             served.update((fetch, None) for fetch, follower in partition.parked_fetches.items() if follower)
         for partition in committed:

@@ -13,7 +13,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataPartitionState
 from strandline.protocol.records import decode_records
 from strandline.protocol.types import TopicPartition
-from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch
+from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
 
 PARTITIONS = [TopicPartition("t", index) for index in range(4)]
 
@@ -118,6 +118,18 @@ async def test_a_fetch_that_waits_is_answered_by_the_next_records_alone(
     alone.produce((T1, batch()), acks=1)
     assert (named(hand), reads) == ([1], [1])
     assert all(not alone.partition(tp).parked_fetches for tp in PARTITIONS) and len(alone.data.deadlines) == 0
+
+
+async def test_what_was_produced_earlier_in_its_burst_is_seen_by_a_fetch_that_does_not_wait(
+    alone: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    consumer, other = Consumer(alone, *PARTITIONS), Consumer(alone, *PARTITIONS)
+    assert named(consumer.poll()) == []
+    waiting = other.poll(wait_ms=1000)
+    hand = fetch_hand(session=(consumer.session_id, 2), wait_ms=0)
+    alone.burst(produce_hand((T1, batch())), hand)
+    assert named(hand) == [1] and len(hand.sent) == 1
+    assert named(waiting) == [1], "who waits in another session is answered as well"
 
 
 async def test_a_fetch_waits_for_as_many_bytes_as_it_wants_over_all_its_partitions(
