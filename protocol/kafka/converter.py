@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
@@ -29,7 +29,7 @@ import msgspec
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from strandline.protocol.errors import LocalProtocolError
-from strandline.protocol.kafka.differences import READ, WRITE, kio_error_code
+from strandline.protocol.kafka.differences import READ, kio_error_code
 from strandline.protocol.kafka.schemas import Entity, EntityClass
 from strandline.protocol.messages.base import Message
 from strandline.protocol.types import NO_TOPIC_ID
@@ -99,12 +99,9 @@ def _entity_maker(entity: EntityClass, message: type[Message]) -> Callable[[Mess
     ours = {field.name: field for field in msgspec.structs.fields(message)}
     steps: list[tuple[str, Callable[[Message], Any]]] = []
     for theirs in fields(entity):
-        special = WRITE.get((message.__name__, theirs.name))
         is_duration = theirs.metadata.get("kafka_type", "").startswith("timedelta")
         name = f"{theirs.name}_ms" if is_duration else theirs.name
-        if special is not None:
-            steps.append((theirs.name, partial(special, version=entity.__version__)))
-        elif name in ours:
+        if name in ours:
             steps.append((theirs.name, _getter(name, _to_theirs(theirs, ours[name].type))))
         elif theirs.default is MISSING:
             steps.append((theirs.name, _always(_nothing(theirs))))

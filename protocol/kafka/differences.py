@@ -1,8 +1,7 @@
 """Where Kafka's schema and our messages differ by more than a name (`converter`): what one side has as a map or as a
 plain list, and the other as a list of structs; what an old version means by a value, or by saying nothing.
 
-Keys are (our message's class, field): of ours in `READ`, of the schema's in `WRITE`. A reader gets kio's entity, which
-knows its version; a writer gets our message and the version that it becomes.
+Keys are (our message's class, its field). A reader gets kio's entity, which knows its version.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from strandline.protocol.errors import ErrorCode, RemoteProtocolError
+from strandline.protocol.errors import RemoteProtocolError
 
 
 def _names_of_metadata(entity: Any) -> list[str] | None:
@@ -73,16 +72,3 @@ def kio_error_code(code: int) -> KioErrorCode:
         return KioErrorCode(code)
     except ValueError:
         return KioErrorCode.unknown_server_error
-
-
-def _code_of_offset(message: Any, version: int) -> KioErrorCode:
-    """Before version 5 clients do not know OFFSET_NOT_AVAILABLE, which they are to repeat (KIP-207)."""
-    if message.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
-        return KioErrorCode.leader_not_available
-    return kio_error_code(message.error_code)
-
-
-WRITE: Mapping[tuple[str, str], Callable[..., Any]] = {
-    ("ListOffsetsPartitionResponse", "error_code"): _code_of_offset,
-}
-"""Called with (message, version=…)."""

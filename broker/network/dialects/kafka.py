@@ -3,7 +3,7 @@
 | requests | read and written by |
 |---|---|
 | Produce, Fetch, Heartbeat: hot | `protocol/kafka/produce.py`, `fetch.py`, `heartbeat.py`, by hand |
-| the answers to Metadata, DescribeConfigs: large | `protocol/kafka/metadata.py`, `describe_configs.py`, by hand |
+| the answers to Metadata, ListOffsets, DescribeConfigs, DescribeProducers: large | `metadata.py`, … there, by hand |
 | the others | kio's schemas: `protocol/kafka/schemas.py`, `converter.py` |
 
 Brokers do not speak it among each other. The client's id stands in the header of each request.
@@ -29,9 +29,11 @@ from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.kafka.converter import count_named, to_entity, to_message
 from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
+from strandline.protocol.kafka.describe_producers import encode_describe_producers_response
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
 from strandline.protocol.kafka.header import FIRST_BYTE, KafkaHeader, behind_tags, read_header
 from strandline.protocol.kafka.heartbeat import encode_heartbeat_response, read_heartbeat
+from strandline.protocol.kafka.list_offsets import encode_list_offsets_response
 from strandline.protocol.kafka.metadata import encode_metadata_response
 from strandline.protocol.kafka.primitives import frame_of
 from strandline.protocol.kafka.produce import encode_produce_response, read_produce
@@ -58,14 +60,22 @@ _READ_BY_HAND = {_PRODUCE: range(OLDEST_LISTED_PRODUCE, 12), _FETCH: range(4, 17
 _FIRST_FLEXIBLE = {_PRODUCE: 9, _FETCH: 12, _HEARTBEAT: 4}
 """From here on headers and bodies have tagged fields (ProduceRequest.json …)."""
 
-_WRITTEN_BY_HAND = {**_READ_BY_HAND, ApiKey.METADATA: range(13), ApiKey.DESCRIBE_CONFIGS: range(1, 5)}
+_WRITTEN_BY_HAND = {
+    **_READ_BY_HAND,
+    ApiKey.METADATA: range(13),
+    ApiKey.LIST_OFFSETS: range(1, 10),
+    ApiKey.DESCRIBE_CONFIGS: range(1, 5),
+    ApiKey.DESCRIBE_PRODUCERS: range(1),
+}
 """Versions. Requests of others are not read, and refused in the form that kio knows, if it does."""
 
 _WRITERS: Mapping[ApiKey, Callable[[int, int, Any], bytes]] = {
     _PRODUCE: encode_produce_response,
     _HEARTBEAT: encode_heartbeat_response,
     ApiKey.METADATA: encode_metadata_response,
+    ApiKey.LIST_OFFSETS: encode_list_offsets_response,
     ApiKey.DESCRIBE_CONFIGS: encode_describe_configs_response,
+    ApiKey.DESCRIBE_PRODUCERS: encode_describe_producers_response,
 }
 """Answers without record batches: (version, correlation id, message) → the frame."""
 

@@ -196,16 +196,6 @@ def test_an_assignment_that_names_a_partition_twice_is_refused() -> None:
         to_message(CreateTopicsRequest, read_entity(request_class(ApiKey.CREATE_TOPICS, 2), memoryview(written)))
 
 
-@pytest.mark.parametrize(
-    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
-)
-def test_old_clients_are_told_to_repeat_in_a_way_that_they_know(version: int, code: ErrorCode) -> None:
-    part = ListOffsetsPartitionResponse(0, ErrorCode.OFFSET_NOT_AVAILABLE)
-    message = ListOffsetsResponse([ListOffsetsTopicResponse("t", [part])])
-    entity = to_entity(response_class(ApiKey.LIST_OFFSETS, version), message)
-    assert entity.topics[0].partitions[0].error_code == code
-
-
 def test_a_code_that_kafka_does_not_have_is_an_unknown_error() -> None:
     part = ListOffsetsPartitionResponse(0, 31_999)
     message = ListOffsetsResponse([ListOffsetsTopicResponse("t", [part])])
