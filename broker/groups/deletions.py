@@ -4,6 +4,10 @@
 
 Each deletion has a number, from 1 on. A group remembers up to which it let go, and does so before anybody gets at it:
 so what it has of these partitions is of before, however soon a topic of that name is made anew and committed.
+
+What was committed for partitions that were deleted while no coordinator heard of it stays until it is too old, as in
+Kafka (which looks at deletions only, too): a log names topics without their ids, so nothing tells these from partitions
+that are not known here yet, or that an old copy of ZooKeeper's data has lost.
 """
 
 from __future__ import annotations
