@@ -1,4 +1,5 @@
-"""`strandline consume`: prints records of some partitions of one topic, from and up to given offsets.
+"""`strandline consume`: prints records of some partitions of one topic, from and up to given offsets, or those that a
+group gives it.
 
 Rules: only committed records are seen (the brokers serve nothing else); a partition is finished when the *position*
 reaches its stop offset, so gaps left by compaction do no harm; the count on stderr comes whatever ends the command. A
@@ -12,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.group_commits import GroupCommits, group_settings
 from strandline.cli.offset_range import (
     FROM_START,
     NEW_ONLY,
@@ -45,7 +47,8 @@ API_TIMEOUT_MS = 10_000
 
 @click.command(
     epilog="Examples: strandline consume -t greetings --from-beginning --print-key; "
-    "strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'; strandline consume -t greetings -o @-1h -e -J"
+    "strandline consume -t greetings -o -10:end -f '%p@%o %k=%v\\n'; strandline consume -t greetings -o @-1h -e -J; "
+    "strandline consume -t greetings --group readers --from-beginning"
 )
 @bootstrap_option
 @topic_option("Topic to read.")
@@ -58,6 +61,8 @@ API_TIMEOUT_MS = 10_000
     help="start, end, 47, +10, -10 (before the end), ranges 47:90 and :end, times @-1h, @2024-02-14:1h, …",
 )
 @click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="May be repeated.")
+@click.option("--group", metavar="NAME", help="As a member of that group: where it stands; commits what was printed.")
+@click.option("--group-instance-id", metavar="ID", help="… a static member, which keeps its partitions for a while.")
 @click.option("-n", "--max-messages", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop when none came for so long.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what is the end of the topic now.")
@@ -79,6 +84,8 @@ def consume(
     from_beginning: bool,
     offset: str | None,
     partitions: tuple[int, ...],
+    group: str | None,
+    group_instance_id: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
     exit_at_end: bool,
@@ -98,6 +105,8 @@ def consume(
     as_json = as_json or output == "json"
     if as_json and template is not None:
         raise click.UsageError("--format and --output json exclude each other", ctx)
+    if group is not None and (offset is not None or partitions or exit_at_end):
+        raise click.UsageError("a --group says itself what is read and from where: without -o, -p and -e", ctx)
     wanted = wanted_range(offset, from_beginning, exit_at_end, session.now_ms())
     try:
         write = compile_format(template) if template is not None else None
@@ -118,14 +127,20 @@ def consume(
         )
     loop = ConsumeLoop(write, sys.stdout.buffer, max_messages=max_messages, timeout_ms=timeout_ms, session=session)
     limits = {"default_api_timeout_ms": API_TIMEOUT_MS, "max_poll_records": POLL_RECORDS}
-    given = {**limits, **client_settings(settings)}
+    given = {**limits, **group_settings(group, group_instance_id, from_beginning), **client_settings(settings)}
     with session.consumer(bootstrap_of(session, bootstrap), **given) as consumer:
-        stops = start_reading(consumer, topic, partitions, wanted)
+        commits = None if group is None else GroupCommits(consumer, loop.printed, session.monotonic)
+        if commits is not None:
+            known_partitions(consumer, topic)
+            commits.subscribe(topic)
+        stops = None if commits is not None else start_reading(consumer, topic, partitions, wanted)
         try:
-            loop.run(consumer, stops)
+            loop.run(consumer, stops, commits)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)  # how an endless read is ended: the count is all there is to say
         finally:
+            if commits is not None:
+                commits.commit()
             click.echo(f"Processed a total of {loop.count} messages", err=True)
 
 
@@ -198,25 +213,35 @@ class ConsumeLoop:
         self, write: Writer, out: IO[bytes], *, max_messages: int | None, timeout_ms: int | None, session: Session
     ) -> None:
         self.count = 0
+        self.printed: dict[TopicPartition, int] = {}
+        """Partition → the offset behind the last record that was printed."""
         self._write = write
         self._out = out
         self._max_messages = max_messages
         self._timeout_ms = timeout_ms
         self._session = session
 
-    def run(self, consumer: Consumer, stops: dict[TopicPartition, int | None]) -> None:
-        """Print records as they come. Raises OSError when the output is closed."""
-        remaining = dict(stops)
+    def run(
+        self,
+        consumer: Consumer,
+        stops: dict[TopicPartition, int | None] | None,
+        commits: GroupCommits | None = None,
+    ) -> None:
+        """Print records as they come. stops: None for whatever comes, without an end. Raises OSError when the output is
+        closed."""
+        remaining = dict(stops or {})
         quiet_since = self._session.monotonic()
         waits = Waits(consumer, self._session.monotonic)
         while True:
             for partition, stop in list(remaining.items()):
                 if stop is not None and consumer.position(partition) >= stop:
                     del remaining[partition]
-            if not remaining or self._enough():
+            if (stops is not None and not remaining) or self._enough():
                 return
             polled = consumer.poll(timeout_ms=min(POLL_MS, self._timeout_ms or POLL_MS))
-            printed = self._print(polled, stops)
+            printed = self._print(polled, stops or {})
+            if commits is not None:
+                commits.commit_now_and_then()
             waits.look()
             now = self._session.monotonic()
             if printed:
@@ -239,6 +264,7 @@ class ConsumeLoop:
                     break
                 self.count += 1  # first: who interrupts after the line came must find it counted
                 self._out.write(self._write(record, self.count))
+                self.printed[partition] = record.offset + 1
         if self.count > before:
             self._out.flush()
         return self.count - before

@@ -94,6 +94,10 @@ class Assigned:
     fetch_offset: int = NO_OFFSET
     reset_to: int | None = None
     """A ListOffsets timestamp (EARLIEST, LATEST) while the position is to be looked up."""
+    wants_committed: bool = False
+    """Its group is being asked where to start."""
+    position_epoch: int = NO_EPOCH
+    """Leader epoch of the record before `position`."""
     last_epoch: int = NO_EPOCH
     """Leader epoch of the last fetched batch."""
     checked_epoch: int = NO_EPOCH
@@ -119,6 +123,7 @@ class Assigned:
     buffered_bytes: int = 0
     _records: list[ConsumerRecord] = field(default_factory=list)
     _handed_out: int = 0
+    _records_epoch: int = NO_EPOCH
 
     @property
     def has_records(self) -> bool:
@@ -127,16 +132,21 @@ class Assigned:
     def set_position(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Go on at `offset`; what was fetched is forgotten."""
         self.position = self.fetch_offset = offset
-        self.reset_to = None
-        self.last_epoch, self.checked_epoch = leader_epoch, NO_EPOCH
+        self.reset_to, self.wants_committed = None, False
+        self.position_epoch = self.last_epoch = leader_epoch
+        self.checked_epoch = NO_EPOCH
         self._forget()
 
     def ask_reset(self, timestamp: int) -> None:
         """Look the position up (EARLIEST or LATEST)."""
         self.position = self.fetch_offset = NO_OFFSET
-        self.reset_to = timestamp
-        self.last_epoch = self.checked_epoch = NO_EPOCH
+        self.reset_to, self.wants_committed = timestamp, False
+        self.position_epoch = self.last_epoch = self.checked_epoch = NO_EPOCH
         self._forget()
+
+    def ask_group(self) -> None:
+        """Start where the group has committed."""
+        self.wants_committed = True
 
     def refetch(self) -> None:
         """Forget what is buffered, keep the position."""
@@ -178,6 +188,7 @@ class Assigned:
             self._handed_out += len(part)
             taken += part
             self.position = part[-1].offset + 1
+            self.position_epoch = self._records_epoch
         if self._handed_out >= len(self._records) and self.chunks:
             self.position = max(self.position, self.chunks[0].headers[0][1].base_offset)
         elif not self.has_records and self.fetch_offset > self.position:
@@ -194,7 +205,7 @@ class Assigned:
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.data)
         start, position = chunk.headers[0][0], self.position
-        self.position = chunk.next_offset
+        self.position, self.position_epoch = chunk.next_offset, chunk.leader_epoch
         topic, partition = self.topic_partition
         return FetchedBatches(
             topic,
@@ -234,7 +245,7 @@ class Assigned:
         self._records = [new(ConsumerRecord, row) for row in rows]
         if header.base_offset < position:
             self._records = [record for record in self._records if record.offset >= position]
-        self._handed_out = 0
+        self._handed_out, self._records_epoch = 0, header.partition_leader_epoch
         if len(chunk.headers) == 1:
             self.chunks.popleft()
             self.buffered_bytes -= len(chunk.data)

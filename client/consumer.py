@@ -1,17 +1,20 @@
-"""The consumer, trio-native and low level: partitions are assigned, positions are the program's business.
+"""The consumer, trio-native: its partitions are those that it is assigned, or those that its group gives it.
 
-    async with TrioConsumer("localhost:9092", auto_offset_reset="earliest") as consumer:
-        await consumer.assign([TopicPartition("topic", 0)])
+    async with TrioConsumer("localhost:9092", group_id="billing") as consumer:
+        consumer.subscribe(["orders"])
         for records in (await consumer.poll(timeout_ms=1000)).values(): ...
 
 Rules: nothing at or above the high watermark is ever handed out; leader changes and lost connections are followed
 without the program's help; what it must decide about (no valid position, a truncated log, damaged records) is raised by
-`poll`. Fetching is in `fetcher`, finding positions in `positions`, one partition's state in `assignment`.
+`poll`. Fetching is in `fetcher`, finding positions in `positions`, one partition's state in `assignment`, groups in
+`groups/group`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,12 +25,17 @@ from strandline.client.errors import (
     ClientClosed,
     LeaderNotAvailable,
     LogTruncated,
+    NoGroup,
     NotAssigned,
     OffsetOutOfRange,
     RequestTimedOut,
+    SubscriptionConflict,
     UnknownTopic,
 )
-from strandline.client.fetcher import RESET_TIMESTAMPS, Fetcher
+from strandline.client.fetcher import Fetcher, start_by_policy
+from strandline.client.groups.group import Callbacks, DueCall, Group, GroupMetadata, OnCommit, OnPartitions
+from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
+from strandline.client.groups.topics import compiled
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
 from strandline.client.metadata import Metadata, TopicView
@@ -59,7 +67,7 @@ class TrioConsumer(Service):
         self._news = News()
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._first = 0
-        self._metadata = Metadata(self.settings, environment, on_change=self._pump.wake)
+        self._metadata = Metadata(self.settings, environment, on_change=self._on_layout)
         self._links = Links(self.settings, environment, self._metadata, self._pump.wake)
         self._calls = BrokerCalls(self._links)
         self._lookup = OffsetLookup(self.settings, environment, self._metadata, self._calls)
@@ -72,13 +80,27 @@ class TrioConsumer(Service):
             on_news=self._news.tell,
             on_positions=self._positions.want,
         )
+        self._group: Group | None = None
+        if self.settings.group_id:
+            self._group = Group(
+                self.settings,
+                environment,
+                self._metadata,
+                self._links,
+                self._calls,
+                assigned=lambda: self._assigned,
+                assign=self._set_assigned,
+                on_change=self._on_positions_found,
+            )
 
     # --- What to read ---
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions from now on, and no others; those that stay keep their position, new ones start where
-        `auto_offset_reset` says unless `seek` comes first. UnknownTopic or what hindered it after
-        `default_api_timeout_ms`."""
+        its group has committed (if there is a group), or `auto_offset_reset` says, unless `seek` comes first.
+        UnknownTopic or what hindered it after `default_api_timeout_ms`, SubscriptionConflict after `subscribe`."""
+        if self._group is not None and self._group.has_subscribed:
+            raise SubscriptionConflict("this consumer's partitions are given by its group; unsubscribe before assign")
         wanted = [TopicPartition(*item) for item in partitions]
         for topic in dict.fromkeys(item.topic for item in wanted):
             layout = await self._layout(topic)
@@ -88,6 +110,13 @@ class TrioConsumer(Service):
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         f"topic {topic!r} has no partition {item.partition}, only {len(layout.partitions)} of them",
                     )
+        if self._group is not None and self.settings.enable_auto_commit:
+            self._group.commit_positions()
+        self._set_assigned(wanted)
+        if self._group is not None:
+            self._group.find_positions()
+
+    def _set_assigned(self, wanted: Iterable[TopicPartition]) -> None:
         before = self._assigned
         self._assigned = {}
         for item in wanted:
@@ -101,6 +130,48 @@ class TrioConsumer(Service):
     @property
     def assignment(self) -> list[TopicPartition]:
         return list(self._assigned)
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Read what the group gives this consumer of these topics, or of those whose whole name matches `pattern`; in
+        place of what was subscribed to before. Polls join the group, keep this consumer in it, and call the callbacks
+        (functions or async functions of a list of partitions):
+
+        `on_assigned` ends each rebalance, also without a new partition. `on_revoked`: these go to others once it
+        returns; it may commit. `on_lost`: they may have gone to others already (without it: on_revoked).
+
+        NoGroup without a `group_id`, SubscriptionConflict after `assign`, ValueError.
+        """
+        if isinstance(topics, re.Pattern):
+            names, pattern = [], topics
+        else:
+            names = [topics] if isinstance(topics, str) else list(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("subscribe takes topics, or a pattern; to end it there is unsubscribe")
+        group = self._group_for("subscribe")
+        if self._assigned and not group.has_subscribed:
+            raise SubscriptionConflict("this consumer's partitions are assigned; assign([]) before subscribe")
+        self._raise_if_closed()
+        group.subscribe(
+            names, None if pattern is None else compiled(pattern), Callbacks(on_assigned, on_revoked, on_lost)
+        )
+
+    @property
+    def subscription(self) -> list[str]:
+        """The topics, those that match the pattern as far as this consumer knows."""
+        return [] if self._group is None else self._group.topics
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions, as in a rebalance (commit, `on_revoked`), and leave the group at once; a static
+        member stays in it until its session ends. What cannot be committed within `default_api_timeout_ms` is not."""
+        await self._call_all(partial(self.leave_step, timeout_ms=self.settings.default_api_timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. NotAssigned; ValueError for a negative one."""
@@ -167,13 +238,72 @@ class TrioConsumer(Service):
         Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
         CorruptRecords, AnsweredError.
         """
-        limit = self.settings.max_poll_records if max_records is None else max_records
-        return await self._when_any(partial(self._take, limit), timeout_ms)
+        return await self._call_all(partial(self.poll_step, max_records, timeout_ms=timeout_ms))
 
     async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
         """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
         partition. Positions move behind them; CRCs are left to whoever decodes."""
-        return await self._when_any(self._take_batches, timeout_ms)
+        return await self._call_all(partial(self.fetch_step, timeout_ms=timeout_ms))
+
+    async def poll_step(
+        self, max_records: int | None, *, timeout_ms: float, after: DueCall | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]] | DueCall:
+        """`poll` until it ends, or until a callback is due: whoever asks runs it, and goes on `after` it."""
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        return await self._when_any(partial(self._take, limit), {}, self._deadline(timeout_ms, after))
+
+    async def fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
+        """The same of `fetch_batches`."""
+        return await self._when_any(self._take_batches, [], self._deadline(timeout_ms, after))
+
+    async def leave_step(self, *, timeout_ms: float, after: DueCall | None = None) -> DueCall | None:
+        """The same of `unsubscribe`."""
+        call = None
+        if self._group is not None:
+            call = await self._group.next_call_before_leaving(self._deadline(timeout_ms, after))
+        if call is None:
+            self._set_assigned(())
+        return call
+
+    def _deadline(self, timeout_ms: float, after: DueCall | None) -> float:
+        return trio.current_time() + timeout_ms / 1000 if after is None else after.deadline
+
+    # --- The group's offsets ---
+
+    async def commit(
+        self,
+        offsets: GivenOffsets = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Have the group remember these positions: the offsets of the next records to read (default: behind all that
+        was handed out). CommitFailed where the group has given the partitions to others, NoGroup, the last cause after
+        `timeout_ms`."""
+        commit = self._group_for("commit").commit(offsets, self._limit_ms(timeout_ms))
+        await commit.done.wait()
+        if commit.error is not None:
+            raise commit.error
+
+    def commit_nowait(
+        self,
+        offsets: GivenOffsets = None,
+        on_done: OnCommit | None = None,
+    ) -> None:
+        """As `commit`, without waiting; commits are carried out in the order of the calls. A later poll calls
+        `on_done(offsets, error or None)`."""
+        self._group_for("commit_nowait").commit(offsets, on_done=on_done)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None for nothing. NoGroup, the last cause after `timeout_ms`."""
+        wanted = [TopicPartition(*item) for item in partitions]
+        self._raise_if_closed()
+        return await self._group_for("committed").committed(wanted, self._limit_ms(timeout_ms))
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group. NoGroup."""
+        return self._group_for("group_metadata").identity
 
     # --- Offsets and layout ---
 
@@ -219,16 +349,34 @@ class TrioConsumer(Service):
                     nursery.start_soon(self._metadata.run)
                     nursery.start_soon(self._links.run)
                     nursery.start_soon(self._positions.run)
+                    if self._group is not None:
+                        nursery.start_soon(self._group.run)
                     task_status.started()
                     await self._pump.run(self._fetcher.pump)
+        finally:
+            if self._group is not None:
+                await self._group.close()
+            self.close()
+
+    async def _end_block(self, is_whole: bool) -> None:
+        """By an error: what the last poll gave may not have been worked on, so it is not committed."""
+        try:
+            if is_whole and not self._closed:
+                await self.unsubscribe()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Stop; a waiting `poll` ends with ClientClosed. Idempotent."""
+        """Stop, and leave the group without committing anything; a waiting `poll` ends with ClientClosed. Idempotent.
+        The end of an `async with` block does `unsubscribe` before."""
         self.stop()
         self._calls.close()
         self._news.tell()
+
+    def _on_layout(self) -> None:
+        self._pump.wake()
+        if self._group is not None:
+            self._group.look()
 
     def _on_positions_found(self) -> None:
         self._pump.wake()
@@ -236,16 +384,17 @@ class TrioConsumer(Service):
 
     # --- Parts ---
 
+    def _group_for(self, what: str) -> Group:
+        if self._group is None:
+            raise NoGroup(f"{what} takes a group: set group_id")
+        return self._group
+
     def _fresh(self, partition: TopicPartition) -> Assigned:
         state = Assigned(partition)
-        timestamp = RESET_TIMESTAMPS.get(self.settings.auto_offset_reset)
-        if timestamp is not None:
-            state.ask_reset(timestamp)
+        if self._group is None:
+            start_by_policy(state, self.settings.auto_offset_reset)
         else:
-            state.error = OffsetOutOfRange(
-                f"{partition} has no position and auto_offset_reset is none; seek first", NO_OFFSET
-            )
-            state.out_of_range = True
+            state.ask_group()
         return state
 
     def _state(self, partition: TopicPartition) -> Assigned:
@@ -294,20 +443,50 @@ class TrioConsumer(Service):
             self._fetcher.reset_when_drained(state)
         return taken
 
-    async def _when_any(self, take: Callable[[], T], timeout_ms: float) -> T:
-        """What `take` has as soon as it has anything, or nothing after that time. Raises what `poll` says."""
-        deadline = trio.current_time() + timeout_ms / 1000
+    async def _call_all(self, step: Callable[..., Awaitable[T | DueCall]]) -> T:
+        """Run the callbacks that are due before `step` has a result."""
+        after: DueCall | None = None
+        while isinstance(result := await step(after=after), DueCall):
+            after = result
+            result.begin()
+            try:
+                if inspect.isawaitable(told := result.run()):
+                    await told
+            finally:
+                result.finish()
+        return result
+
+    async def _when_any(self, take: Callable[[], T], nothing: T, deadline: float) -> T | DueCall:
+        """What `take` has as soon as it has anything, or nothing after that time; before, what is to be called. Raises
+        what `poll` says."""
+        group = self._group
         await trio.lowlevel.checkpoint()
-        while not (taken := take()):
+        if group is not None:
+            group.begin_poll()
+        try:
+            return await self._next(take, nothing, deadline)
+        finally:
+            if group is not None:
+                group.end_poll()
+
+    async def _next(self, take: Callable[[], T], nothing: T, deadline: float) -> T | DueCall:
+        group = self._group
+        while True:
+            if group is not None and (call := await group.next_call(deadline)) is not None:
+                return call
+            if (group is None or not group.is_settling) and (taken := take()):
+                self._pump.wake()
+                return taken
             self._raise_errors()
             if not await self._wait_for_news(deadline):
-                return taken
-        self._pump.wake()
-        return taken
+                return nothing
 
-    def _raise_errors(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._closed:
             raise ClientClosed("the consumer is closed")
+
+    def _raise_errors(self) -> None:
+        self._raise_if_closed()
         for state in self._assigned.values():
             if not state.paused:
                 self._raise_error(state)
@@ -322,16 +501,14 @@ class TrioConsumer(Service):
         raise error
 
     async def _wait_for_news(self, deadline: float) -> bool:
-        if self._closed:
-            raise ClientClosed("the consumer is closed")
+        self._raise_if_closed()
         return await self._news.wait_until(deadline)
 
     def _limit_ms(self, timeout_ms: float | None) -> float:
         return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def _layout(self, topic: str, timeout_ms: float | None = None) -> TopicView:
-        if self._closed:
-            raise ClientClosed("the consumer is closed")
+        self._raise_if_closed()
         limit_ms = self._limit_ms(timeout_ms)
         return await self._metadata.topic(topic, timeout_ms=limit_ms, setting="default_api_timeout_ms")
 

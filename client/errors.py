@@ -129,6 +129,10 @@ class GroupNotEmpty(AnsweredError):
     """The group has members, or one that subscribes to the topic: only without them can that be done."""
 
 
+class FencedInstance(AnsweredError):
+    """Another consumer has joined the group with the same `group_instance_id`, and taken this one's place."""
+
+
 _CLASSES: dict[ErrorCode, type[AnsweredError]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
     ErrorCode.LEADER_NOT_AVAILABLE: LeaderNotAvailable,
@@ -144,6 +148,7 @@ _CLASSES: dict[ErrorCode, type[AnsweredError]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: UnknownGroup,
     ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: GroupNotEmpty,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstance,
 }
 
 
@@ -197,7 +202,25 @@ class RecordTooLarge(ClientError):
 
 
 class NotAssigned(ClientError):
-    """The partition is not among those given to `assign`."""
+    """The partition is not among those that are assigned to this consumer."""
+
+
+class NoGroup(ClientError):
+    """The consumer has no `group_id`, or has not subscribed to anything."""
+
+
+class SubscriptionConflict(ClientError):
+    """`assign` and `subscribe` exclude each other: a consumer's partitions are its own choice or its group's."""
+
+
+class CommitFailed(ClientError):
+    """The group has given the partitions to others, so these offsets are not committed, and never can be by this
+    member. Their records come again, to whoever has the partitions now. `code`: what the coordinator said, if it was
+    asked."""
+
+    def __init__(self, text: str, code: ErrorCode | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class OffsetOutOfRange(ClientError):

@@ -35,7 +35,7 @@ from strandline.protocol.messages import (
     Message,
 )
 from strandline.protocol.native.frame import cut_records
-from strandline.protocol.types import NO_BROKER, NO_TOPIC_ID, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicPartition
 
 PATIENCE_S = 0.02
 """How long a fetch may be under way before it counts as a long poll that waits for records."""
@@ -60,6 +60,20 @@ class _Question:
 
 
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+
+
+def start_by_policy(state: Assigned, auto_offset_reset: str, group_id: str = "") -> None:
+    """It has no position: look it up as the policy says, or have the next poll raise that there is none."""
+    timestamp = RESET_TIMESTAMPS.get(auto_offset_reset)
+    if timestamp is not None:
+        state.ask_reset(timestamp)
+        return
+    where = f"group {group_id!r} has committed nothing for" if group_id else "there is no position of"
+    state.wants_committed = False
+    state.error = OffsetOutOfRange(
+        f"{where} {state.topic_partition}, and auto_offset_reset is none; seek to where to start", NO_OFFSET
+    )
+    state.out_of_range = True
 
 
 class Fetcher:
@@ -92,7 +106,7 @@ class Fetcher:
         by_leader: dict[int, list[tuple[Assigned, PartitionView]]] = {}
         full: set[int] = set()
         for state in self.assigned.values():
-            if state.paused or state.error is not None or state.out_of_range:
+            if state.paused or state.error is not None or state.out_of_range or state.wants_committed:
                 continue
             partition = self._metadata.view.partition(state.topic_partition)
             if partition is None or partition.leader == NO_BROKER:
@@ -283,7 +297,7 @@ class Fetcher:
 
     def reset_when_drained(self, state: Assigned) -> None:
         """The fetch offset is outside the log: once everything before it is handed out, the reset policy decides."""
-        if not state.out_of_range or state.has_records:
+        if not state.out_of_range or state.has_records or state.error is not None:
             return
         policy = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
         if policy is None:

@@ -51,13 +51,13 @@ class BrokerCalls:
         self._connections: dict[int, Connection] = {}
         self._locks: dict[int, trio.Lock] = {}
 
-    async def call(self, broker_id: int, message: Request, answer: type[R]) -> R:
+    async def call(self, broker_id: int, message: Request, answer: type[R], *, timeout_ms: float | None = None) -> R:
         """Ask that broker. Errors: those of `Connection.open` and `Connection.roundtrip`."""
         async with self._locks.setdefault(broker_id, trio.Lock()):
             connection = self._connections.get(broker_id)
             if connection is None or connection.closed:
                 connection = self._connections[broker_id] = await self._links.open(broker_id)
-            return await connection.call(message, answer)
+            return await connection.call(message, answer, timeout_ms=timeout_ms)
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -8,7 +8,7 @@ an old leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -112,13 +112,13 @@ class ClusterView:
             text += f"; broker {broker_id} does not serve its replica: {why}"
         return LeaderNotAvailable(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
-    def merged(self, answer: MetadataResponse) -> ClusterView:
+    def merged(self, answer: MetadataResponse, *, has_all_topics: bool = False) -> ClusterView:
         """This view after an answer; topics that were not asked about stay as they are."""
-        topics = dict(self.topics)
+        topics = {} if has_all_topics else dict(self.topics)
         for topic in answer.topics:
             if topic.name is None:
                 continue  # nobody here asks by ids
-            topics[topic.name] = _merged_topic(topic.name, topics.get(topic.name), topic)
+            topics[topic.name] = _merged_topic(topic.name, self.topics.get(topic.name), topic)
         brokers = {
             item.node_id: BrokerView(item.node_id, Address(item.host, item.port), item.rack) for item in answer.brokers
         }
@@ -185,6 +185,8 @@ class Metadata:
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._bootstrap = parse_addresses(settings.bootstrap_servers)
         self._topics: dict[str, None] = {}
+        self._followed: dict[str, None] = {}
+        self._follows_everything = False
         self._connection: Connection | None = None
         self._wanted = trio.Event()
         self._answered = News()
@@ -194,6 +196,13 @@ class Metadata:
         """Ask again soon: something turned out to be out of date."""
         self._urgent = True
         self._wanted.set()
+
+    def follow(self, names: Iterable[str], *, everything: bool = False) -> None:
+        """Ask about these topics with every refresh, in place of those of the last call, or about all there are."""
+        names = dict.fromkeys(sorted(names))
+        if (names, everything) != (self._followed, self._follows_everything):
+            self._followed, self._follows_everything = names, everything
+            self.request_update()
 
     def hint_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> None:
         """A broker said who leads now, in place of an answer."""
@@ -306,20 +315,21 @@ class Metadata:
                 max_frame_bytes=settings.max_frame_bytes,
                 broker_id=broker_id,
             )
-        for names in list(in_parts(self._topics)) or [[]]:
+        questions: list[list[str]] | list[None] = list(in_parts({**self._topics, **self._followed})) or [[]]
+        for names in [None] if self._follows_everything else questions:
             request = MetadataRequest(names, self._allow_auto_topic_creation)
             answer = await self._connection.call(request, MetadataResponse, timeout_ms=limit_ms)
             raise_refusal(request, answer, self._connection.name)
-            self._take(answer, self._connection)
+            self._take(answer, self._connection, has_all_topics=names is None)
 
-    def _take(self, answer: MetadataResponse, connection: Connection) -> None:
+    def _take(self, answer: MetadataResponse, connection: Connection, *, has_all_topics: bool) -> None:
         known_id = self.view.cluster_id
         if known_id and answer.cluster_id and answer.cluster_id != known_id:
             raise WrongBroker(
                 f"{connection.name} belongs to cluster {answer.cluster_id!r}, not to {known_id!r}; check "
                 f"bootstrap_servers"
             )
-        self.view = self.view.merged(answer)
+        self.view = self.view.merged(answer, has_all_topics=has_all_topics)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

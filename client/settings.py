@@ -22,6 +22,7 @@ ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BUFFER_FULL_POLICIES = ("block", "drop", "raise")
 RESET_POLICIES = ("earliest", "latest", "none")
+ASSIGNMENT_STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 Partitioner = Callable[[bytes, int], int]
 """(key, number of partitions) → partition."""
@@ -92,6 +93,24 @@ class ConsumerSettings(ClientSettings):
     max_poll_records: int = at_least(1, 500, "records", "most records per poll")
     check_crcs: bool = field(default=True, metadata={"doc": "verify the CRC-32C of every batch"})
     client_rack: str = field(default="", metadata={"doc": "rack of this client"})
+    group_id: str = field(default="", metadata={"doc": "the consumer's group; empty: none"})
+    group_instance_id: str = field(
+        default="", metadata={"doc": "makes it a static member, which keeps its partitions while it is started anew"}
+    )
+    session_timeout_ms: int = at_least(1, 45_000, "ms", "a member that is not heard of for so long is let go")
+    heartbeat_interval_ms: int = at_least(1, 3_000, "ms", "how often it is heard of")
+    max_poll_interval_ms: int = at_least(1, 300_000, "ms", "a member that does not poll for so long leaves its group")
+    enable_auto_commit: bool = field(
+        default=True, metadata={"doc": "poll and close commit what polls before them gave; in a group only"}
+    )
+    auto_commit_interval_ms: float = at_least(0, 5_000, "ms", "… and poll not more often than this")
+    partition_assignment_strategy: tuple[str, ...] = field(
+        default=("range", "cooperative-sticky"),
+        metadata={
+            "several_of": ASSIGNMENT_STRATEGIES,
+            "doc": "ways of assigning; the group uses one that all its members have",
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +154,12 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
         return ACKS[str(value)]
     if item.name == "bootstrap_servers" and not isinstance(value, str):
         value = ",".join(str(part) for part in value)
+    if "several_of" in item.metadata:
+        names = tuple(part.strip() for part in (value.split(",") if isinstance(value, str) else value))
+        known = item.metadata["several_of"]
+        if not names or not set(names) <= set(known):
+            raise InvalidClientConfig(f"{given}={value!r}: use one or several of {', '.join(known)}")
+        return names
     if "choices" in item.metadata:
         if value not in item.metadata["choices"]:
             raise InvalidClientConfig(f"{given}={value!r}: use one of {', '.join(item.metadata['choices'])}")

@@ -7,8 +7,9 @@ several threads, but not by a forked child and not through pickle: each process 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -19,6 +20,8 @@ from strandline.client.assignment import ConsumerRecord, FetchedBatches
 from strandline.client.consumer import TrioConsumer
 from strandline.client.errors import AnsweredError, ClientClosed, ClientError, RequestTimedOut
 from strandline.client.groups.administration import GroupListing, GroupOffset, GroupView
+from strandline.client.groups.group import DueCall, GroupMetadata, OnCommit, OnPartitions
+from strandline.client.groups.offsets import GivenOffsets, OffsetAndMetadata
 from strandline.client.lookup import FoundOffset
 from strandline.client.metadata import ClusterView, TopicView
 from strandline.protocol.messages import ConfigResource, DescribeConfigsResourceResult
@@ -201,7 +204,10 @@ class _Front(SyncClient, Generic[C]):
 
 
 class Consumer(_Front[TrioConsumer]):
-    """`TrioConsumer` for scripts; settings as there. Timeouts are in milliseconds."""
+    """`TrioConsumer` for scripts; settings as there. Timeouts are in milliseconds. Callbacks are plain functions; they
+    are called in the thread that polls (or closes), and may use the consumer, but not poll."""
+
+    _leaves_in_order = True
 
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
@@ -215,6 +221,28 @@ class Consumer(_Front[TrioConsumer]):
     @property
     def assignment(self) -> list[TopicPartition]:
         return self._client.assignment
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Read what the group gives this consumer of these topics; see `TrioConsumer.subscribe`."""
+        call = partial(self._client.subscribe, topics, pattern=pattern)
+        self._now(partial(call, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost))
+
+    @property
+    def subscription(self) -> list[str]:
+        """The topics that are subscribed to, or match the pattern."""
+        return self._now(lambda: self._client.subscription)
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group; see `TrioConsumer.unsubscribe`."""
+        self._call_all(self._client.leave_step, timeout_ms=self._api_timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self._now(self._client.seek, partition, offset)
@@ -244,11 +272,50 @@ class Consumer(_Front[TrioConsumer]):
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """See `TrioConsumer.poll`."""
-        return self._ask(self._client.poll, timeout_ms=timeout_ms, max_records=max_records)
+        return self._call_all(self._client.poll_step, max_records, timeout_ms=timeout_ms)
 
     def fetch_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
         """See `TrioConsumer.fetch_batches`."""
-        return self._ask(self._client.fetch_batches, timeout_ms=timeout_ms)
+        return self._call_all(self._client.fetch_step, timeout_ms=timeout_ms)
+
+    def _call_all(self, step: Callable[..., Awaitable[T | DueCall]], *args: Any, timeout_ms: float) -> T:
+        """Run the callbacks that are due before `step` has a result, in this thread."""
+        after: DueCall | None = None
+        while isinstance(result := self._ask(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
+            after = result
+            result.begin()
+            try:
+                result.run()
+            finally:
+                self._now(result.finish)
+        return result
+
+    def commit(
+        self,
+        offsets: GivenOffsets = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Have the group remember these positions; see `TrioConsumer.commit`."""
+        self._ask(self._client.commit, offsets, timeout_ms=timeout_ms)
+
+    def commit_nowait(
+        self,
+        offsets: GivenOffsets = None,
+        on_done: OnCommit | None = None,
+    ) -> None:
+        """As `commit`, without waiting; see `TrioConsumer.commit_nowait`."""
+        self._now(self._client.commit_nowait, offsets, on_done)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None for nothing."""
+        return self._ask(self._client.committed, list(partitions), timeout_ms=timeout_ms)
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group."""
+        return self._now(lambda: self._client.group_metadata)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -270,6 +337,24 @@ class Consumer(_Front[TrioConsumer]):
 
     def topic_id(self, topic: str, timeout_ms: float | None = None) -> TopicId:
         return self._ask(self._client.topic_id, topic, timeout_ms=timeout_ms)
+
+    def __exit__(self, *raised: object) -> None:
+        """After an error what the last poll gave is not committed: it may not have been worked on."""
+        self._leaves_in_order = raised[0] is None
+        self.close()
+
+    def close(self) -> None:
+        """`unsubscribe`, then stop; idempotent."""
+        try:
+            if self._leaves_in_order and not self._closed and not self._portal.is_foreign and self.failure is None:
+                with suppress(ClientClosed):  # by another thread, meanwhile
+                    self.unsubscribe()
+        finally:
+            super().close()
+
+    def _close_unasked(self) -> None:
+        self._leaves_in_order = False
+        self.close()
 
 
 class Admin(_Front[TrioAdmin]):

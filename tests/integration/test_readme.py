@@ -62,4 +62,6 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     said = run([sys.executable, "-c", program], folder)
     assert "b'ann', b'login')]" in said
     assert "[True, True]" in said, "in asyncio"
+    assert ": [b'login'" in said, "what a group is given"
+    assert "others read on: [TopicPartition(" in said
     shell(down, folder)

@@ -12,6 +12,8 @@ from strandline.protocol.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -150,6 +152,10 @@ class GroupClient:
             HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
         )
         return ErrorCode(answer.error_code)
+
+    async def leave(self) -> ErrorCode:
+        request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id, self.instance)])
+        return ErrorCode((await self.ask_until_served(request)).error_code)
 
     # --- offsets -----------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 
 from compat.clients.driver import Record, Shown, arguments, given_records, show_acks
 from strandline import Consumer, Producer, TopicPartition
+from strandline.client.errors import CommitFailed
 
 
 def produce(bootstrap: str, topic: str, codec: str) -> None:
@@ -18,29 +19,34 @@ def produce(bootstrap: str, topic: str, codec: str) -> None:
         show_acks((each.partition, each.offset) for each in where)
 
 
-def consume(bootstrap: str, topics: list[str], count: int, timeout_s: float) -> None:
+def consume(bootstrap: str, topics: list[str], count: int, timeout_s: float, group: str | None) -> None:
     shown = Shown(count, timeout_s)
-    with Consumer(bootstrap) as consumer:
-        partitions = [
-            TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for_topic(topic)
-        ]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(*partitions)
+    in_group = {} if group is None else {"group_id": group, "enable_auto_commit": False}
+    with Consumer(bootstrap, auto_offset_reset="earliest", **in_group) as consumer:
+        if group is None:
+            consumer.assign(
+                [TopicPartition(topic, n) for topic in topics for n in consumer.partitions_for_topic(topic)]
+            )
+        else:
+            consumer.subscribe(topics, on_assigned=lambda given: shown.assigned(given) if given else None)
         while not shown.is_done():
-            for tp, records in consumer.poll(timeout_ms=500).items():
+            polled = consumer.poll(timeout_ms=500)
+            for tp, records in polled.items():
                 for each in records:
                     record = Record(each.key, each.value, list(each.headers), each.timestamp_ms)
                     shown.record(tp.topic, tp.partition, each.offset, record)
+            if polled and group is not None:
+                shown.flush()
+                with suppress(CommitFailed):  # others show these records, too
+                    consumer.commit()
 
 
 def main() -> None:
     asked = arguments()
     if asked.command == "produce":
         produce(asked.bootstrap, asked.topic, asked.codec)
-    elif asked.group is not None:
-        sys.exit("groups are for others")
     else:
-        consume(asked.bootstrap, asked.topics, asked.count, asked.timeout)
+        consume(asked.bootstrap, asked.topics, asked.count, asked.timeout, asked.group)
 
 
 if __name__ == "__main__":

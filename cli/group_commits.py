@@ -1,0 +1,73 @@
+"""What `strandline consume --group` commits: what was printed, and nothing else. Who reads in the group next gets the
+record behind the last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline import Consumer
+
+EVERY_S = 5.0
+"""How often, while records come; before partitions go and at the end in any case."""
+
+PATIENCE_MS = 5_000
+"""How long somebody who ends the command waits for that."""
+
+
+def group_settings(group: str | None, instance_id: str | None, from_beginning: bool) -> dict[str, Any]:
+    """Of the consumer. UsageError for an instance without a group."""
+    if group is None:
+        if instance_id is not None:
+            raise click.UsageError("--group-instance-id is for a member of a --group")
+        return {}
+    return {
+        "group_id": group,
+        "group_instance_id": instance_id or "",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest" if from_beginning else "latest",
+    }
+
+
+class GroupCommits:
+    """Of one member. `printed`: partition → the offset behind its last line, filled by whoever prints."""
+
+    def __init__(self, consumer: Consumer, printed: dict[TopicPartition, int], monotonic: Callable[[], float]) -> None:
+        self._consumer = consumer
+        self._printed = printed
+        self._monotonic = monotonic
+        self._due_at = monotonic() + EVERY_S
+
+    def subscribe(self, topic: str) -> None:
+        self._consumer.subscribe([topic], on_revoked=lambda _: self.commit(), on_lost=lambda _: self._printed.clear())
+
+    def commit_now_and_then(self) -> None:
+        now = self._monotonic()
+        if self._printed and now >= self._due_at:
+            self._due_at = now + EVERY_S
+            self._consumer.commit_nowait(self._take())
+
+    def commit(self) -> None:
+        """What is not committed yet; says so where that fails."""
+        from strandline.client.errors import ClientError
+
+        if offsets := self._take():
+            try:
+                self._consumer.commit(offsets, timeout_ms=PATIENCE_MS)
+            except ClientError as error:
+                click.echo(f"not committed, so these records come again: {_shown(offsets)} ({error})", err=True)
+
+    def _take(self) -> dict[TopicPartition, int]:
+        offsets = dict(self._printed)
+        self._printed.clear()
+        return offsets
+
+
+def _shown(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{partition} before {offset}" for partition, offset in sorted(offsets.items()))

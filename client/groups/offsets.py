@@ -1,0 +1,297 @@
+"""What a group has committed: asked for, and committed in the order of the calls, with repetitions.
+
+Retriable is what a coordinator says that loads, moves or is out of reach, and a rebalance under way: whoever still has
+its partitions when that is over commits under the new generation. Where the group has given them away the commit
+fails, with `CommitFailed`. Source: Kafka's ConsumerCoordinator, KIP-447, KIP-320 (leader epochs).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from strandline.client.errors import (
+    ClientClosed,
+    ClientError,
+    CommitFailed,
+    RequestTimedOut,
+    error_for,
+)
+from strandline.client.groups.coordinator import Coordinator
+from strandline.client.groups.membership import NOBODY, Identity, Membership, Phase
+from strandline.client.lookup import is_retriable
+from strandline.client.metadata import backoff_ms
+from strandline.client.request_bounds import ALL_ASKED, in_parts, of
+from strandline.client.settings import ConsumerSettings
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
+from strandline.runtime.client_environment import ClientEnvironment
+
+STALE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """`offset`: of the next record to be read. `leader_epoch`: that of the record before it, −1 unknown."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+GivenOffsets = Mapping[TopicPartition, OffsetAndMetadata | int] | None
+"""As a program gives them; None: of everything that was handed out."""
+
+
+def checked_offsets(given: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """ValueError for a negative one."""
+    offsets = {
+        TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+        for partition, at in given.items()
+    }
+    for partition, at in offsets.items():
+        if at.offset < 0:
+            raise ValueError(f"offset {at.offset} of {partition} is negative")
+    return offsets
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """One that was asked for. `error` counts once it is `done`."""
+
+    offsets: Offsets
+    deadline: float
+    identity: Identity
+    on_done: Callable[[Exception | None], None]
+    done: trio.Event = field(default_factory=trio.Event)
+    error: Exception | None = None
+
+    def end(self, error: Exception | None) -> None:
+        self.error = error
+        self.done.set()
+        self.on_done(error)
+
+
+class GroupOffsets:
+    """Of one group. `run` is the task that commits."""
+
+    def __init__(self, settings: ConsumerSettings, environment: ClientEnvironment, coordinator: Coordinator) -> None:
+        self.membership: Membership | None = None
+        """As what it commits; None: as nobody, which a group without members allows."""
+        self._settings = settings
+        self._environment = environment
+        self._coordinator = coordinator
+        self._waiting: deque[Commit] = deque()
+        self._wanted = trio.Event()
+        self._is_over = False
+
+    # --- committed ---------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed, None for nothing. The last cause after `timeout_ms`."""
+        wanted = list(dict.fromkeys(partitions))
+        deadline = trio.current_time() + timeout_ms / 1000
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for part in in_parts(wanted):
+            found.update(await self._fetch(part, deadline))
+        return found
+
+    async def _fetch(
+        self, wanted: list[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            by_topic.setdefault(topic, []).append(partition)
+        group_id = self._settings.group_id
+        topics = [OffsetFetchRequestTopic(name, numbers) for name, numbers in by_topic.items()]
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = await self._coordinator.ask(
+                    OffsetFetchRequest(group_id, topics, require_stable=True),
+                    OffsetFetchResponse,
+                    timeout_ms=self._request_ms(deadline),
+                )
+                return self._fetched(answer, wanted)
+            except ClientError as error:
+                await self._wait_or_raise(error, attempt, deadline)
+
+    def _fetched(
+        self, answer: OffsetFetchResponse, wanted: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        what = f"asking what group {self._settings.group_id!r} has committed"
+        if answer.error_code:
+            self._coordinator.heard(answer.error_code)
+            raise error_for(answer.error_code, what)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(wanted)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                key = TopicPartition(topic.name, part.partition_index)
+                if part.error_code:
+                    raise error_for(part.error_code, f"{what}{of(key)}")
+                if key in found and part.committed_offset != NO_OFFSET:
+                    found[key] = OffsetAndMetadata(
+                        part.committed_offset, part.metadata or "", part.committed_leader_epoch
+                    )
+        return found
+
+    # --- commit ------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, offsets: Offsets, timeout_ms: float, on_done: Callable[[Exception | None], None] = lambda error: None
+    ) -> Commit:
+        """Commit these after those that were given before. Returns at once."""
+        identity = NOBODY if self.membership is None else self.membership.identity
+        commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done)
+        if self._is_over:
+            commit.end(ClientClosed("the consumer is closed"))
+        else:
+            self._waiting.append(commit)
+            self._wanted.set()
+        return commit
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                while not self._waiting:
+                    await self._wanted.wait()
+                    self._wanted = trio.Event()
+                commit = self._waiting[0]
+                try:
+                    for part in in_parts(commit.offsets.items()):
+                        await self._commit(dict(part), commit)
+                except ClientError as error:
+                    self._waiting.popleft().end(error)
+                else:
+                    self._waiting.popleft().end(None)
+        finally:
+            self._is_over = True
+            while self._waiting:
+                self._waiting.popleft().end(ClientClosed("the consumer was closed before the commit was answered"))
+
+    async def _commit(self, offsets: Offsets, commit: Commit) -> None:
+        """Until it is committed; why not, once that is certain or the time is over."""
+        attempt = 0
+        while True:
+            attempt += 1
+            identity = self._identity_for(offsets, commit)
+            try:
+                answer = await self._coordinator.ask(
+                    self._request(offsets, identity),
+                    OffsetCommitResponse,
+                    timeout_ms=self._request_ms(commit.deadline),
+                )
+                self._committed(answer, offsets, identity)
+                return
+            except ClientError as error:
+                await self._wait_or_raise(error, attempt, commit.deadline)
+
+    def _identity_for(self, offsets: Offsets, commit: Commit) -> Identity:
+        """The group may have gone on since the call. CommitFailed: without these partitions."""
+        if self.membership is None or self.membership.identity == commit.identity:
+            return commit.identity
+        if self.membership.identity.member_id != commit.identity.member_id or any(
+            partition not in self.membership.owned for partition in offsets
+        ):
+            raise CommitFailed(
+                f"group {self._settings.group_id!r} has rebalanced, and the partitions that were to be committed are "
+                f"not this consumer's any more: their records come again, to their next owner"
+            )
+        return self.membership.identity
+
+    def _request(self, offsets: Offsets, identity: Identity) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), position in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(partition, position.offset, position.leader_epoch, position.metadata)
+            )
+        instance = self._settings.group_instance_id or None
+        return OffsetCommitRequest(
+            self._settings.group_id,
+            [OffsetCommitRequestTopic(name, parts) for name, parts in topics.items()],
+            identity.generation,
+            identity.member_id,
+            None if identity == NOBODY else instance,
+        )
+
+    def _committed(self, answer: OffsetCommitResponse, offsets: Offsets, identity: Identity) -> None:
+        """The first error of the answer, those about the member first."""
+        codes = {
+            TopicPartition(topic.name, part.partition_index): part.error_code
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+        for code in codes.values():
+            self._coordinator.heard(code)
+            if code in STALE:
+                raise self._stale(code, identity)
+        for partition in (ALL_ASKED, *offsets):
+            code = codes.get(partition, ErrorCode.NONE if partition == ALL_ASKED else ErrorCode.UNKNOWN_SERVER_ERROR)
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                raise _Rebalancing(
+                    f"group {self._settings.group_id!r} is rebalancing; commit again after the next poll"
+                )
+            if code:
+                what = f"committing{of(partition)} in group {self._settings.group_id!r}"
+                raise error_for(code, what, detail=answer.error_message)
+
+    def _stale(self, code: int, identity: Identity) -> ClientError:
+        """The coordinator does not take `identity` for a member of this generation."""
+        membership, group = self.membership, self._settings.group_id
+        if membership is None:
+            return CommitFailed(
+                f"group {group!r} has members: who assigns its partitions by itself cannot commit in it; subscribe, or "
+                f"use another group_id",
+                ErrorCode(code),
+            )
+        if code == ErrorCode.ILLEGAL_GENERATION and (
+            membership.identity != identity or membership.phase in (Phase.JOINING, Phase.SYNCING)
+        ):
+            return _Rebalancing(f"group {group!r} is rebalancing; commit again after the next poll")
+        if membership.identity == identity and membership.phase is Phase.IN:
+            membership.refused(code)  # no need to wait for the next heartbeat
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return error_for(code, f"committing in group {group!r}")
+        return CommitFailed(
+            f"group {group!r} has let this consumer go and given its partitions to others ({ErrorCode(code).name}): "
+            f"their records come again, to their next owner. It joins again with its next poll. Poll more often, or "
+            f"with fewer max_poll_records, or raise max_poll_interval_ms or session_timeout_ms",
+            ErrorCode(code),
+        )
+
+    # --- attempts ----------------------------------------------------------------------------------------------
+
+    def _request_ms(self, deadline: float) -> float:
+        left_ms = (deadline - trio.current_time()) * 1000
+        return max(1.0, min(self._settings.request_timeout_ms, left_ms))
+
+    async def _wait_or_raise(self, error: ClientError, attempt: int, deadline: float) -> None:
+        """Before the next attempt, if that is of use and in time."""
+        wait_s = backoff_ms(self._settings, attempt, self._environment) / 1000
+        if not is_retriable(error):
+            raise error
+        if trio.current_time() + wait_s >= deadline:
+            raise error
+        await trio.sleep(wait_s)
+
+
+class _Rebalancing(RequestTimedOut):
+    """It has not ended in time."""
