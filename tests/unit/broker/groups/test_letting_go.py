@@ -114,8 +114,8 @@ async def test_what_is_deleted_while_groups_are_loaded_is_gone_too(
 
 # --- many groups, large groups ---------------------------------------------------------------------------------------
 
-TOPICS = {f"t{number}": dict.fromkeys(range(PARTITIONS_PER_STEP // 2), 1) for number in range(4)}
-TOPICS["large"] = dict.fromkeys(range(PARTITIONS_PER_STEP * 3), 1)
+TOPICS = {"large": dict.fromkeys(range(PARTITIONS_PER_STEP * 3), 1)}
+TOPICS |= {f"t{number}": dict.fromkeys(range(PARTITIONS_PER_STEP // 2), 1) for number in range(4)}
 
 
 async def test_a_large_group_is_deleted_in_steps_and_nobody_comes_in_between(
