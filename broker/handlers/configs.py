@@ -262,7 +262,7 @@ def _check_count(resources: int) -> None:
 
 
 def _unknown_topic(name: str) -> BrokerError:
-    return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
 def _readable(standing: Standing) -> dict[str, str]:

@@ -132,7 +132,8 @@ def topic_entity(config: BrokerConfig) -> Entity:
 
 
 def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> Entity:
-    """static: of the broker's file. index: which of its layers is to change."""
+    """static: of the broker's file. index: which of its layers is to change. What may not be is INVALID_REQUEST, as
+    Kafka says of brokers, and not INVALID_CONFIG, as it says of topics (DynamicBrokerConfig, ZkAdminManager)."""
     below = with_dynamic(static, layers[:index]).config
 
     def with_overrides(overrides: Overrides) -> list[Layer]:
@@ -142,10 +143,10 @@ def broker_entity(static: BrokerConfig, layers: Sequence[Layer], index: int) -> 
         for name in touched:
             why = why_not_served(name, layers[index])
             if why is not None and before.get(name) != after.get(name):  # without the value: it may be a password
-                raise BrokerError(ErrorCode.INVALID_CONFIG, f"configuration {name}: {why}")
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"configuration {name}: {why}")
         stood = {str(error) for error in with_dynamic(static, with_overrides(before)).unusable}
         for error in with_dynamic(static, with_overrides(after)).unusable:
             if error.key in touched or str(error) not in stood:
-                raise _refused(error)
+                raise BrokerError(ErrorCode.INVALID_REQUEST, str(error))
 
     return Entity(BROKER_KEYS, lambda attribute: getattr(below, attribute), check)

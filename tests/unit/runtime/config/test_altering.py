@@ -113,7 +113,7 @@ def test_brokers_take_dynamic_keys_only(of_one: bool, name: str, value: str, tex
     entity = broker(of_one, {"log.cleaner.max.compaction.lag.ms": "4"} if of_one else None)
     with pytest.raises(BrokerError, match=re.escape(text)) as caught:
         change(entity, {}, (name, SET, value))
-    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
     assert "hunter2" not in str(caught.value)
 
 
