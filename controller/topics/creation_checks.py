@@ -194,7 +194,7 @@ def _check_name(context: ControllerContext, name: str, names: TopicNames) -> Non
     if name in context.deleting:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being deleted; try again when it is gone")
     if name in context.topics:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     twin = names.twin_of(name)
     if twin is not None:
         raise BrokerError(
