@@ -94,7 +94,7 @@ def _configs(
 
 _ROWS = (
     Api(ApiKey.PRODUCE, m.ProduceRequest, m.ProduceResponse, failed.produce, kafka=(3, 11)),
-    Api(ApiKey.FETCH, m.FetchRequest, m.FetchResponse, failed.fetch, kafka=(4, 16)),
+    Api(ApiKey.FETCH, m.FetchRequest, m.FetchResponse, failed.fetch, kafka=(4, 18)),
     Api(
         ApiKey.LIST_OFFSETS,
         m.ListOffsetsRequest,

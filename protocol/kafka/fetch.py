@@ -1,4 +1,4 @@
-"""Fetch of Kafka's protocol, versions 4 to 16, by hand: what it answers is sent from where it lies.
+"""Fetch of Kafka's protocol, versions 4 to 18, by hand: what it answers is sent from where it lies.
 
 ```
 request    [4–14 int32 replica_id] int32 max_wait_ms | int32 min_bytes | int32 max_bytes | int8 isolation_level
@@ -16,7 +16,8 @@ partition  int32 partition_index | int16 error_code | int64 high_watermark | int
            | tagged: [0: int32 epoch | int64 end_offset | tagged] [1: int32 leader_id | int32 leader_epoch | tagged]
 name       up to 12 string topic; 13+ 16 bytes topic_id
 ```
-From version 12 on all of it is flexible (`primitives`). Source: FetchRequest.json and FetchResponse.json of Kafka 3.9.
+From version 12 on all of it is flexible (`primitives`); 17 and 18 have more tagged fields of followers, which come in
+the native dialect only. Source: FetchRequest.json and FetchResponse.json of Kafka 4.3.
 
 What is always the same: partitions without records have empty ones, as Kafka's have (librdkafka takes null for damage);
 there are no aborted transactions, as long as there are no transactions (Kafka says null, not none, to those who read

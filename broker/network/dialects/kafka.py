@@ -56,7 +56,7 @@ the version that it sends is a later one all the same."""
 _PRODUCE, _FETCH, _API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS
 _HEARTBEAT = ApiKey.HEARTBEAT
 
-_READ_BY_HAND = {_PRODUCE: range(OLDEST_LISTED_PRODUCE, 12), _FETCH: range(4, 17), _HEARTBEAT: range(5)}
+_READ_BY_HAND = {_PRODUCE: range(OLDEST_LISTED_PRODUCE, 12), _FETCH: range(4, 19), _HEARTBEAT: range(5)}
 _FIRST_FLEXIBLE = {_PRODUCE: 9, _FETCH: 12, _HEARTBEAT: 4}
 """From here on headers and bodies have tagged fields (ProduceRequest.json …)."""
 

@@ -28,7 +28,7 @@ from strandline.protocol.types import NO_TOPIC_ID
 from support import kio_wire
 from support.kio_wire import INT8, INT32, INT64, TEXT, TOPIC_IDS
 
-VERSIONS = range(4, 17)
+VERSIONS = range(4, 19)
 PER_VERSION = settings(max_examples=40)
 """Most versions differ little from the one before."""
 FIRST_FLEXIBLE = 12
