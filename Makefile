@@ -18,7 +18,7 @@ RECORDS ?= 100000
 # make test TESTS=tests/unit/storage runs a part.
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka compat compat-clients soak-clients docker-test clean
+.PHONY: help setup check format docs test soak soak-cluster soak-takeovers demo up status down bench bench-background bench-failover bench-idle bench-kafka compat compat-clients compat-golden soak-clients docker-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -108,6 +108,10 @@ soak-clients: setup ## other Kafka clients while brokers are killed, paused and 
 	@scripts/kafka-clients
 	STRANDLINE_COMPAT=1 STRANDLINE_SOAK_MINUTES=$(or $(MINUTES),10) STRANDLINE_SEED=$(SEED) \
 		$(PYTHON) -m pytest -v -s -o faulthandler_timeout=0 tests/compat/test_clients_under_faults.py
+
+compat-golden: setup ## write anew what Kafka's tools say about a real Kafka, which make compat compares (needs Maven)
+	@scripts/maven
+	PYTHONPATH=tests $(PYTHON) -m compat.record_golden
 
 docker-test: setup ## try the compose files on a Docker engine of the test's own (needs root)
 	@scripts/docker-test

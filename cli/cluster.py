@@ -188,12 +188,15 @@ class EmbeddedCluster:
             "# Written anew at each start by `strandline up`: what is changed here is lost.\n" + "".join(lines),
             encoding="utf-8",
         )
-        # -P: a folder of the user's that happens to be called like one of ours must not be imported.
-        command = [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(config)]
-        self.brokers[broker_id].start(command, folder=folder)
+        self.brokers[broker_id].start(self.broker_command(config), folder=folder)
         self._record()
         if wait:
             self.wait_ready(timeout_s, [broker_id])
+
+    def broker_command(self, config: Path) -> list[str]:
+        """What runs a broker on this server.properties."""
+        # -P: a folder of the user's that happens to be called like one of ours must not be imported.
+        return [sys.executable, "-P", "-m", "strandline.cli", "broker", "--config", str(config)]
 
     def kill_broker(self, broker_id: int, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal; after SIGKILL wait until the process is gone."""

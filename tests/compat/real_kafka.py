@@ -50,6 +50,7 @@ _POLL_S = 0.02
 _FETCH_BYTES = 2**20
 _OFFSET_OUT_OF_RANGE = 1
 _PRODUCE_TIMEOUT_S = 60.0
+_numbers = itertools.count(1)
 
 SERVER = f"""\
 broker.id={BROKER_ID}
@@ -156,8 +157,6 @@ class Turn(ABC):
 
 class Kafka(Turn):
     """The real one."""
-
-    _numbers = itertools.count(1)
 
     def _command(self) -> list[str]:
         log4j = self.site.folder / "log4j.properties"
@@ -272,15 +271,19 @@ class Kafka(Turn):
         return code, batches or b""
 
     def ask(self, request: Any) -> Any:
-        """One request on a connection of its own."""
-        number = next(self._numbers)
-        body = RequestHeader_v1(request, number, "compat").encode() + request.encode()
-        with socket.create_connection((LOOPBACK, self.port), timeout=60) as connection:
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            answer = connection.makefile("rb")
-            size, answered = struct.unpack(">ii", answer.read(8))
-            assert answered == number
-            return request.RESPONSE_TYPE.decode(answer.read(size - 4))
+        return ask(self.port, request)
+
+
+def ask(port: int, request: Any) -> Any:
+    """One request of aiokafka's on a connection of its own."""
+    number = next(_numbers)
+    body = RequestHeader_v1(request, number, "compat").encode() + request.encode()
+    with socket.create_connection((LOOPBACK, port), timeout=60) as connection:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        answer = connection.makefile("rb")
+        size, answered = struct.unpack(">ii", answer.read(8))
+        assert answered == number
+        return request.RESPONSE_TYPE.decode(answer.read(size - 4))
 
 
 class Ours(Turn):
