@@ -42,6 +42,9 @@ from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET
 
 HIGH_WATERMARK = -1
 """As an offset: delete all that is committed."""
+SHORTEST_WAIT_MS = 1000
+"""The log start is on the leader's disk a moment later. Kafka writes it after the answer, and so has one for who gives
+no time at all: nothing would be done in time here."""
 
 
 class DeleteOperation:
@@ -120,7 +123,7 @@ class DeleteRecordsHandler:
     def handle(self, request: RequestInHand[DeleteRecordsRequest]) -> Remainder | None:
         replicas, message = self._replicas, request.message
         self._burst.write_appends()  # an earlier produce of the same burst is deleted, too
-        limit_ms = min(max(message.timeout_ms, 0), replicas.config.connections_max_idle_ms)
+        limit_ms = min(max(message.timeout_ms, SHORTEST_WAIT_MS), replicas.config.connections_max_idle_ms)
         all_wanted = [(topic.name, wanted) for topic in message.topics for wanted in topic.partitions]
         if len({(topic, wanted.partition_index) for topic, wanted in all_wanted}) < len(all_wanted):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a DeleteRecords request names a partition twice")

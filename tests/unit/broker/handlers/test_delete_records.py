@@ -150,6 +150,21 @@ async def test_after_its_timeout_it_says_how_far_the_replicas_are(site: ReplicaS
     assert len(hand.answers) == 1
 
 
+async def test_who_gives_no_time_hears_of_what_the_leader_has_on_its_disk_in_a_moment(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await site.lead(replicas=(1,), isr=(1,))
+    site.produce((T0, batch(10)), acks=1)
+    hand = site.delete_records((T0, 6), timeout_ms=0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.data.deadlines.run, site.data.burst.end)
+        await trio.sleep(0.5)
+        nursery.start_soon(site.data.log_starts.run)
+        await trio.sleep(2)
+        nursery.cancel_scope.cancel()
+    assert hand.deleted == [(0, 6)]
+
+
 async def test_who_waits_for_a_leader_that_resigns_is_told(site: ReplicaSite) -> None:
     await leading_three(site)
     hand = site.delete_records((T0, 6))
