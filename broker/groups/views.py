@@ -10,6 +10,7 @@ from strandline.broker.groups.states import GroupState
 from strandline.protocol.consumer_protocol import CONSUMER, subscribed_topics
 from strandline.protocol.group_records import GroupMember, GroupMetadata
 from strandline.protocol.messages import (
+    OPERATIONS_NOT_ASKED_FOR,
     DescribedGroup,
     DescribedGroupMember,
     JoinGroupResponse,
@@ -81,7 +82,7 @@ def metadata(group: Viewed, write: Write, wall_ms: int) -> GroupMetadata:
     )
 
 
-def described(group: Viewed) -> DescribedGroup:
+def described(group: Viewed, authorized_operations: int = OPERATIONS_NOT_ASKED_FOR) -> DescribedGroup:
     """What the members say and have only while that is settled."""
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -101,6 +102,7 @@ def described(group: Viewed) -> DescribedGroup:
             )
             for member in group.members
         ],
+        authorized_operations,
     )
 
 

@@ -25,8 +25,10 @@ from strandline.broker.steps import at_once_or_in_steps, in_pieces
 from strandline.client.errors import CannotReachBroker
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    ALL_GROUP_OPERATIONS,
     GROUP_KEY_TYPE,
     NO_MEMBER,
+    OPERATIONS_NOT_ASKED_FOR,
     TRANSACTION_KEY_TYPE,
     Coordinator,
     DeletableGroupResult,
@@ -195,13 +197,16 @@ class GroupHandlers:
 
     def _describe(self, request: RequestInHand[DescribeGroupsRequest], names: list[str]) -> Iterator[int]:
         """Each group once."""
+        tells_operations = request.message.include_authorized_operations
+        operations = ALL_GROUP_OPERATIONS if tells_operations else OPERATIONS_NOT_ASKED_FOR
         answers: list[DescribedGroup] = []
         for group_id in names:
             found = self._coordinator.find(group_id, is_needed=False)
             if isinstance(found, Coordinated):
-                answers.append(described(found.group))
+                answers.append(described(found.group, operations))
             elif found is ErrorCode.GROUP_ID_NOT_FOUND:
-                answers.append(DescribedGroup(0, group_id, GroupState.DEAD.value))
+                dead = GroupState.DEAD.value
+                answers.append(DescribedGroup(0, group_id, dead, authorized_operations=operations))
             else:
                 answers.append(DescribedGroup(found, group_id))
             yield cost_of_finding(group_id) + len(answers[-1].members)

@@ -16,6 +16,7 @@ from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import InSteps, at_once_or_in_steps
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
+    ALL_CLUSTER_OPERATIONS,
     BROKERS_ENDPOINT,
     CONTROLLERS_ENDPOINT,
     OPERATIONS_NOT_ASKED_FOR,
@@ -37,10 +38,6 @@ from strandline.protocol.types import NO_OFFSET, TopicPartition
 from strandline.runtime.disk import Disk, DiskSpace
 from strandline.runtime.environment import Blocking
 from strandline.storage.manager.log_manager import LogManager
-
-ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Kafka's AclOperation: create, alter, describe, cluster action, describe and alter configs, idempotent write. What may
-be done to a cluster, and by everybody where no authorizer stands before it."""
 
 VOLUME_PATIENCE_S = 2.0
 """A volume that does not say how much room it has does not hold the answer up."""

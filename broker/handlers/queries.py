@@ -20,11 +20,14 @@ from strandline.broker.steps import at_once_or_in_steps
 from strandline.protocol.api import APIS
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    OPERATIONS_NOT_ASKED_FOR,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -144,9 +147,11 @@ class QueryHandler:
             for endpoint in broker.endpoints
             if endpoint.listener == listener
         ]
+        tells_operations = request.message.include_cluster_authorized_operations
         return MetadataResponse(
             brokers,
             [],
+            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if tells_operations else OPERATIONS_NOT_ASKED_FOR,
             controller_id=self._metadata.controller_id,
             cluster_id=self._cluster_id,
             unfinished_deletions=self._metadata.unfinished_deletions if request.message.topics is None else [],
@@ -156,7 +161,9 @@ class QueryHandler:
         known = self._metadata.topics.get(name)
         if known is not None:
             partitions = [_partition(state, alive) for _, state in sorted(known.partitions.items())]
-            return MetadataTopic(0, name, partitions, known.topic_id, name in INTERNAL_TOPICS)
+            tells_operations = request.message.include_topic_authorized_operations
+            operations = ALL_TOPIC_OPERATIONS if tells_operations else OPERATIONS_NOT_ASKED_FOR
+            return MetadataTopic(0, name, partitions, known.topic_id, name in INTERNAL_TOPICS, operations)
         try:
             check_topic_name(name)
         except InvalidTopicName:

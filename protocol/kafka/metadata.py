@@ -10,7 +10,7 @@ topic      int16 error_code | string name, from 12 string? | [10+ uuid topic_id]
 partition  int16 error_code | int32 partition_index | int32 leader_id | [7+ int32 leader_epoch]
            | array of int32 replica_nodes | the same of isr_nodes | [5+ the same of offline_replicas] | tagged
 ```
-Version 9 and later are flexible (`primitives`). What somebody may do is not told: there is no authorizer.
+Version 9 and later are flexible (`primitives`).
 
 Source: MetadataResponse.json of Kafka 3.9.
 """
@@ -42,7 +42,6 @@ FIRST_WITH_NULL_NAMES = 12
 _PARTITION = struct.Struct(">hii")
 _PARTITION_WITH_EPOCH = struct.Struct(">hiii")
 _BOOL = struct.Struct(">?")
-_UNKNOWN_OPERATIONS = INT32.pack(-(2**31))
 
 
 def encode_metadata_response(version: int, correlation_id: int, message: MetadataResponse) -> bytes:
@@ -63,7 +62,7 @@ def encode_metadata_response(version: int, correlation_id: int, message: Metadat
         for topic in message.topics:
             _add_topic(out, version, topic)
         if FIRST_WITH_OPERATIONS <= version <= LAST_WITH_OPERATIONS_OF_CLUSTER:
-            out.append(_UNKNOWN_OPERATIONS)
+            out.append(INT32.pack(message.cluster_authorized_operations))
         if flexible:
             out.append(NO_TAGS)
         return frame_of(correlation_id, flexible, b"".join(out))
@@ -93,7 +92,7 @@ def _add_topic(out: list[bytes], version: int, topic: MetadataTopic) -> None:
     for partition in topic.partitions:
         _add_partition(out, version, flexible, partition)
     if version >= FIRST_WITH_OPERATIONS:
-        out.append(_UNKNOWN_OPERATIONS)
+        out.append(INT32.pack(topic.topic_authorized_operations))
     if flexible:
         out.append(NO_TAGS)
 

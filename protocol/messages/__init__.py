@@ -8,5 +8,6 @@ from strandline.protocol.messages.data import *  # noqa: F403
 from strandline.protocol.messages.elections import *  # noqa: F403
 from strandline.protocol.messages.groups import *  # noqa: F403
 from strandline.protocol.messages.inventory import *  # noqa: F403
+from strandline.protocol.messages.operations import *  # noqa: F403
 from strandline.protocol.messages.partitions import *  # noqa: F403
 from strandline.protocol.messages.producers import *  # noqa: F403

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from strandline.protocol.messages.base import MAX_NAMED, Message, Named, Request
+from strandline.protocol.messages.operations import OPERATIONS_NOT_ASKED_FOR
 from strandline.protocol.reasons import Reason
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, Int16, Int32, Int64, TopicId
 
@@ -72,13 +73,14 @@ class MetadataPartition(Message, frozen=True, array_like=True, gc=False):
 
 
 class MetadataTopic(Message, frozen=True, array_like=True, gc=False):
-    """`name` None: asked for by an id that no topic has."""
+    """`name` None: asked for by an id that no topic has. `topic_authorized_operations`: as in `operations`."""
 
     error_code: Int16
     name: str | None
     partitions: list[MetadataPartition]
     topic_id: TopicId = NO_TOPIC_ID
     is_internal: bool = False
+    topic_authorized_operations: Int32 = OPERATIONS_NOT_ASKED_FOR
 
 
 class UnfinishedDeletion(Message, frozen=True, array_like=True, gc=False):
@@ -98,6 +100,7 @@ class MetadataResponse(Message, frozen=True, array_like=True, gc=False):
     """Of an answer that refuses the request as a whole."""
     unfinished_deletions: list[UnfinishedDeletion] = []
     """Told to who asks for all topics."""
+    cluster_authorized_operations: Int32 = OPERATIONS_NOT_ASKED_FOR
 
 
 class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
@@ -106,6 +109,8 @@ class MetadataRequest(Request, frozen=True, array_like=True, gc=False):
     topics: Named[str] | None = None
     allow_auto_topic_creation: bool = False
     topic_ids: Named[TopicId] = []
+    include_cluster_authorized_operations: bool = False
+    include_topic_authorized_operations: bool = False
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ versions say the same in two shapes, both stand here, and which one was used is 
 from __future__ import annotations
 
 from strandline.protocol.messages.base import Message, Named, Request
+from strandline.protocol.messages.operations import OPERATIONS_NOT_ASKED_FOR
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_OFFSET, Int8, Int16, Int32, Int64
 
 NO_MEMBER = ""
@@ -14,7 +15,6 @@ NO_MEMBER = ""
 NO_GENERATION = -1
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 # --- FindCoordinator -------------------------------------------------------------------------------------------
 
@@ -183,7 +183,8 @@ class DescribedGroupMember(Message, frozen=True, array_like=True, gc=False):
 
 
 class DescribedGroup(Message, frozen=True, array_like=True, gc=False):
-    """`protocol_data`: the protocol's name. A group that does not exist is described as Dead."""
+    """`protocol_data`: the protocol's name. A group that does not exist is described as Dead. `authorized_operations`:
+    as in `operations`."""
 
     error_code: Int16
     group_id: str

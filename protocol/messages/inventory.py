@@ -6,6 +6,7 @@ Kafka's messages, with Kafka's names (`DescribeClusterRequest.json` and so on).
 from __future__ import annotations
 
 from strandline.protocol.messages.base import Message, Named, Request
+from strandline.protocol.messages.operations import OPERATIONS_NOT_ASKED_FOR
 from strandline.protocol.types import NO_BROKER, NO_OFFSET, Int8, Int16, Int32, Int64
 
 # --- DescribeCluster -------------------------------------------------------------------------------------------
@@ -13,7 +14,6 @@ from strandline.protocol.types import NO_BROKER, NO_OFFSET, Int8, Int16, Int32, 
 BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 """Of a cluster without ZooKeeper."""
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 
 class DescribeClusterBroker(Message, frozen=True, array_like=True, gc=False):
@@ -26,7 +26,7 @@ class DescribeClusterBroker(Message, frozen=True, array_like=True, gc=False):
 
 
 class DescribeClusterResponse(Message, frozen=True, array_like=True, gc=False):
-    """`cluster_authorized_operations`: a bit for each operation that who asks may do, by Kafka's AclOperation."""
+    """`cluster_authorized_operations`: as in `operations`."""
 
     error_code: Int16
     error_message: str | None = None

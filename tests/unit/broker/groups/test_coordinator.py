@@ -14,6 +14,7 @@ from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import GroupMetadata, group_key, read_offset_value
 from strandline.protocol.messages import (
+    OPERATIONS_NOT_ASKED_FOR,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -133,6 +134,13 @@ def test_a_group_that_is_named_again_and_again_is_described_once(site: Coordinat
     site.ask(site.offsets.commit, commit())
     answer = site.ask(site.groups.describe_groups, DescribeGroupsRequest(["g", "h"] * 5_000))
     assert [group.group_id for group in answer.groups] == ["g", "h"]
+    assert {group.authorized_operations for group in answer.groups} == {OPERATIONS_NOT_ASKED_FOR}
+
+
+def test_operations_are_told_to_who_asks_for_them(site: CoordinatorSite) -> None:
+    site.ask(site.offsets.commit, commit())
+    answer = site.ask(site.groups.describe_groups, DescribeGroupsRequest(["g", "h"], True))
+    assert [group.authorized_operations for group in answer.groups] == [0b1_0100_1000] * 2
 
 
 @pytest.mark.parametrize("asks_for_all", [True, False])

@@ -6,10 +6,11 @@ import errno
 
 import pytest
 
-from strandline.broker.handlers.inventory import ALL_CLUSTER_OPERATIONS, InventoryHandler
+from strandline.broker.handlers.inventory import InventoryHandler
 from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
+    ALL_CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED_FOR,
     DescribableLogDirTopic,
     DescribeClusterBroker,

@@ -19,6 +19,7 @@ from strandline.protocol.messages import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    OPERATIONS_NOT_ASKED_FOR,
     ApiVersion,
     ApiVersionsRequest,
     ListOffsetsPartition,
@@ -143,6 +144,19 @@ async def test_all_topics_or_those_asked_for_or_none(queries: Queries, autojump_
     hand = Hand(MetadataRequest([]))
     queries.handler.metadata(in_hand(hand))
     assert hand.answer.topics == [] and hand.answer.brokers
+
+
+@pytest.mark.parametrize(("cluster", "topics"), [(False, False), (True, False), (False, True)])
+async def test_operations_are_told_to_who_asks_for_them(
+    queries: Queries, cluster: bool, topics: bool, autojump_clock: MockClock
+) -> None:
+    queries.site.update_metadata(known())
+    hand = Hand(MetadataRequest(["t", "none"], False, [], cluster, topics))
+    queries.handler.metadata(in_hand(hand))
+    nothing = OPERATIONS_NOT_ASKED_FOR
+    assert hand.answer.cluster_authorized_operations == (0b1_1111_1010_0000 if cluster else nothing)
+    told = [topic.topic_authorized_operations for topic in hand.answer.topics]
+    assert told == [0b1101_1111_1000 if topics else nothing, nothing]
 
 
 async def test_topics_are_described_by_their_ids(queries: Queries, autojump_clock: MockClock) -> None:

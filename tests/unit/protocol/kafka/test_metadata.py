@@ -25,6 +25,7 @@ TOPICS = st.builds(
     st.lists(PARTITIONS, max_size=3) | st.just([MetadataPartition(0, 0, 1, 2, [1], [1])] * 130),
     st.just(NO_TOPIC_ID) | TOPIC_IDS,
     st.booleans(),
+    INT32,
 )
 RESPONSES = st.builds(
     MetadataResponse,
@@ -33,6 +34,7 @@ RESPONSES = st.builds(
     INT32,
     TEXT,
     st.integers(0, 2**31 - 1),
+    cluster_authorized_operations=INT32,
 )
 
 
