@@ -97,6 +97,20 @@ def test_ranges_are_half_open(shell: Shell) -> None:
     assert shell("consume", "-t", topic, "-o", "@-1h", "-e", "-n", "1").stdout == b"0\n"
 
 
+def test_a_group_goes_on_behind_what_it_has_printed(shell: Shell) -> None:
+    topic = created(shell, "grouped", lines=b"".join(b"%d\n" % number for number in range(10)))
+    args = ("consume", "-t", topic, "--group", "readers", "--from-beginning")
+    assert shell(*args, "-n", "4").stdout == b"0\n1\n2\n3\n"
+    reader = shell.start(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert [reader.stdout.readline() for _ in range(6)] == [b"%d\n" % number for number in range(4, 10)]
+    reader.send_signal(signal.SIGINT)
+    _, said = reader.communicate(timeout=TIMEOUT_S)
+    assert (reader.returncode, said) == (130, b"Processed a total of 6 messages\n")
+    assert shell(*args, "--timeout-ms", "5000").stdout == b""
+    assert shell(*args, "-e").returncode == 2
+
+
 def test_topics_are_listed_described_and_deleted(shell: Shell) -> None:
     topic = created(shell, "described", partitions=2)
     assert topic.encode() in shell("topics", "--list").stdout.splitlines()
