@@ -1,4 +1,4 @@
-"""Other people's clients in groups: members share the partitions, and one that is killed is missed by nobody.
+"""Clients in groups, other people's and ours: members share the partitions, and one that is killed is missed by nobody.
 
 Three members of one client, or some of different ones, read a topic of 6 partitions that is written all the time. One
 is killed (SIGKILL). Every record is read; what had been committed is not read again; those who are left share all
@@ -15,14 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from compat.group_trials import PARTITIONS, lose_one
-from compat.other_clients import CLIENTS, OURS
+from compat.other_clients import CLIENTS
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin
 
 AT_A_TIME = 4
 MEMBERS = 3
-ALONE = {name: [client] * MEMBERS for name, client in CLIENTS.items() if client is not OURS}
-MIXED = ("confluent-kafka", "aiokafka", "kafka-python", "franz-go", "kcat", "verifiable-4")
+ALONE = {name: [client] * MEMBERS for name, client in CLIENTS.items()}
+MIXED = ("strandline", "confluent-kafka", "aiokafka", "kafka-python", "franz-go", "verifiable-4")
 """KafkaJS has one of its own under the name of the others'."""
 ASSIGNORS = ("range", "roundrobin")
 

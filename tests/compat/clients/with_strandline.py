@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from compat.clients.driver import Record, Shown, arguments, given_records, show_acks
 from strandline import Consumer, Producer, TopicPartition
 from strandline.client.errors import CommitFailed
+
+IN_GROUP = {"enable_auto_commit": False, "session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
 def produce(bootstrap: str, topic: str, codec: str) -> None:
@@ -19,9 +22,13 @@ def produce(bootstrap: str, topic: str, codec: str) -> None:
         show_acks((each.partition, each.offset) for each in where)
 
 
-def consume(bootstrap: str, topics: list[str], count: int, timeout_s: float, group: str | None) -> None:
+def consume(
+    bootstrap: str, topics: list[str], count: int, timeout_s: float, group: str | None, assignor: str | None
+) -> None:
     shown = Shown(count, timeout_s)
-    in_group = {} if group is None else {"group_id": group, "enable_auto_commit": False}
+    in_group: dict[str, Any] = {} if group is None else {"group_id": group, **IN_GROUP}
+    if assignor is not None:
+        in_group["partition_assignment_strategy"] = assignor
     with Consumer(bootstrap, auto_offset_reset="earliest", **in_group) as consumer:
         if group is None:
             consumer.assign(
@@ -46,7 +53,7 @@ def main() -> None:
     if asked.command == "produce":
         produce(asked.bootstrap, asked.topic, asked.codec)
     else:
-        consume(asked.bootstrap, asked.topics, asked.count, asked.timeout, asked.group)
+        consume(asked.bootstrap, asked.topics, asked.count, asked.timeout, asked.group, asked.assignor)
 
 
 if __name__ == "__main__":
