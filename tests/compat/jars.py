@@ -1,4 +1,5 @@
 """Kafka's jars from Maven Central, of two versions: the one whose broker we are held against, and the newest clients.
+And those with which Spark itself reads a Kafka.
 
 They stay in `.cache`, until another pom.xml asks for others.
 """
@@ -43,3 +44,4 @@ class Jars:
 
 KAFKA_3 = Jars(_HERE / "pom.xml", _CACHE / "kafka-jars")
 KAFKA_4 = Jars(_HERE / "pom-4.xml", _CACHE / "kafka-4-jars")
+KAFKA_OF_SPARK = Jars(_HERE / "pom-spark.xml", _CACHE / "spark-kafka-jars")
