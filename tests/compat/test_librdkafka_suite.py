@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,14 +45,23 @@ PROPERTIES = {
 """As the suite's own clusters have them (tests/scenarios/default.json and tests/cluster_testing.py there)."""
 
 
+DEFAULT = "default"
+NO_CREATION = "noautocreate"
+SCENARIOS = {DEFAULT: PROPERTIES, NO_CREATION: {**PROPERTIES, "auto.create.topics.enable": "false"}}
+"""The runner skips what does not go with the scenario that it is told."""
+
+
 class Run(NamedTuple):
     """One call of the runner. `part`: only the test's parts whose heading contains this."""
 
     test: str
     part: str = ""
+    scenario: str = DEFAULT
+    """Which cluster it needs: a key of `SCENARIOS`."""
 
     def __str__(self) -> str:
-        return f"{self.test}-{self.part.replace(' ', '-')}" if self.part else self.test
+        scenario = "" if self.scenario == DEFAULT else self.scenario
+        return "-".join(word.replace(" ", "-") for word in (self.test, self.part, scenario) if word)
 
 
 class Ended(NamedTuple):
@@ -107,14 +117,19 @@ LONG = (
     Run("0033"),
     Run("0091"),
     Run("0026"),
+    Run("0094"),
+    Run("0076"),
     Run("0041"),
     Run("0038"),
     Run("0018"),
     Run("0093"),
+    Run("0049"),
+    Run("0088"),
     Run("0114"),
     Run("0084"),
     Run("0069"),
     Run("0020"),
+    Run("0075"),
     Run("0123"),
     Run("0132"),
     Run("0015"),
@@ -138,6 +153,7 @@ LONG = (
     Run("0090"),
     Run("0112"),
     Run("0044"),
+    Run("0068"),
     Run("0048"),
     Run("0053"),
     Run("0021"),
@@ -157,21 +173,14 @@ LONG = (
     Run("0085"),
     Run("0140"),
     *(Run("0081", f"do_test_{part}") for part in ADMIN_PARTS),
+    *(Run(test, scenario=NO_CREATION) for test in ("0107", "0045", "0111")),
 )
 TRANSACTIONS = "needs transactions"
 SECURITY = "needs SASL, TLS or ACLs"
-CONNECTIONS = "needs connections that the runner spoils"
 NO_BROKER = "talks to a broker of its own making"
-NO_CREATION = "needs a cluster that makes no topics by itself"
 LEFT_OUT = {
     "0028": "is known to fail in librdkafka",
     "0047": "is known to fail in librdkafka",
-    "0049": CONNECTIONS,
-    "0068": CONNECTIONS,
-    "0075": CONNECTIONS,
-    "0076": CONNECTIONS,
-    "0088": CONNECTIONS,
-    "0094": CONNECTIONS,
     "0064": "needs a librdkafka with TLS",
     "0052": "produces with versions 0 to 2, as clients of 0.9 do",
     "0077": "waits for compaction with limits of its own",
@@ -189,8 +198,6 @@ LEFT_OUT = {
     "0142": SECURITY,
     "0139": NO_BROKER,
     "0150": NO_BROKER,
-    "0107": NO_CREATION,
-    "0111": NO_CREATION,
 }
 
 
@@ -238,8 +245,8 @@ class Suite:
         }
         began = time.monotonic()
         with open(folder / "output", "wb+") as output:
-            # -L: no tests without brokers, -E: none that spoil their connections, -p1: one at a time.
-            command = [str(SUITE / "tests" / "test-runner"), "-L", "-E", "-p1"]
+            # -L: no tests without brokers, -p1: one at a time.
+            command = [str(SUITE / "tests" / "test-runner"), "-L", "-p1", "-s", run.scenario]
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
             try:
                 code = process.wait(TIMEOUT_S)
@@ -268,25 +275,29 @@ def problem_of(run: Run, output: str) -> str:
 
 @pytest.fixture(scope="module")
 def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    """Begins with all that is to be run."""
+    """Begins with all that is to be run in this scenario."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
-    asked = [call.params["run"] for call in calls if call is not None and "run" in call.params]
+    asked = [call.params["run"] for call in calls if call is not None and call.params.get("suite") == request.param]
     folder = tmp_path_factory.mktemp("librdkafka")
-    cluster = None if BOOTSTRAP else Racks(tmp_path_factory.mktemp("cluster"), 3, properties=PROPERTIES)
-    try:
-        if cluster is not None:
+    with ExitStack() as ending:
+        bootstrap = BOOTSTRAP
+        if bootstrap is None:
+            cluster = Racks(tmp_path_factory.mktemp("cluster"), 3, properties=SCENARIOS[request.param])
+            ending.callback(cluster.stop, timeout_s=10)
             cluster.start()
-        suite = Suite(BOOTSTRAP or cluster.bootstrap_servers, folder, asked)
-        try:
-            yield suite
-        finally:
-            suite.close()
-    finally:
-        if cluster is not None:
-            cluster.stop(timeout_s=10)
+            bootstrap = cluster.bootstrap_servers
+        suite = Suite(bootstrap, folder, asked)
+        ending.callback(suite.close)
+        yield suite
 
 
-@pytest.mark.parametrize("run", [*(LONG if IS_LONG else ()), *QUICK], ids=str)
+RUNS = sorted((*(LONG if IS_LONG else ()), *QUICK), key=lambda run: run.scenario)
+"""Scenario by scenario: each has one cluster."""
+
+
+@pytest.mark.parametrize(
+    ("suite", "run"), [(run.scenario, run) for run in RUNS], ids=map(str, RUNS), indirect=["suite"]
+)
 def test_a_test_of_librdkafka_passes(suite: Suite, run: Run) -> None:
     problem, output = suite.ended(run)
     assert not problem, f"{run}: {problem}\n{output[-SHOWN_CHARACTERS:]}"
