@@ -48,7 +48,8 @@ class _AsyncClient(Generic[F]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self.close()
+        """As the front's block ends: after an error a consumer does not commit what the last poll gave."""
+        await self._loop.in_thread(partial(self._front.__exit__, kind, None, None))
 
     async def close(self) -> None:
         """Stop; idempotent."""

@@ -230,6 +230,25 @@ def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered() -> None:
     in_asyncio(main)
 
 
+def test_a_block_ends_as_that_of_its_front_does() -> None:
+    """After an error a consumer does not commit what the last poll gave."""
+
+    async def main() -> None:
+        with pytest.raises(KeyError):
+            async with AsyncConsumer("127.0.0.1:1") as consumer:
+                ended: list[object] = []
+                leave = consumer._front.__exit__
+                consumer._front.__class__ = type(
+                    "Watched",
+                    (type(consumer._front),),
+                    {"__exit__": lambda _, *raised: ended.append(raised[0]) or leave(*raised)},
+                )
+                raise KeyError
+        assert ended == [KeyError]
+
+    in_asyncio(main)
+
+
 def test_there_has_to_be_a_loop() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         AsyncProducer("127.0.0.1:1")
