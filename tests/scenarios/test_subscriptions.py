@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from strandline.client import TrioConsumer
 from strandline.client.errors import ClientClosed, CommitFailed, FencedInstance, OffsetOutOfRange
 from strandline.client.groups.offsets import OffsetAndMetadata
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import OffsetCommitRequest
 from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import MemoryCluster
 from support.group_client import GroupClient
@@ -215,6 +217,48 @@ async def test_no_record_is_passed_over_when_members_are_killed(settings: dict[s
         async with cluster.consumer(group_id="g") as reader:
             committed = await reader.committed(ALL)
             assert {at.offset for at in committed.values() if at is not None} == {40}
+
+
+async def test_what_is_committed_was_handed_out_not_only_fetched(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 10)
+        first = TopicPartition("orders", 0)
+        async with cluster.consumer(group_id="g", max_poll_records=1, auto_commit_interval_ms=0) as consumer:
+            consumer.subscribe(["orders"])
+            given = 0
+            while given < 3:
+                for partition, records in (await consumer.poll(timeout_ms=1000)).items():
+                    given += len(records) if partition == first else 0
+            await trio.sleep(5)  # the commit that the last poll began is through, and this poll's record is not in it
+            assert (await consumer.committed([first]))[first].offset == 2
+
+
+async def test_when_partitions_are_revoked_what_was_read_of_them_is_committed(autojump_clock) -> None:
+    async with a_cluster() as cluster, cluster.consumer(group_id="g") as reader:
+        sent = await produce(cluster, 0, 5)
+        one, two = (Worker(cluster, name, auto_commit_interval_ms=3_600_000) for name in ("one", "two"))
+        committed: list[set[int | None]] = []
+
+        async def revoked(gone: list[TopicPartition]) -> None:
+            found = await reader.committed(gone)
+            committed.append({None if at is None else at.offset for at in found.values()})
+
+        one.subscribe = lambda: one.consumer.subscribe(["orders"], on_revoked=revoked)
+        assert one.consumer._group is not None
+        coordinator = one.consumer._group._coordinator
+        ask = coordinator.ask
+
+        async def ask_slowly(request: Any, *rest: Any, **options: Any) -> Any:
+            if isinstance(request, OffsetCommitRequest):
+                await trio.sleep(2)
+            return await ask(request, *rest, **options)
+
+        coordinator.ask = ask_slowly
+        async with running(one):
+            await cluster.until(lambda: len(one.seen) == len(sent), "all is read")
+            async with running(two):
+                await shared(cluster, one, two)
+                assert committed == [{5}]
 
 
 async def test_what_a_block_that_ends_by_an_error_was_given_last_comes_again(autojump_clock) -> None:
