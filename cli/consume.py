@@ -253,18 +253,23 @@ class ConsumeLoop:
         return self._max_messages is not None and self.count >= self._max_messages
 
     def _print(self, polled: dict[TopicPartition, list[Any]], stops: dict[TopicPartition, int | None]) -> int:
-        """Write what lies below the stops; returns how many records that were."""
+        """Write what lies below the stops; returns how many records that were. OSError: the output is closed or full;
+        then none of them counts as printed."""
         before = self.count
-        for partition, records in polled.items():
-            stop = stops.get(partition)
-            for record in records:
-                if self._enough():
-                    break
-                if stop is not None and record.offset >= stop:
-                    break
-                self.count += 1  # first: who interrupts after the line came must find it counted
-                self._out.write(self._write(record, self.count))
-                self.printed[partition] = record.offset + 1
-        if self.count > before:
-            self._out.flush()
+        written: dict[TopicPartition, int] = {}
+        try:
+            for partition, records in polled.items():
+                stop = stops.get(partition)
+                for record in records:
+                    if self._enough():
+                        break
+                    if stop is not None and record.offset >= stop:
+                        break
+                    self.count += 1  # first: who interrupts after the line came must find it counted
+                    self._out.write(self._write(record, self.count))
+                    written[partition] = record.offset + 1
+        finally:  # also when interrupted: what is in the buffer comes out in the end
+            if written:
+                self._out.flush()
+                self.printed.update(written)  # only now: what is still in the buffer may never be written
         return self.count - before

@@ -43,18 +43,31 @@ class GroupCommits:
         self._printed = printed
         self._monotonic = monotonic
         self._due_at = monotonic() + EVERY_S
+        self._underway: dict[TopicPartition, int] = {}
+        """Being committed without waiting; the outcome is not known yet."""
 
     def subscribe(self, topic: str) -> None:
-        self._consumer.subscribe([topic], on_revoked=lambda _: self.commit(), on_lost=lambda _: self._printed.clear())
+        self._consumer.subscribe([topic], on_revoked=lambda _: self.commit(), on_lost=lambda _: self._take())
 
     def commit_now_and_then(self) -> None:
+        """Without waiting; what fails is told and committed again later."""
         now = self._monotonic()
-        if self._printed and now >= self._due_at:
+        if self._printed and not self._underway and now >= self._due_at:
             self._due_at = now + EVERY_S
-            self._consumer.commit_nowait(self._take())
+            offsets = self._underway = self._take()
+            self._consumer.commit_nowait(offsets, lambda _, error: self._done(offsets, error))
+
+    def _done(self, offsets: dict[TopicPartition, int], error: Exception | None) -> None:
+        if self._underway is not offsets:  # the partitions went meanwhile; before that all was committed, or told
+            return
+        self._underway = {}
+        if error is not None:
+            click.echo(f"not committed yet: {_shown(offsets)} ({error})", err=True)
+            for partition, offset in offsets.items():
+                self._printed.setdefault(partition, offset)
 
     def commit(self) -> None:
-        """What is not committed yet; says so where that fails."""
+        """What is not committed yet, or not known to be; says so where that fails."""
         from strandline.client.errors import ClientError
 
         if offsets := self._take():
@@ -64,7 +77,8 @@ class GroupCommits:
                 click.echo(f"not committed, so these records come again: {_shown(offsets)} ({error})", err=True)
 
     def _take(self) -> dict[TopicPartition, int]:
-        offsets = dict(self._printed)
+        offsets = {**self._underway, **self._printed}
+        self._underway = {}
         self._printed.clear()
         return offsets
 

@@ -211,6 +211,15 @@ class FakeConsumer(FakeClient):
     def position(self, partition: TopicPartition) -> int:
         return self.positions[partition]
 
+    def subscribe(self, topics: list[str], on_revoked: Any, on_lost: Any) -> None:
+        self.cluster.settings["subscribed"] = topics
+        self.assign([each for each in self.cluster.records if each.topic in topics])
+
+    def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
+        self.cluster.committed.setdefault(self.cluster.settings["group_id"], {}).update(
+            {partition: GroupOffset(offset) for partition, offset in offsets.items()}
+        )
+
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FakeRecord]]:
         self.cluster.polls += 1
         if self.cluster.polls == self.cluster.interrupt_at_poll:

@@ -1,0 +1,140 @@
+"""`strandline consume --group` commits what came out, nothing else, and forgets no commit that failed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strandline.cli.consume import ConsumeLoop
+from strandline.cli.group_commits import EVERY_S, GroupCommits
+from strandline.client.errors import RequestTimedOut
+from strandline.client.groups.administration import GroupOffset
+from strandline.protocol.types import TopicPartition
+
+T0, T1 = (TopicPartition("t", number) for number in range(2))
+LATE = RequestTimedOut("no coordinator")
+
+
+class Output(io.BytesIO):
+    """Takes all, and fails when it is told to write it out, once it is full."""
+
+    full = False
+
+    def flush(self) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+
+
+class Member:
+    """A consumer in a group: its commits in order; those without waiting are settled by `settle`."""
+
+    def __init__(self) -> None:
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.open: list[Callable[[Exception | None], None]] = []
+        self.refuses: Exception | None = None
+        self.on_revoked: Callable[[list[TopicPartition]], None]
+        self.on_lost: Callable[[list[TopicPartition]], None]
+
+    def subscribe(self, topics: list[str], on_revoked: Any, on_lost: Any) -> None:
+        self.on_revoked, self.on_lost = on_revoked, on_lost
+
+    def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
+        self.commits.append(dict(offsets))
+        if self.refuses is not None:
+            raise self.refuses
+
+    def commit_nowait(self, offsets: dict[TopicPartition, int], on_done: Any) -> None:
+        self.commits.append(dict(offsets))
+        self.open.append(lambda error: on_done(offsets, error))
+
+    def settle(self, error: Exception | None = None) -> None:
+        self.open.pop(0)(error)
+
+
+class Site:
+    def __init__(self) -> None:
+        self.member = Member()
+        self.now = 0.0
+        self.printed: dict[TopicPartition, int] = {}
+        self.commits = GroupCommits(self.member, self.printed, lambda: self.now)
+        self.commits.subscribe("t")
+
+    def prints(self, offsets: dict[TopicPartition, int]) -> None:
+        """… and enough time goes by for the next commit."""
+        self.printed.update(offsets)
+        self.now += EVERY_S
+        self.commits.commit_now_and_then()
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_lines_that_never_came_out_are_not_committed(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.cluster.fill("t", 0, [b"v"] * 3)
+    output = Output()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output))
+    output.full = True
+    shell("consume", "-t", "t", "--group", "g")
+    output.full = False
+    assert shell.cluster.settings["subscribed"] == ["t"] and shell.cluster.committed == {}
+    shell("consume", "-t", "t", "--group", "g", "--timeout-ms", "1000")
+    assert shell.cluster.committed == {"g": {T0: GroupOffset(3)}}
+
+
+def test_an_interrupt_between_two_lines_leaves_the_first_one_printed(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"v"] * 3)
+    written: list[bytes] = []
+
+    class Interrupted(io.BytesIO):
+        def write(self, line: Any) -> int:
+            if written:
+                raise KeyboardInterrupt
+            written.append(line)
+            return len(line)
+
+    loop = ConsumeLoop(
+        lambda record, count: b"line", Interrupted(), max_messages=9, timeout_ms=1, session=shell.session
+    )
+    with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
+        consumer.assign([T0])
+        loop.run(consumer, None)
+    assert loop.printed == {T0: 1}
+
+
+def test_a_commit_that_failed_is_told_and_made_again(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.prints({T0: 5, T1: 7})
+    site.member.settle(LATE)
+    assert capsys.readouterr().err == "not committed yet: t-0 before 5, t-1 before 7 (no coordinator)\n"
+    site.prints({T0: 6})
+    site.member.settle()
+    assert site.member.commits[1:] == [{T0: 6, T1: 7}]
+    site.commits.commit()
+    assert len(site.member.commits) == 2
+
+
+def test_what_is_not_known_to_be_committed_is_committed_at_the_end(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.prints({T0: 5})
+    site.prints({T0: 6, T1: 1})  # waits: the commit before it is under way
+    assert site.member.commits == [{T0: 5}]
+    site.member.refuses = LATE
+    site.commits.commit()
+    assert site.member.commits == [{T0: 5}, {T0: 6, T1: 1}]
+    told = "not committed, so these records come again: t-0 before 6, t-1 before 1 (no coordinator)\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("how", ["on_revoked", "on_lost"])
+def test_a_commit_that_failed_is_not_made_again_after_the_partition_went(site: Site, how: str) -> None:
+    site.prints({T0: 5})
+    getattr(site.member, how)([T0])
+    site.member.settle(LATE)
+    before = list(site.member.commits)
+    site.commits.commit()
+    assert site.member.commits == before
