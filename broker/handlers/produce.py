@@ -39,7 +39,7 @@ from strandline.protocol.messages import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from strandline.protocol.records import READER_SLACK_BYTES, InvalidBatch, validate_produced
+from strandline.protocol.records import MAX_AT_FAULT, READER_SLACK_BYTES, InvalidBatch, validate_produced
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId
 from strandline.runtime.environment import WallClock
@@ -57,6 +57,7 @@ class ProduceOperation(msgspec.Struct, eq=False):
 
     It is answered when the last outcome is known; with acks=0 there is no answer, but an error closes the connection
     (the producer has no other way to learn of it). `deadline`: monotonic seconds. `pending`: so many are not known yet.
+    `may_name`: so many records at fault, in all of its batches, so that the answer stays in proportion.
     """
 
     request: RequestInHand[ProduceRequest]
@@ -64,6 +65,7 @@ class ProduceOperation(msgspec.Struct, eq=False):
     waits_for_commit: bool
     pending: int
     outcomes: list[PartitionProduceResponse]
+    may_name: int = MAX_AT_FAULT
 
     @property
     def is_abandoned(self) -> bool:
@@ -87,6 +89,13 @@ class ProduceOperation(msgspec.Struct, eq=False):
 
     def refused(self, position: int, partition: int, code: int, message: str) -> None:
         self.complete(position, PartitionProduceResponse(partition, code, error_message=message))
+
+    def invalid(self, index: int, error: InvalidBatch) -> PartitionProduceResponse:
+        """What is wrong with a batch, and with which records: then a producer may send the others again (KIP-467)."""
+        at_fault = error.at_fault[: self.may_name]
+        self.may_name -= len(at_fault)
+        named = [BatchIndexAndErrorMessage(batch_index, text) for batch_index, text in at_fault]
+        return PartitionProduceResponse(index, error.code, error_message=str(error), record_errors=named)
 
     def complete(self, position: int, outcome: PartitionProduceResponse) -> None:
         """The partition at `position` (counted over all topics) is done."""
@@ -194,7 +203,7 @@ class ProduceHandler:
                 now_ms=0 if rules is None else self._burst.wall_ms(),
             )
         except InvalidBatch as error:
-            return _invalid(index, error)
+            return operation.invalid(index, error)
         if rules is not None:
             return RuledBatches(partition, topic_id, position, batches, rules)
         self._appends.add(partition, operation, position, batches)
@@ -213,7 +222,6 @@ class ProduceHandler:
             await self._append_converted(operation, parts)
 
     async def _append_converted(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
-        request = operation.request
         gathered_bytes = 0
         for part in parts:
             if gathered_bytes > APPEND_BYTES:  # whether this broker still leads is asked of each part, after the wait
@@ -221,34 +229,27 @@ class ProduceHandler:
                 await trio.lowlevel.checkpoint()
                 gathered_bytes = 0
             gathered_bytes += sum(batch.size_bytes for batch in part.batches)
-            refusal = self._refuse_after_wait(part, request.message.acks)
+            refusal = self._refuse_after_wait(operation, part)
             if refusal is None:
                 self._join_wave(operation, part)
             else:
                 operation.complete(part.position, refusal)
         self._burst.end()
 
-    def _refuse_after_wait(self, part: RuledBatches, acks: int) -> PartitionProduceResponse | None:
+    def _refuse_after_wait(self, operation: ProduceOperation, part: RuledBatches) -> PartitionProduceResponse | None:
         """Whatever may have changed since `_admit`: the role, the replica itself, the ISR. A broker that leaves
         may have been replaced without having heard of it."""
         topic, index = part.partition.topic_partition
         if part.refusal is not None:
-            return _invalid(index, part.refusal)
+            return operation.invalid(index, part.refusal)
         partition = self._replicas.partitions.get((topic, index))
         if partition is not part.partition or partition.leadership is None or self._replicas.is_leaving:
             return self._refuse_not_leading(topic, index, partition)
-        return _refusal(partition, partition.leadership, part.topic_id, index, acks)
+        return _refusal(partition, partition.leadership, part.topic_id, index, operation.request.message.acks)
 
     def _refuse_not_leading(self, topic: str, index: int, partition: Partition | None) -> PartitionProduceResponse:
         code, leader_id, leader_epoch = self._replicas.why_not_leading(topic, index, partition)
         return PartitionProduceResponse(index, code, current_leader_id=leader_id, current_leader_epoch=leader_epoch)
-
-
-def _invalid(index: int, error: InvalidBatch) -> PartitionProduceResponse:
-    """What is wrong with a batch, and with which records: then a producer may send the others again (KIP-467)."""
-    text = str(error)
-    at_fault = [BatchIndexAndErrorMessage(batch_index, text) for batch_index in error.at_fault]
-    return PartitionProduceResponse(index, error.code, error_message=text, record_errors=at_fault)
 
 
 def _refusal(

@@ -37,6 +37,7 @@ from strandline.protocol.records.codec import (
 )
 from strandline.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Codec
 from strandline.protocol.records.validation import (
+    MAX_AT_FAULT,
     READER_SLACK_BYTES,
     ProducedBatch,
     validate_fetched,
@@ -49,6 +50,7 @@ __all__ = [
     "LENGTH_PREFIX_BYTES",
     "LOG_APPEND_TIME",
     "MAGIC",
+    "MAX_AT_FAULT",
     "MAX_DECOMPRESSED_BYTES",
     "MIN_BATCH_LENGTH",
     "READER_SLACK_BYTES",

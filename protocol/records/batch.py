@@ -53,9 +53,9 @@ Buffer = bytes | bytearray | memoryview
 
 class InvalidBatch(Exception):
     """A batch that breaks a rule of the format. `code` is what the producer or the log is told, the text says why.
-    `at_fault`: which of its records do, counted from 0; none where that is not known."""
+    `at_fault`: which of its records do, counted from 0, and what is wrong with each; none where that is not known."""
 
-    def __init__(self, code: ErrorCode, message: str, at_fault: Sequence[int] = ()) -> None:
+    def __init__(self, code: ErrorCode, message: str, at_fault: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.at_fault = tuple(at_fault)

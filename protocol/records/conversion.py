@@ -37,6 +37,7 @@ from strandline.protocol.records.codec import first_record_from
 from strandline.protocol.records.compression import compress
 from strandline.protocol.records.rules import BatchRules
 from strandline.protocol.records.validation import (
+    MAX_AT_FAULT,
     PADDING,
     ProducedBatch,
     correct_max_timestamp,
@@ -48,7 +49,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
 
 Converted = bytes | list[Any] | None
-"""Of one batch: its new bytes; or [error code, text, indexes of the records at fault]; or None: it is good as it is."""
+"""Of one batch: its new bytes; or [error code, text, the records at fault]; or None: it is good as it is."""
 
 
 def convert(
@@ -114,9 +115,11 @@ def convert_all(
     """The job of a worker: many batches, each with the fields of its `BatchRules` and (max_batch_bytes,
     max_decompressed_bytes). Returns the outcome of each and how many bytes they were when decoded.
 
-    Once those are more than `max_decoded_bytes` in all, the batches that are left are refused unread.
+    Once those are more than `max_decoded_bytes` in all, the batches that are left are refused unread. At most
+    `MAX_AT_FAULT` records are named in all.
     """
     outcomes: list[Converted] = []
+    named = 0
     decoded_bytes = 0
     for batch, fields, (max_batch_bytes, max_decompressed_bytes) in zip(batches, rules, limits, strict=True):
         try:
@@ -131,7 +134,9 @@ def convert_all(
             outcomes.append(outcome)
         except InvalidBatch as error:
             decoded_bytes += max_decompressed_bytes if error.code is ErrorCode.MESSAGE_TOO_LARGE else len(batch)
-            outcomes.append([int(error.code), str(error), error.at_fault])
+            at_fault = error.at_fault[: MAX_AT_FAULT - named]
+            named += len(at_fault)
+            outcomes.append([int(error.code), str(error), at_fault])
     return outcomes, decoded_bytes
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import (
     HEADER_BYTES,
+    MAX_AT_FAULT,
     BatchBuilder,
     Codec,
     InvalidBatch,
@@ -227,10 +228,16 @@ def test_the_job_has_an_outcome_for_each_batch_and_one_bad_batch_harms_no_other(
     assert isinstance(outcomes[1], list) and outcomes[1][0] == ErrorCode.INVALID_RECORD
     assert outcomes[1][1:] == [
         "record 0 has no key, which a compacted topic needs (20 records of the batch are refused)",
-        tuple(range(20)),
+        tuple((index, "no key, which a compacted topic needs") for index in range(20)),
     ]
     assert outcomes[2] is None
     assert decoded_bytes > 2 * len(batch())
+
+
+def test_a_job_names_as_many_records_as_an_answer_may_have() -> None:
+    small = build([(NOW_MS, None, b"", [])] * (MAX_AT_FAULT - 5), "gzip")
+    outcomes, _ = convert_all(None, [small] * 3, [list(BatchRules(needs_keys=True))] * 3, [[LARGE] * 2] * 3, 0, LARGE)
+    assert [len(outcome[2]) for outcome in outcomes if isinstance(outcome, list)] == [MAX_AT_FAULT - 5, 5, 0]
 
 
 def test_the_job_ends_when_a_request_decodes_to_more_than_is_taken_at_once() -> None:
