@@ -147,7 +147,7 @@ class TrioConsumer(Service):
         `on_assigned` ends each rebalance, also without a new partition. `on_revoked`: these go to others once it
         returns; it may commit. `on_lost`: they may have gone to others already (without it: on_revoked).
 
-        NoGroup without a `group_id`, SubscriptionConflict after `assign`, ValueError.
+        NoGroup without a `group_id`, SubscriptionConflict after `assign` and during `unsubscribe`, ValueError.
         """
         if isinstance(topics, re.Pattern):
             names, pattern = [], topics
@@ -170,8 +170,13 @@ class TrioConsumer(Service):
 
     async def unsubscribe(self) -> None:
         """Give up all partitions, as in a rebalance (commit, `on_revoked`), and leave the group at once; a static
-        member stays in it until its session ends. What cannot be committed within `default_api_timeout_ms` is not."""
-        await self._call_all(partial(self.leave_step, timeout_ms=self.settings.default_api_timeout_ms))
+        member stays in it until its session ends. What cannot be committed within `default_api_timeout_ms` is not.
+        Where a callback fails, or this is cancelled, the rest of it is left out, but it leaves."""
+        try:
+            await self._call_all(partial(self.leave_step, timeout_ms=self.settings.default_api_timeout_ms))
+        except BaseException:
+            await self.give_up_leaving()
+            raise
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. NotAssigned; ValueError for a negative one."""
@@ -264,6 +269,11 @@ class TrioConsumer(Service):
         if call is None:
             self._set_assigned(())
         return call
+
+    async def give_up_leaving(self) -> None:
+        """There will be no further `leave_step`, and the last one was not the end."""
+        if self._group is not None:
+            await self._group.give_up_leaving()
 
     def _deadline(self, timeout_ms: float, after: DueCall | None) -> float:
         return trio.current_time() + timeout_ms / 1000 if after is None else after.deadline

@@ -242,7 +242,12 @@ class Consumer(_Front[TrioConsumer]):
 
     def unsubscribe(self) -> None:
         """Give up all partitions and leave the group; see `TrioConsumer.unsubscribe`."""
-        self._call_all(self._client.leave_step, timeout_ms=self._api_timeout_ms)
+        try:
+            self._call_all(self._client.leave_step, timeout_ms=self._api_timeout_ms)
+        except BaseException:
+            with suppress(ClientError):
+                self._call(self._client.give_up_leaving, timeout_s=GRACE_S)
+            raise
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self._now(self._client.seek, partition, offset)

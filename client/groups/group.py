@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.client.assignment import Assigned
-from strandline.client.errors import ClientError
+from strandline.client.errors import ClientError, SubscriptionConflict
 from strandline.client.fetcher import start_by_policy
 from strandline.client.groups.coordinator import Coordinator
 from strandline.client.groups.member import Member
@@ -133,11 +133,13 @@ class Group:
         return GroupMetadata(self._settings.group_id, generation, member_id, instance)
 
     def subscribe(self, names: Iterable[str], pattern: re.Pattern[str] | None, callbacks: Callbacks) -> None:
-        """In place of what was subscribed to before."""
+        """In place of what was subscribed to before. SubscriptionConflict while it leaves."""
+        if self._membership is not None and self._membership.is_leaving:
+            raise SubscriptionConflict("this consumer is about to unsubscribe; subscribe once that has ended")
         self._callbacks = callbacks
         self._topics.subscribe(names, pattern)
         topics = self._topics.names()
-        if self._membership is not None and not self._membership.is_leaving:
+        if self._membership is not None:
             self._membership.subscribe(topics)
             self._member.look()
             return
@@ -184,8 +186,7 @@ class Group:
     async def next_call(self, deadline: float) -> DueCall | None:
         """What is to be run now; waits until `deadline` for what has to be committed first. Raises why it is not in the
         group, if that is for the program to mend."""
-        if self._is_calling:
-            raise RuntimeError("a callback cannot poll, unsubscribe or close its consumer")
+        self._refuse_within_callback()
         if self._told:
             call = self._told.popleft()
             call.deadline = deadline
@@ -204,6 +205,10 @@ class Group:
             self._assign(membership.owned)
             self.find_positions()
         return DueCall(self._begin_call, lambda: self._tell(change), lambda: self._finish(membership, change), deadline)
+
+    def _refuse_within_callback(self) -> None:
+        if self._is_calling:
+            raise RuntimeError("a callback cannot poll, unsubscribe or close its consumer")
 
     @property
     def is_settling(self) -> bool:
@@ -248,6 +253,7 @@ class Group:
 
     async def next_call_before_leaving(self, deadline: float) -> DueCall | None:
         """As `next_call`, until all is given up, and committed if that succeeds in time; then it has left."""
+        self._refuse_within_callback()
         if self._membership is not None:
             self._membership.leave()
         if (call := await self.next_call(deadline)) is not None:
@@ -259,6 +265,13 @@ class Group:
                 await self._last_commit.done.wait()
         await self.leave()
         return None
+
+    async def give_up_leaving(self) -> None:
+        """`next_call_before_leaving` was asked, and will not be again: a callback failed, or who asked was cancelled.
+        Whoever is told of that must not be left with half a membership."""
+        if self._membership is not None and self._membership.is_leaving and not self._is_calling:
+            self._assign(())
+            await self.leave()
 
     async def leave(self) -> None:
         """At once; a good-bye is best effort. Nobody is told and nothing committed."""
