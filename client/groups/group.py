@@ -295,7 +295,9 @@ class Group:
         }
 
     def commit_positions(self, timeout_ms: float | None = None) -> Commit | None:
-        """Begin to, of those that moved and still exist as far as is known; None: none did."""
+        """Begin to, of those that moved and still exist as far as is known; None: none did, or they are lost."""
+        if self._membership is not None and not self._membership.is_in_generation:
+            return None
         view = self._metadata.view
         moved = {
             key: at

@@ -234,6 +234,11 @@ class Membership:
         """Have all that it owns revoked, and join no more."""
         self.is_leaving = True
 
+    @property
+    def is_in_generation(self) -> bool:
+        """Otherwise it has not joined yet, or the group has let it go; nothing can be committed for it."""
+        return self.identity.generation != NO_GENERATION
+
     def take_failure(self) -> Exception | None:
         """What the poll raises. Of a fenced instance every one does."""
         failure = self.failure

@@ -75,7 +75,8 @@ class Commit:
 
     offsets: Offsets
     deadline: float
-    identity: Identity
+    identity: Identity | None
+    """Of whoever asked; None: of a member that is in no generation, not even as nobody."""
     on_done: Callable[[Exception | None], None]
     done: trio.Event = field(default_factory=trio.Event)
     error: Exception | None = None
@@ -158,7 +159,10 @@ class GroupOffsets:
         self, offsets: Offsets, timeout_ms: float, on_done: Callable[[Exception | None], None] = lambda error: None
     ) -> Commit:
         """Commit these after those that were given before. Returns at once."""
-        identity = NOBODY if self.membership is None else self.membership.identity
+        membership = self.membership
+        identity: Identity | None = NOBODY if membership is None else membership.identity
+        if membership is not None and not membership.is_in_generation:
+            identity = None
         commit = Commit(offsets, trio.current_time() + timeout_ms / 1000, identity, on_done)
         if self._is_over:
             commit.end(ClientClosed("the consumer is closed"))
@@ -205,8 +209,15 @@ class GroupOffsets:
                 await self._wait_or_raise(error, attempt, commit.deadline)
 
     def _identity_for(self, offsets: Offsets, commit: Commit) -> Identity:
-        """The group may have gone on since the call. CommitFailed: without these partitions."""
-        if self.membership is None or self.membership.identity == commit.identity:
+        """The group may have gone on since the call. CommitFailed: without these partitions, or without this member. A
+        group that is empty would take it for nobody, which may commit: over what an operator has reset meanwhile."""
+        if commit.identity is None:
+            raise self._let_go()
+        if self.membership is None:
+            return commit.identity
+        if not self.membership.is_in_generation:
+            raise self._let_go()
+        if self.membership.identity == commit.identity:
             return commit.identity
         if self.membership.identity.member_id != commit.identity.member_id or any(
             partition not in self.membership.owned for partition in offsets
@@ -270,11 +281,16 @@ class GroupOffsets:
             membership.refused(code)  # no need to wait for the next heartbeat
         if code == ErrorCode.FENCED_INSTANCE_ID:
             return error_for(code, f"committing in group {group!r}")
+        return self._let_go(ErrorCode(code))
+
+    def _let_go(self, code: ErrorCode | None = None) -> CommitFailed:
+        said = "" if code is None else f" ({code.name})"
         return CommitFailed(
-            f"group {group!r} has let this consumer go and given its partitions to others ({ErrorCode(code).name}): "
-            f"their records come again, to their next owner. It joins again with its next poll. Poll more often, or "
-            f"with fewer max_poll_records, or raise max_poll_interval_ms or session_timeout_ms",
-            ErrorCode(code),
+            f"this consumer is not in group {self._settings.group_id!r} now{said}: it has not joined yet, or the group "
+            f"has let it go and given its partitions to others, and their records come again, to their next owner. It "
+            f"joins with its next poll. Poll more often, or with fewer max_poll_records, or raise max_poll_interval_ms "
+            f"or session_timeout_ms",
+            code,
         )
 
     # --- attempts ----------------------------------------------------------------------------------------------

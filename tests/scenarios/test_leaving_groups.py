@@ -1,4 +1,4 @@
-"""Consumers that leave their group, in good order or not."""
+"""Consumers that leave their group, in good order or not, and that the group lets go."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import trio
 
-from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, produce, running
+from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, produce, running, shared
 from strandline.client import TrioConsumer
-from strandline.client.errors import SubscriptionConflict
+from strandline.client.errors import CommitFailed, SubscriptionConflict
+from strandline.client.groups.administration import GroupOffset
 
 
 async def until_assigned(consumer: TrioConsumer, number: int = PARTITIONS) -> None:
@@ -79,3 +80,20 @@ async def test_who_unsubscribes_cannot_subscribe_until_that_has_ended(autojump_c
         await until_assigned(consumer)
         await consumer.unsubscribe()
         await others_get_all(cluster)
+
+
+async def test_who_was_let_go_commits_nothing_more_and_reads_from_where_the_group_was_reset_to(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 3)
+        worker = Worker(cluster, max_poll_interval_ms=8_000)
+        reset = {each: GroupOffset(0) for each in ALL}
+        async with running(worker), cluster.admin() as admin:
+            await cluster.until(lambda: len(worker.seen) == 3 * PARTITIONS, "all is read")
+            worker.is_stuck = True
+            await trio.sleep(30)
+            assert set((await admin.alter_group_offsets("g", reset)).values()) == {None}, "the group is empty"
+            with pytest.raises(CommitFailed, match="max_poll_interval_ms"):
+                await worker.consumer.commit()
+            worker.is_stuck = False
+            await cluster.until(lambda: len(worker.seen) == 6 * PARTITIONS, "all is read again")
+            await shared(cluster, worker)
