@@ -508,6 +508,8 @@ class TrioConsumer(Service):
         if not isinstance(error, OffsetOutOfRange | LogTruncated):
             state.error = None  # fetching goes on: it may have been repaired
             self._pump.wake()
+            if self._group is not None and state.wants_committed:
+                self._group.find_positions()
         raise error
 
     async def _wait_for_news(self, deadline: float) -> bool:

@@ -372,10 +372,13 @@ class Group:
             except ClientError as error:
                 for state, _ in wanted.values():
                     state.last_error = error
-                    if not is_retriable(error):
-                        state.error = error
-                self._positions_wanted.set()
-                await trio.sleep(self._settings.retry_backoff_max_ms / 1000)
+                if is_retriable(error):
+                    self._positions_wanted.set()
+                    await trio.sleep(self._settings.retry_backoff_max_ms / 1000)
+                    continue
+                for state, generation in wanted.values():
+                    if state.wants_committed and state.generation == generation:
+                        state.error = error  # whoever raises it calls `find_positions` again
             else:
                 for partition, (state, generation) in wanted.items():
                     if state.wants_committed and state.generation == generation:

@@ -9,8 +9,11 @@ import trio
 
 from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, produce, running, shared
 from strandline.client import TrioConsumer
-from strandline.client.errors import CommitFailed, SubscriptionConflict
+from strandline.client.errors import AnsweredError, CommitFailed, SubscriptionConflict, error_for
 from strandline.client.groups.administration import GroupOffset
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import OffsetFetchRequest, Request
+from strandline.protocol.types import TopicPartition
 
 
 async def until_assigned(consumer: TrioConsumer, number: int = PARTITIONS) -> None:
@@ -97,3 +100,35 @@ async def test_who_was_let_go_commits_nothing_more_and_reads_from_where_the_grou
             worker.is_stuck = False
             await cluster.until(lambda: len(worker.seen) == 6 * PARTITIONS, "all is read again")
             await shared(cluster, worker)
+
+
+def refuse(consumer: TrioConsumer, kind: type[Request], times: int = 1) -> None:
+    """Have its first requests of this kind to the coordinator fail for a reason that does not go away by itself."""
+    assert consumer._group is not None
+    coordinator, left = consumer._group._coordinator, [times]
+    ask = coordinator.ask
+
+    async def ask_or_fail(request: Any, *rest: Any, **options: Any) -> Any:
+        if isinstance(request, kind) and left[0] > 0:
+            left[0] -= 1
+            raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "asking", "a broker")
+        return await ask(request, *rest, **options)
+
+    coordinator.ask = ask_or_fail
+
+
+async def test_what_could_not_be_asked_of_the_group_once_is_asked_again_by_later_polls(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 1)
+        async with cluster.consumer(group_id="g", retry_backoff_max_ms=3_600_000) as consumer:
+            refuse(consumer, OffsetFetchRequest)
+            consumer.subscribe(["orders"])
+            seen: set[TopicPartition] = set()
+            told = 0
+            with trio.fail_after(60):
+                while len(seen) < PARTITIONS:
+                    try:
+                        seen |= set(await consumer.poll(timeout_ms=1000))
+                    except AnsweredError:
+                        told += 1
+            assert told == PARTITIONS
