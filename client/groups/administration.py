@@ -22,7 +22,7 @@ from strandline.client.errors import (
 )
 from strandline.client.lookup import is_retriable
 from strandline.client.metadata import ClusterView
-from strandline.client.request_bounds import ALL_ASKED, in_parts
+from strandline.client.request_bounds import ALL_ASKED, in_parts, of
 from strandline.protocol.consumer_protocol import CONSUMER, InvalidConsumerData, decode_assignment
 from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import (
@@ -246,7 +246,8 @@ class GroupAdministration(ABC):
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, GroupOffset]:
         """What a group has committed, of these partitions or of all. A partition of which nothing is committed is left
-        out, and a group that does not exist has committed nothing."""
+        out, and a group that does not exist has committed nothing. AnsweredError where one partition could not be read:
+        left out, it would look as if nothing were committed. Or the last cause."""
         attempts = self._attempts(timeout_ms)
         found: dict[TopicPartition, GroupOffset] = {}
         for part in [None] if partitions is None else in_parts(partitions):
@@ -254,15 +255,14 @@ class GroupAdministration(ABC):
             if part is not None:
                 by_topic = _by_topic(dict.fromkeys(part))
                 topics = [OffsetFetchRequestTopic(name, list(numbers)) for name, numbers in by_topic.items()]
-            answer = await _of_one(group, attempts, OffsetFetchRequest(group, topics), OffsetFetchResponse, _code)
-            found |= {
-                TopicPartition(topic.name, each.partition_index): GroupOffset(
-                    each.committed_offset, each.committed_leader_epoch, each.metadata or ""
-                )
-                for topic in answer.topics
-                for each in topic.partitions
-                if each.committed_offset != NO_OFFSET and not each.error_code
-            }
+            answer = await _of_one(group, attempts, OffsetFetchRequest(group, topics), OffsetFetchResponse, _read_code)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    if each.error_code:
+                        raise error_for(each.error_code, f"reading the offset of group {group!r}{of(tp)}")
+                    if each.committed_offset != NO_OFFSET:
+                        found[tp] = GroupOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
         return {tp: found[tp] for tp in sorted(found)}
 
     async def alter_group_offsets(
@@ -385,6 +385,12 @@ async def _of_one(group: str, attempts: Attempts, request: Request, answer: type
 
 def _code(answer: Message) -> int:
     return int(getattr(answer, "error_code", 0))
+
+
+def _read_code(answer: OffsetFetchResponse) -> int:
+    """Of the whole, or of a partition that another attempt may read."""
+    codes = (each.error_code for topic in answer.topics for each in topic.partitions)
+    return answer.error_code or next((code for code in codes if error_code(code).retriable), 0)
 
 
 def _first_code(answer: OffsetCommitResponse) -> int:

@@ -33,11 +33,14 @@ from strandline.protocol.messages import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
     Request,
 )
 from strandline.protocol.types import TopicPartition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = (TopicPartition("t", number) for number in range(2))
 LOST = ConnectionLost("the connection to broker 1 broke")
 Answer = Message | ClientError
 
@@ -90,6 +93,15 @@ def committed(code: ErrorCode, partition: TopicPartition = T0) -> OffsetCommitRe
     return OffsetCommitResponse([OffsetCommitResponseTopic(topic, [OffsetCommitResponsePartition(number, code)])])
 
 
+def fetched(code: ErrorCode) -> OffsetFetchResponse:
+    """5 is committed of t-0; of t-1 there is 7, or an error."""
+    parts = [
+        OffsetFetchResponsePartition(0, 5),
+        OffsetFetchResponsePartition(1, -1 if code else 7, error_code=code),
+    ]
+    return OffsetFetchResponse(topics=[OffsetFetchResponseTopic("t", parts)])
+
+
 def described(group: str = "g", code: int = 0, state: str = "Empty") -> DescribeGroupsResponse:
     return DescribeGroupsResponse([DescribedGroup(code, group, state)])
 
@@ -104,6 +116,15 @@ def deleted(code: ErrorCode) -> DeleteGroupsResponse:
 async def test_a_commit_goes_to_where_the_group_moved(first: Answer) -> None:
     script = Script({1: [first], 2: [committed(ErrorCode.NONE)]}, coordinators=(1, -1, 2))
     assert await script.alter_group_offsets("g", {T0: GroupOffset(1)}) == {T0: None}
+
+
+@pytest.mark.parametrize("asked", [None, [T0, T1]])
+async def test_a_partition_that_cannot_be_read_does_not_look_as_if_nothing_were_committed(asked: Any) -> None:
+    script = Script({1: [fetched(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]})
+    with pytest.raises(AnsweredError, match="'g' of t-1: TOPIC_AUTHORIZATION_FAILED"):
+        await script.list_group_offsets("g", asked)
+    script = Script({1: [fetched(ErrorCode.UNSTABLE_OFFSET_COMMIT), fetched(ErrorCode.NONE)]})
+    assert await script.list_group_offsets("g", asked) == {T0: GroupOffset(5), T1: GroupOffset(7)}
 
 
 async def test_what_is_wrong_with_one_partition_is_not_asked_again() -> None:
