@@ -270,20 +270,21 @@ class GroupAdministration(ABC):
     ) -> dict[TopicPartition, ClientError | None]:
         """Set what a group without members has committed; the group is made where it does not exist. Returns what
         became of each partition: None, UnknownTopic or another AnsweredError. GroupNotEmpty: it has members, who would
-        not hear of it; or the last cause."""
+        not hear of it; or the last cause. Where earlier requests of many changed something, that is a result, too."""
         attempts = self._attempts(timeout_ms)
-        results: dict[TopicPartition, ClientError | None] = {}
-        for part in in_parts(offsets.items()):
+
+        async def change(part: list[TopicPartition]) -> Mapping[TopicPartition, ClientError | None]:
             topics = [
                 OffsetCommitRequestTopic(
                     name, [OffsetCommitRequestPartition(number, *committed) for number, committed in numbers.items()]
                 )
-                for name, numbers in _by_topic(dict(part)).items()
+                for name, numbers in _by_topic({tp: offsets[tp] for tp in part}).items()
             ]
             request = OffsetCommitRequest(group, topics)
             answer = await _of_one(group, attempts, request, OffsetCommitResponse, _first_code)
-            results |= _of_partitions(answer, dict(part), f"setting the offset of group {group!r}")
-        return results
+            return _of_partitions(answer, part, f"setting the offset of group {group!r}")
+
+        return await _part_by_part(offsets, change)
 
     async def delete_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
@@ -291,15 +292,16 @@ class GroupAdministration(ABC):
         """Forget what a group has committed of partitions that no member subscribes to. Returns what became of each
         partition: None or GroupNotEmpty. UnknownGroup or the last cause."""
         attempts = self._attempts(timeout_ms)
-        results: dict[TopicPartition, ClientError | None] = {}
-        for part in in_parts(partitions):
+
+        async def change(part: list[TopicPartition]) -> Mapping[TopicPartition, ClientError | None]:
             topics = [
                 OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(number) for number in numbers])
                 for name, numbers in _by_topic(dict.fromkeys(part)).items()
             ]
             answer = await _of_one(group, attempts, OffsetDeleteRequest(group, topics), OffsetDeleteResponse, _code)
-            results |= _of_partitions(answer, part, f"deleting the offset of group {group!r}")
-        return results
+            return _of_partitions(answer, part, f"deleting the offset of group {group!r}")
+
+        return await _part_by_part(partitions, change)
 
 
 # --- asking coordinators ---------------------------------------------------------------------------------------------
@@ -364,6 +366,23 @@ async def _coordinators(
         for name in missing:
             failures[name] = BrokerMisbehaved(f"broker {broker_id} answered nothing about group {name!r}")
     return found
+
+
+async def _part_by_part(
+    partitions: Iterable[TopicPartition],
+    change: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, ClientError | None]]],
+) -> dict[TopicPartition, ClientError | None]:
+    """What became of each partition. The error of the first part is raised; that of a later one is the result of its
+    partitions, since those before it have been changed."""
+    results: dict[TopicPartition, ClientError | None] = {}
+    for part in in_parts(partitions):
+        try:
+            results |= await change(part)
+        except ClientError as error:
+            if not results:
+                raise
+            results |= dict.fromkeys(part, error)
+    return results
 
 
 async def _of_one(group: str, attempts: Attempts, request: Request, answer: type[R], code_of: Callable[[R], int]) -> R:

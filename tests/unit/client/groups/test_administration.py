@@ -33,6 +33,9 @@ from strandline.protocol.messages import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
@@ -93,6 +96,11 @@ def committed(code: ErrorCode, partition: TopicPartition = T0) -> OffsetCommitRe
     return OffsetCommitResponse([OffsetCommitResponseTopic(topic, [OffsetCommitResponsePartition(number, code)])])
 
 
+def forgotten(partition: TopicPartition) -> OffsetDeleteResponse:
+    topic, number = partition
+    return OffsetDeleteResponse(0, [OffsetDeleteResponseTopic(topic, [OffsetDeleteResponsePartition(number, 0)])])
+
+
 def fetched(code: ErrorCode) -> OffsetFetchResponse:
     """5 is committed of t-0; of t-1 there is 7, or an error."""
     parts = [
@@ -131,6 +139,25 @@ async def test_what_is_wrong_with_one_partition_is_not_asked_again() -> None:
     script = Script({1: [committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]})
     result = (await script.alter_group_offsets("g", {T0: GroupOffset(1)}))[T0]
     assert isinstance(result, UnknownTopic) and "t-0" in str(result) and "'g'" in str(result)
+
+
+@pytest.mark.parametrize("change", ["alter", "delete"])
+async def test_what_the_first_of_many_requests_changed_is_told_when_the_next_one_fails(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.client.request_bounds.MAX_ASKED", 1)
+    done = {"alter": committed(ErrorCode.NONE), "delete": forgotten(T0)}[change]
+
+    async def changed(*answers: Answer) -> dict[TopicPartition, ClientError | None]:
+        script = Script({1: [*answers, *[LOST] * 9]}, rounds=3)
+        if change == "alter":
+            return await script.alter_group_offsets("g", {T0: GroupOffset(1), T1: GroupOffset(1)})
+        return await script.delete_group_offsets("g", [T0, T1])
+
+    results = await changed(done)
+    assert results[T0] is None and isinstance(results[T1], RequestTimedOut)
+    with pytest.raises(RequestTimedOut):
+        await changed()
 
 
 async def test_a_refusal_of_the_whole_is_the_result_of_each_partition() -> None:
