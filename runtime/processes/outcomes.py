@@ -1,7 +1,10 @@
 """Results that the event loop's thread sets, once, and that other threads wait for.
 
-An `Outcome` is a `concurrent.futures.Future` that costs less, since there may be one per record: the lock is shared,
-and lists of who waits are made when somebody does. Who only sends and flushes pays for an object and a flag.
+An `Outcome` is a `concurrent.futures.Future` that costs less, since there may be one per record: its condition and the
+lists of who waits are made when somebody does. Who only sends and flushes pays for an object and a flag.
+
+A condition of its own it must have: `concurrent.futures` takes those of several futures in the order of their ids, and
+one that stood in that order twice would be waited for by threads that hold each other's.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from strandline.runtime.mistakes import call_back
@@ -31,24 +33,29 @@ class Outcome(Future[T]):
     """Set by `settle`. Usable wherever a `Future` is, `concurrent.futures.wait` and `as_completed` among them."""
 
     _lock: ClassVar[threading.RLock] = threading.RLock()
-    _condition = threading.Condition(_lock)
+    """Shared: decides whether somebody waits before it is set. Whoever holds it takes no other lock."""
     _state = _RUNNING
     _result: T | None = None
     _exception: BaseException | None = None
-    _is_watched = False
+    _made_condition: threading.Condition | None = None
+    _waiters: list[Any]
+    _done_callbacks: list[Callable[[Future[T]], object]]
 
     def __init__(self) -> None:
         """Not Future's own, which gives each a condition and two lists."""
 
-    @cached_property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]  # made when `concurrent.futures` asks for it
-        self._is_watched = True
-        return []
-
-    @cached_property
-    def _done_callbacks(self) -> list[Callable[[Future[T]], object]]:
-        self._is_watched = True
-        return []
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """Whoever looks at the state and begins to wait holds it. Made at the first use, with the lists of who waits;
+        each by `setdefault`, since a signal's handler may do so in between."""
+        with Outcome._lock:
+            condition = self._made_condition
+            if condition is None:
+                own = vars(self)
+                own.setdefault("_waiters", [])
+                own.setdefault("_done_callbacks", [])
+                condition = own.setdefault("_made_condition", threading.Condition())
+            return condition
 
     def done(self) -> bool:
         return self._state == _FINISHED
@@ -58,12 +65,12 @@ class Outcome(Future[T]):
         if self.done():
             return True
         alarm = _Alarm()
-        with Outcome._lock:
+        with self._condition:
             if self.done():
                 return True
             self._waiters.append(alarm)
         in_slices(alarm.event.wait, timeout_s)
-        with Outcome._lock:
+        with self._condition:
             self._waiters.remove(alarm)
         return self.done()
 
@@ -84,7 +91,7 @@ class Outcome(Future[T]):
         """Call `fn(self)` once it is set: in the event loop's thread, or at once where it is set already. An exception
         in it is warned of and ends nothing."""
         if not self.done():
-            with Outcome._lock:
+            with self._condition:
                 if not self.done():
                     self._done_callbacks.append(fn)
                     return
@@ -96,10 +103,13 @@ class Outcome(Future[T]):
             self._result = value
         else:
             self._exception = error
-        with Outcome._lock:  # whoever looks at the state and begins to wait does so under it, too
-            self._state = _FINISHED
-            if not self._is_watched:
+        with Outcome._lock:
+            condition = self._made_condition
+            if condition is None:
+                self._state = _FINISHED
                 return
+        with condition:
+            self._state = _FINISHED
             for waiter in self._waiters:
                 (waiter.add_result if error is None else waiter.add_exception)(self)
         for fn in self._done_callbacks:
@@ -132,7 +142,6 @@ def in_slices(wait: Callable[[float], bool], timeout_s: float | None) -> None:
 def _after_fork_in_child() -> None:
     """The lock may be held by a thread that does not exist here."""
     Outcome._lock = threading.RLock()
-    Outcome._condition = threading.Condition(Outcome._lock)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -82,10 +82,36 @@ def test_the_standard_library_waits_for_them_beside_its_own() -> None:
     thread.join()
 
 
+def test_threads_that_wait_for_several_beside_other_futures_hinder_nobody() -> None:
+    """The standard library takes the conditions of futures one after the other, in the order of their ids."""
+    made: list[tuple[Outcome[int], concurrent.futures.Future[int]]] = [(Outcome(), concurrent.futures.Future())]
+    while id(made[-1][0]) > id(made[-1][1]):
+        made.append((Outcome(), concurrent.futures.Future()))
+    first, other = made[-1]
+    third: Outcome[int] = Outcome()
+    settling = threading.Thread(target=third.settle, args=(3,))
+    waiting = threading.Thread(target=concurrent.futures.wait, args=([first, other], 0))
+    with other._condition:  # as who waits for it and a fourth
+        waiting.start()
+        while first._condition.acquire(blocking=False):  # until that thread has it, and waits for the other
+            first._condition.release()
+        settling.start()
+        settling.join(PATIENCE_S)
+        was_hindered = settling.is_alive()
+    waiting.join()
+    assert not was_hindered
+
+
 def test_what_is_under_way_cannot_be_cancelled() -> None:
     outcome: Outcome[int] = Outcome()
     assert not outcome.cancel() and outcome.running() and not outcome.cancelled()
-    assert vars(outcome) == {}, "costs nothing before anybody waits"
+
+
+def test_one_that_nobody_waits_for_costs_no_more_than_its_value() -> None:
+    outcome: Outcome[int] = Outcome()
+    assert not outcome.done() and vars(outcome) == {}
+    outcome.settle(1)
+    assert outcome.result() == 1 and set(vars(outcome)) == {"_result", "_state"}
 
 
 def test_a_forked_child_does_not_inherit_who_holds_the_lock() -> None:
