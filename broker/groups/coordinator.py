@@ -55,6 +55,9 @@ MAX_PREFIX_CHARACTERS = 255
 """Of what member ids begin with: with all of a long name they could not be written."""
 APPEND_BYTES = 256 * 1024
 """Tombstones are appended in pieces of about this size."""
+MAX_OVERDUE = 1000
+"""Offsets of commits that timed out, of a shard; then further commits are refused before they are appended. They would
+come behind these in the log, and a client repeats a commit for as long as nothing is committed there."""
 
 Outcome = Callable[[ErrorCode], None]
 
@@ -200,6 +203,11 @@ class GroupCoordinator:
     def commit(self, coordinated: Coordinated, offsets: Offsets, done: Outcome) -> None:
         """`done` is called once, with NONE when they are committed in the log and can be fetched. After a time-out they
         are under way until the log has them for good, or this leadership is over."""
+        shard = coordinated.shard
+        if shard.overdue >= MAX_OVERDUE:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.carry_out(coordinated)
+            return
         try:
             pending, records = coordinated.offsets.begin(offsets)
         except InvalidGroupRecord:
@@ -207,17 +215,25 @@ class GroupCoordinator:
             self.carry_out(coordinated)
             return
 
+        count = len(records)
+
         def settle(code: ErrorCode) -> None:
             coordinated.offsets.settle(pending, is_committed=code is ErrorCode.NONE)
             if code is not ErrorCode.NONE:
                 self.carry_out(coordinated)
 
         def answer(code: ErrorCode) -> None:
-            if code is not ErrorCode.REQUEST_TIMED_OUT:
+            if code is ErrorCode.REQUEST_TIMED_OUT:
+                shard.overdue += count
+            else:
                 settle(code)
             done(OFFSET_ERRORS.get(code, code))
 
-        self._appends.append(coordinated.shard.partition, records, answer, late=settle)
+        def settle_late(code: ErrorCode) -> None:
+            shard.overdue -= count
+            settle(code)
+
+        self._appends.append(shard.partition, records, answer, late=settle_late)
 
     def delete(self, coordinated: Coordinated, done: Outcome) -> Iterator[int]:
         """A group without members, with all that it has committed; `done` as above. Yields how many offsets it has seen

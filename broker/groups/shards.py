@@ -90,9 +90,9 @@ class Coordinated:
 class Shard:
     """See the module. `groups` is None until they are loaded. `deletions`: the number of the last one that all of its
     groups have heard of. `deleted`: what is gone since the load began. `unburied`: keys whose tombstones were
-    refused."""
+    refused. `overdue`: so many offsets were appended by commits that timed out and may still be committed."""
 
-    __slots__ = ("deleted", "deletions", "groups", "partition", "unburied")
+    __slots__ = ("deleted", "deletions", "groups", "overdue", "partition", "unburied")
 
     def __init__(self, partition: Partition, deletions: int = 0) -> None:
         self.partition = partition
@@ -100,6 +100,7 @@ class Shard:
         self.deleted: Deleted = {}
         self.unburied: dict[bytes, None] = {}
         self.groups: dict[str, Coordinated] | None = None
+        self.overdue = 0
 
 
 GROUP_ERRORS = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from strandline.broker.groups.coordinator import MAX_OVERDUE
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.members import PROTOCOLS_KEPT
 from strandline.broker.groups.offsets import GroupOffsets
@@ -102,6 +103,23 @@ def test_a_group_whose_only_commit_timed_out_goes_when_the_log_has_lost_it(site:
     (late,) = site.appends.late
     late(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert site.coordinator.count == 0
+
+
+def test_a_commit_that_times_out_again_and_again_is_kept_so_often_and_then_refused_at_once(
+    site: CoordinatorSite,
+) -> None:
+    site.appends.code = ErrorCode.REQUEST_TIMED_OUT
+    for _ in range(MAX_OVERDUE + 5):
+        refused = site.ask(site.offsets.commit, commit())
+        assert refused.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(site.appends.sizes) == len(site.appends.late) == MAX_OVERDUE
+    other = OffsetCommitRequest("other", commit().topics)
+    assert site.ask(site.offsets.commit, other).topics[0].partitions[0].error_code and site.coordinator.count == 1
+    for late in site.appends.late:
+        late(ErrorCode.NONE)
+    site.appends.code = ErrorCode.NONE
+    for asked in (commit(), other):
+        assert site.ask(site.offsets.commit, asked).topics[0].partitions[0].error_code == 0
 
 
 # --- what a request may cost ---------------------------------------------------------------------------------------
