@@ -7,13 +7,14 @@ errors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import trio
 
 from strandline.client.connection import Connection
-from strandline.client.errors import BrokerMisbehaved, ClientError, error_for
+from strandline.client.errors import BrokerMisbehaved, ClientError, RequestTimedOut, error_for
 from strandline.client.links import Links
 from strandline.client.metadata import Metadata, backoff_ms
 from strandline.client.request_bounds import ALL_ASKED, in_parts, of
@@ -52,12 +53,15 @@ class BrokerCalls:
         self._locks: dict[int, trio.Lock] = {}
 
     async def call(self, broker_id: int, message: Request, answer: type[R], *, timeout_ms: float | None = None) -> R:
-        """Ask that broker. Errors: those of `Connection.open` and `Connection.roundtrip`."""
-        async with self._locks.setdefault(broker_id, trio.Lock()):
-            connection = self._connections.get(broker_id)
-            if connection is None or connection.closed:
-                connection = self._connections[broker_id] = await self._links.open(broker_id)
-            return await connection.call(message, answer, timeout_ms=timeout_ms)
+        """Ask that broker. `timeout_ms` bounds waiting for its turn, connecting and asking together; without it each of
+        the last two has its own limit. Errors: those of `Connection.open` and `Connection.roundtrip`."""
+        with trio.move_on_after(math.inf if timeout_ms is None else max(0.0, timeout_ms) / 1000):
+            async with self._locks.setdefault(broker_id, trio.Lock()):
+                connection = self._connections.get(broker_id)
+                if connection is None or connection.closed:
+                    connection = self._connections[broker_id] = await self._links.open(broker_id)
+                return await connection.call(message, answer, timeout_ms=timeout_ms)
+        raise RequestTimedOut(f"broker {broker_id} did not answer {type(message).__name__} within {timeout_ms:g} ms")
 
     def close(self) -> None:
         for connection in self._connections.values():

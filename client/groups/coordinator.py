@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import trio
 
-from strandline.client.errors import ClientError, NoBrokerReachable, error_for
+from strandline.client.errors import ClientError, NoBrokerReachable, RequestTimedOut, error_for
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls
 from strandline.client.metadata import Metadata
@@ -36,11 +36,17 @@ class Coordinator:
         self._links = links
         self._metadata = metadata
         self._calls = calls
+        self._quick_calls = BrokerCalls(links)
+        """For what is answered at once, and keeps a member in its group: it does not wait behind commits and lookups,
+        least of all behind those that a stopped process never answers."""
         self._waiting_calls = BrokerCalls(links)
         """For requests that are answered when others have come: nothing else may wait behind them."""
         self._broker_id = NO_BROKER
+        self._doubtful = NO_BROKER
+        """Who did not answer, or not yet: another one is asked who coordinates."""
 
     def close(self) -> None:
+        self._quick_calls.close()
         self._waiting_calls.close()
 
     def heard(self, code: int) -> None:
@@ -49,18 +55,29 @@ class Coordinator:
             self._broker_id = NO_BROKER
 
     async def ask(self, request: Request, answer: type[R], *, timeout_ms: float) -> R:
-        """One attempt. ClientError; after a retriable one another attempt may go to another broker."""
-        broker_id = await self._find()
-        try:
-            return await self._calls.call(broker_id, request, answer, timeout_ms=timeout_ms)
-        except ClientError:
-            self._forget(broker_id)
-            raise
+        """One attempt within `timeout_ms`. ClientError; after a retriable one another attempt may go to another
+        broker."""
+        return await self._ask(self._calls, request, answer, timeout_ms)
+
+    async def ask_quickly(self, request: Request, answer: type[R], *, timeout_ms: float) -> R:
+        """As `ask`, past everything else that is under way."""
+        return await self._ask(self._quick_calls, request, answer, timeout_ms)
+
+    async def _ask(self, calls: BrokerCalls, request: Request, answer: type[R], timeout_ms: float) -> R:
+        with trio.move_on_after(timeout_ms / 1000):
+            broker_id = await self._find()
+            try:
+                return await calls.call(broker_id, request, answer, timeout_ms=timeout_ms)
+            except (ClientError, trio.Cancelled):
+                self._forget(broker_id)
+                raise
+        raise RequestTimedOut(f"the coordinator of group {self.group_id!r} did not answer within {timeout_ms:g} ms")
 
     async def ask_and_wait(self, request: Request, answer: type[R], *, timeout_ms: float) -> R:
         """As `ask`, for what is answered late: given up once another broker coordinates."""
         broker_id = await self._find()
         found: list[R] = []
+        error: ClientError = error_for(ErrorCode.NOT_COORDINATOR, f"group {self.group_id!r}", f"broker {broker_id}")
 
         async def watch(scope: trio.CancelScope) -> None:
             while True:
@@ -72,16 +89,16 @@ class Coordinator:
                 except ClientError:
                     pass  # nobody knows now
 
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(watch, nursery.cancel_scope)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nursery.cancel_scope)
+            try:
                 found.append(await self._waiting_calls.call(broker_id, request, answer, timeout_ms=timeout_ms))
-                nursery.cancel_scope.cancel()
-        except* ClientError as errors:
-            self._forget(broker_id)
-            raise errors.exceptions[0] from None
+            except ClientError as failure:  # here: out of a nursery errors come in groups
+                self._forget(broker_id)
+                error = failure
+            nursery.cancel_scope.cancel()
         if not found:
-            raise error_for(ErrorCode.NOT_COORDINATOR, f"group {self.group_id!r}", f"broker {broker_id}")
+            raise error
         return found[0]
 
     async def _find(self) -> int:
@@ -96,16 +113,18 @@ class Coordinator:
             brokers = list(self._metadata.view.brokers)
         if not brokers:
             raise self._metadata.last_error or NoBrokerReachable("no broker is known yet")
-        asked = self._links.environment.random.choice(brokers)
+        others = [broker_id for broker_id in brokers if broker_id != self._doubtful]
+        asked = self._links.environment.random.choice(others or brokers)
         who = f"broker {asked}"
         try:
-            found = await self._calls.call(
+            found = await self._quick_calls.call(
                 asked,
                 FindCoordinatorRequest(self.group_id),
                 FindCoordinatorResponse,
                 timeout_ms=min(settings.request_timeout_ms, LOOK_AGAIN_S * 1000),
             )
-        except ClientError:
+        except (ClientError, trio.Cancelled):
+            self._doubtful = asked
             self._metadata.request_update()
             raise
         if found.error_code:
@@ -117,5 +136,6 @@ class Coordinator:
         return found.node_id
 
     def _forget(self, broker_id: int) -> None:
+        self._doubtful = broker_id
         if self._broker_id == broker_id:
             self._broker_id = NO_BROKER

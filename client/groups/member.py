@@ -226,7 +226,7 @@ class Member:
         )
         # A second and a third one fit into the session if this one is lost.
         limit_ms = min(settings.request_timeout_ms, settings.session_timeout_ms / 3)
-        answer = await self._coordinator.ask(request, HeartbeatResponse, timeout_ms=limit_ms)
+        answer = await self._coordinator.ask_quickly(request, HeartbeatResponse, timeout_ms=limit_ms)
         if identity != membership.identity:
             return  # a commit has learnt meanwhile that this member is none any more
         if self._answered(membership, answer.error_code):
@@ -241,8 +241,7 @@ class Member:
         if not member_id or settings.group_instance_id:
             return
         request = LeaveGroupRequest(settings.group_id, members=[MemberIdentity(member_id)])
-        with trio.move_on_after(LEAVE_WITHIN_MS / 1000):
-            try:
-                await self._coordinator.ask(request, LeaveGroupResponse, timeout_ms=LEAVE_WITHIN_MS)
-            except ClientError:
-                pass  # the session ends by itself
+        try:
+            await self._coordinator.ask_quickly(request, LeaveGroupResponse, timeout_ms=LEAVE_WITHIN_MS)
+        except ClientError:
+            pass  # the session ends by itself
