@@ -103,7 +103,9 @@ class ConsumerSettings(ClientSettings):
     enable_auto_commit: bool = field(
         default=True, metadata={"doc": "poll and close commit what polls before them gave; in a group only"}
     )
-    auto_commit_interval_ms: float = at_least(0, 5_000, "ms", "… and poll not more often than this")
+    auto_commit_interval_ms: float = at_least(
+        0, 5_000, "ms", "… and poll not more often than this, nor before the last commit is answered"
+    )
     partition_assignment_strategy: tuple[str, ...] = field(
         default=("range", "cooperative-sticky"),
         metadata={

@@ -112,6 +112,8 @@ class Group:
         self._known: dict[TopicPartition, int] = {}
         """What is committed, as far as this consumer knows: no need to do so again."""
         self._auto_commit_at = 0.0
+        self._auto_commit: Commit | None = None
+        """The last one that a poll began: one at a time, or they pile up where the group is slow to answer."""
         self._is_calling = False
 
     # --- subscription ------------------------------------------------------------------------------------------
@@ -173,9 +175,10 @@ class Group:
             self._membership.waits_in_poll()
             self._member.look()
         now = trio.current_time()
-        if self._settings.enable_auto_commit and now >= self._auto_commit_at:
+        is_answered = self._auto_commit is None or self._auto_commit.done.is_set()
+        if self._settings.enable_auto_commit and now >= self._auto_commit_at and is_answered:
             self._auto_commit_at = now + self._settings.auto_commit_interval_ms / 1000
-            self.commit_positions()
+            self._auto_commit = self.commit_positions()
 
     def end_poll(self) -> None:
         """The program works on what it gave, or runs a callback."""

@@ -132,3 +132,19 @@ async def test_what_could_not_be_asked_of_the_group_once_is_asked_again_by_later
                     except AnsweredError:
                         told += 1
             assert told == PARTITIONS
+
+
+async def test_polls_commit_again_only_when_the_last_commit_is_answered(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 20)
+        async with cluster.consumer(group_id="g", auto_commit_interval_ms=0, max_poll_records=1) as consumer:
+            consumer.subscribe(["orders"])
+            assert consumer._group is not None
+            seen = most = 0
+            with trio.fail_after(60):
+                while seen < 20 * PARTITIONS:
+                    seen += sum(map(len, (await consumer.poll(timeout_ms=1000)).values()))
+                    most = max(most, len(consumer._group._offsets._waiting))
+            assert most == 1
+        async with cluster.consumer(group_id="g") as reader:
+            assert {at.offset for at in (await reader.committed(ALL)).values() if at is not None} == {20}

@@ -229,7 +229,7 @@ async def test_what_is_committed_was_handed_out_not_only_fetched(autojump_clock)
             while given < 3:
                 for partition, records in (await consumer.poll(timeout_ms=1000)).items():
                     given += len(records) if partition == first else 0
-            await trio.sleep(5)  # the commit that the last poll began is through, and this poll's record is not in it
+                await trio.sleep(5)  # the commit that this poll began is through, and its own record is not in it
             assert (await consumer.committed([first]))[first].offset == 2
 
 
