@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from strandline.broker.groups.coordinator import GroupCoordinator, Outcomes
+from strandline.broker.groups.group import Group
 from strandline.broker.groups.shards import Coordinated, cost_of_finding
 from strandline.broker.groups.states import GroupState
 from strandline.broker.groups.views import subscriptions
@@ -160,32 +161,40 @@ class OffsetHandlers:
 
     def delete(self, request: RequestInHand[OffsetDeleteRequest]) -> Remainder | None:
         """Of topics that nobody in the group is subscribed to."""
-        asked = request.message
-        found = self._coordinator.find(asked.group_id)
-        if isinstance(found, ErrorCode):
-            request.respond(OffsetDeleteResponse(found))
-            return None
-        group = found.group
-        subscribed: frozenset[str] | None = frozenset()
-        if group.state is not GroupState.EMPTY:
-            if group.protocol_type != CONSUMER:
-                request.respond(OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
-                return None
-            subscribed = subscriptions(group)
-        kept = {topic.name for topic in asked.topics if subscribed is None or topic.name in subscribed}
-        count = sum(len(topic.partitions) for topic in asked.topics)
-        return at_once_or_in_steps(self._delete(request, found, kept), count, self._coordinator.burst.end)
+        parts = [(topic.name, part.partition_index) for topic in request.message.topics for part in topic.partitions]
+        return at_once_or_in_steps(self._delete(request, parts), len(parts), self._coordinator.burst.end)
 
-    def _delete(self, request: RequestInHand[OffsetDeleteRequest], found: Coordinated, kept: set[str]) -> Iterator[int]:
-        topics = request.message.topics
+    def _delete(self, request: RequestInHand[OffsetDeleteRequest], parts: list[tuple[str, int]]) -> Iterator[int]:
+        """In pieces; members may have joined since the last one, and what they are subscribed to is kept."""
+        topics, coordinator = request.message.topics, self._coordinator
+        kept: set[tuple[str, int]] = set()
         outcomes = Outcomes(lambda code: request.respond(_deleted(topics, kept, code)))
-        for topic in topics:
-            if topic.name not in kept:
-                for some in in_pieces(topic.partitions):
-                    records = found.offsets.remove(topic.name, [part.partition_index for part in some])
-                    self._coordinator.bury(found.shard, records, outcomes.one_more())
-                    yield len(some)
+        for place, some in enumerate(in_pieces(parts)):
+            found = coordinator.find(request.message.group_id)
+            subscribed = _subscribed(found.group) if isinstance(found, Coordinated) else found
+            if subscribed is ErrorCode.GROUP_ID_NOT_FOUND and place:  # with its last offsets: there are none to delete
+                break
+            if isinstance(subscribed, ErrorCode):
+                outcomes.one_more()(subscribed)
+                break
+            assert isinstance(found, Coordinated)
+            removed: dict[str, list[int]] = {}
+            for topic, index in some:
+                if subscribed is None or topic in subscribed:
+                    kept.add((topic, index))
+                else:
+                    removed.setdefault(topic, []).append(index)
+            records = [record for topic, indexes in removed.items() for record in found.offsets.remove(topic, indexes)]
+            coordinator.bury(found.shard, records, outcomes.one_more())
+            yield len(some)
         outcomes.last()(ErrorCode.NONE)
+
+
+def _subscribed(group: Group) -> frozenset[str] | ErrorCode | None:
+    """The topics whose offsets stay; None: those of all. NON_EMPTY_GROUP: its members are no consumers."""
+    if group.state is GroupState.EMPTY:
+        return frozenset()
+    return subscriptions(group) if group.protocol_type == CONSUMER else ErrorCode.NON_EMPTY_GROUP
 
 
 class _CommitAnswer:
@@ -205,13 +214,21 @@ class _CommitAnswer:
             self._request.respond(_committed(self._request.message, self.codes))
 
 
-def _deleted(topics: Sequence[OffsetDeleteRequestTopic], kept: set[str], code: ErrorCode) -> OffsetDeleteResponse:
+def _deleted(
+    topics: Sequence[OffsetDeleteRequestTopic], kept: set[tuple[str, int]], code: ErrorCode
+) -> OffsetDeleteResponse:
     if code is not ErrorCode.NONE:
         return OffsetDeleteResponse(code)
     answers = []
     for topic in topics:
-        each = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in kept else ErrorCode.NONE
-        parts = [OffsetDeleteResponsePartition(part.partition_index, each) for part in topic.partitions]
+        codes = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if (topic.name, part.partition_index) in kept else ErrorCode.NONE
+            for part in topic.partitions
+        ]
+        parts = [
+            OffsetDeleteResponsePartition(part.partition_index, each)
+            for part, each in zip(topic.partitions, codes, strict=True)
+        ]
         answers.append(OffsetDeleteResponseTopic(topic.name, parts))
     return OffsetDeleteResponse(0, answers)
 

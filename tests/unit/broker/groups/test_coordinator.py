@@ -12,6 +12,7 @@ from strandline.broker.groups.members import PROTOCOLS_KEPT
 from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import MAX_ID_BYTES
 from strandline.broker.steps import PARTITIONS_PER_STEP
+from strandline.protocol.consumer_protocol import Subscription, encode_subscription
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import GroupMetadata, group_key, read_offset_value
 from strandline.protocol.messages import (
@@ -228,6 +229,48 @@ def test_many_offsets_are_deleted_in_steps(site: CoordinatorSite) -> None:
     assert max(counts) <= PARTITIONS_PER_STEP and answer.error_code == 0
     assert {part.error_code for part in answer.topics[0].partitions} == {0}
     assert site.ask(site.offsets.fetch, OffsetFetchRequest("g")).topics == []
+
+
+def delete_many(site: CoordinatorSite) -> tuple[Hand, Any]:
+    """The first step of it is done; what is left of it."""
+    commit_many(site)
+    topics = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(number) for number in MANY])]
+    hand = Hand(OffsetDeleteRequest("g", topics))
+    remainder: Any = site.offsets.delete(in_hand(hand))
+    next(remainder._work)
+    return hand, remainder
+
+
+async def test_what_a_member_subscribes_to_between_two_steps_is_deleted_no_more(site: CoordinatorSite) -> None:
+    hand, remainder = delete_many(site)
+    joined = site.send(site.groups.join_group, join(instance="i", range=encode_subscription(Subscription(["t"]))))
+    site.pass_time(10)
+    made = SyncGroupRequestAssignment(joined.answer.member_id, b"")
+    site.ask(site.groups.sync_group, SyncGroupRequest("g", 1, made.member_id, assignments=[made]))
+    assert list(remainder._work)
+    site.appends.write()
+    codes = [part.error_code for part in hand.answer.topics[0].partitions]
+    kept = len(MANY) - PARTITIONS_PER_STEP
+    assert codes == [0] * PARTITIONS_PER_STEP + [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * kept
+    _, answer = site.ask_in_steps(site.offsets.fetch, OffsetFetchRequest("g"))
+    assert [len(topic.partitions) for topic in answer.topics] == [kept]
+
+
+def test_a_group_that_has_become_anothers_is_deleted_from_no_more(site: CoordinatorSite) -> None:
+    hand, remainder = delete_many(site)
+    del site.coordinator.shards[0]
+    assert not list(remainder._work)
+    site.appends.write()
+    assert hand.answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_group_that_ended_with_its_last_offsets_has_none_to_delete(site: CoordinatorSite) -> None:
+    hand, remainder = delete_many(site)
+    assert site.shard.groups is not None
+    del site.shard.groups["g"]
+    assert not list(remainder._work)
+    site.appends.write()
+    assert hand.answer.error_code == 0 and {part.error_code for part in hand.answer.topics[0].partitions} == {0}
 
 
 def test_many_members_leave_in_steps(site: CoordinatorSite) -> None:
