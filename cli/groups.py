@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from strandline.protocol.types import TopicPartition
 
 LOOK_TIMEOUT_MS = 10_000
+LEADER_TIMEOUT_MS = 1_000
+"""So long at least each leader may take to say where its logs end; together they have the time of a look."""
 CHANGE_TIMEOUT_MS = 30_000
 TO_PEOPLE = {name: name for name in ("topic", "partition", "committed", "log end", "lag", "member", "host")}
 TO_PROGRAMS = {
@@ -146,6 +148,8 @@ def describe(
     """Show what groups have committed, how far they are behind, and who is in them."""
     if bool(names) == all_groups:
         raise click.UsageError("give either GROUP… or --all-groups", ctx)
+    from strandline.client.errors import ClientError
+
     failures: Mapping[int, Exception] = {}
     with admin_of(ctx, bootstrap, settings, LOOK_TIMEOUT_MS) as admin:
         if all_groups:
@@ -154,9 +158,15 @@ def describe(
         described = admin.describe_groups(names)
         views = {name: view for name, view in described.items() if not isinstance(view, Exception)}
         errors = {name: error for name, error in described.items() if isinstance(error, Exception)}
-        committed = {name: admin.list_group_offsets(name) for name in views}
+        committed: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
+        for name in list(views):
+            try:
+                committed[name] = admin.list_group_offsets(name)
+            except ClientError as unread:
+                errors[name] = unread
+                del views[name]
         wanted = {tp for name, view in views.items() for tp in [*committed[name], *_owners(view)]}
-        ends = _log_ends(ctx, admin, bootstrap, settings, wanted, LOOK_TIMEOUT_MS)
+        ends = _log_ends(ctx, admin, bootstrap, settings, wanted)
     parts = {name: _parts(view, committed[name], ends) for name, view in views.items()}
     if output == "json":
         entries = [_fields(view, parts[name]) for name, view in views.items()]
@@ -177,23 +187,30 @@ def _log_ends(
     admin: Admin,
     bootstrap: str | None,
     settings: Iterable[str],
-    partitions: Iterable[TopicPartition],
-    timeout_ms: int,
+    partitions: set[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Where the logs end, of those partitions that exist and have a leader."""
-    wanted = set(partitions)
-    if not wanted:
+    """Where the logs end, of those partitions that exist and have a leader who answers; stderr names the others. Leader
+    by leader: one that has died, and is not replaced yet, hides nothing of the others."""
+    from strandline.client.errors import ClientError
+
+    by_leader: dict[int, list[TopicPartition]] = {}
+    topics = admin.describe_topics() if partitions else {}
+    for tp in sorted(partitions):
+        known = topics[tp.topic].partitions.get(tp.partition) if tp.topic in topics else None
+        if known is not None and known.leader >= 0:
+            by_leader.setdefault(known.leader, []).append(tp)
+    if not by_leader:
         return {}
-    topics = admin.describe_topics()
-    led = [
-        tp
-        for tp in sorted(wanted)
-        if tp.topic in topics
-        and tp.partition in topics[tp.topic].partitions
-        and topics[tp.topic].partitions[tp.partition].leader >= 0
-    ]
-    with consumer_of(ctx, bootstrap, settings, timeout_ms) as consumer:
-        return consumer.end_offsets(led) if led else {}
+    limit_ms = max(LEADER_TIMEOUT_MS, LOOK_TIMEOUT_MS / len(by_leader))
+    ends: dict[TopicPartition, int] = {}
+    with consumer_of(ctx, bootstrap, settings, LOOK_TIMEOUT_MS) as consumer:
+        for leader, led in by_leader.items():
+            try:
+                ends |= consumer.end_offsets(led, timeout_ms=limit_ms)
+            except ClientError as error:
+                text = f"the ends of the logs that broker {leader} leads cannot be told: {error}"
+                click.echo(f"strandline: {printable(text)}", err=True)
+    return ends
 
 
 def _owners(view: GroupView) -> dict[TopicPartition, GroupMemberView]:

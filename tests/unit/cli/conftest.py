@@ -85,6 +85,8 @@ class FakeCluster:
     committed: dict[str, dict[TopicPartition, GroupOffset]] = field(default_factory=dict)
     unheard: dict[int, ClientError] = field(default_factory=dict)
     """Brokers that do not say which groups they have."""
+    unanswered: dict[TopicPartition | str, ClientError] = field(default_factory=dict)
+    """Partitions whose leader does not say where they end, and groups whose offsets cannot be read."""
 
     def fill(self, topic: str, partition: int, values: Iterable[bytes], **fields: Any) -> None:
         log = self.records.setdefault(TopicPartition(topic, partition), [])
@@ -192,7 +194,12 @@ class FakeConsumer(FakeClient):
     def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {each: self.cluster.records[each][0].offset if self.cluster.records[each] else 0 for each in partitions}
 
-    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(
+        self, partitions: list[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        for each in partitions:
+            if each in self.cluster.unanswered:
+                raise self.cluster.unanswered[each]
         return {each: self.cluster.end(each) for each in partitions}
 
     def offsets_for_times(self, asked: dict[TopicPartition, int]) -> dict[TopicPartition, TimedOffset | None]:
@@ -289,6 +296,8 @@ class FakeAdmin(FakeClient):
         return {name: self.cluster.groups.get(name) or unknown_group(name) for name in names}
 
     def list_group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
+        if name in self.cluster.unanswered:
+            raise self.cluster.unanswered[name]
         return self.cluster.committed.get(name, {})
 
     def alter_group_offsets(self, name: str, offsets: dict[TopicPartition, GroupOffset]) -> dict[TopicPartition, None]:

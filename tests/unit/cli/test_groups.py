@@ -95,6 +95,22 @@ def test_what_is_committed_of_a_topic_that_is_gone_is_shown_without_its_end(site
     assert "idle  gone  0         7              -              -" in site("groups", "describe", "idle").out
 
 
+def test_a_leader_that_does_not_answer_hides_only_the_ends_of_its_own_logs(site: Any) -> None:
+    site.cluster.add_topic("t", {number: PartitionView(1 + number, 0, (1,), (1,)) for number in range(3)})
+    site.cluster.committed["idle"] = {T0: GroupOffset(2), T1: GroupOffset(4)}
+    site.cluster.unanswered[T1] = RequestTimedOut("broker 2 does not answer")
+    ran = site("groups", "describe", "idle")
+    assert [row.split()[2:6] for row in ran.out.splitlines()[1:3]] == [["0", "2", "5", "3"], ["1", "4", "-", "-"]]
+    told = "strandline: the ends of the logs that broker 2 leads cannot be told: broker 2 does not answer\n"
+    assert (ran.code, ran.err) == (0, told)
+
+
+def test_a_group_whose_offsets_cannot_be_read_does_not_hide_the_others(site: Any) -> None:
+    site.cluster.unanswered["busy"] = RequestTimedOut("broker 2 does not answer")
+    ran = site("groups", "describe", "--all-groups")
+    assert (ran.code, ran.err) == (1, "strandline: broker 2 does not answer\n") and "idle: lag 3" in ran.out
+
+
 @pytest.mark.parametrize("command", [("list",), ("describe", "--all-groups"), ("delete", "evil\x1b[2J\nline", "-y")])
 def test_a_name_with_control_characters_does_nothing_to_the_terminal(site: Any, command: tuple[str, ...]) -> None:
     name = "evil\x1b[2J\nline"
