@@ -118,7 +118,11 @@ def planned(target: Target, partition: TopicPartition, holding: Holding) -> Plan
 @click.option("--to-latest", is_flag=True, help="To the end: only what is new from now on.")
 @click.option("--to-offset", type=click.IntRange(0, _OFFSET_MAX), metavar="N", help="To that offset.")
 @click.option("--shift-by", type=click.IntRange(-_OFFSET_MAX, _OFFSET_MAX), metavar="N", help="So many offsets on.")
-@click.option("--to-datetime", metavar="ISO", help="To the first record since 2024-02-14T10:00:00Z, for example.")
+@click.option(
+    "--to-datetime",
+    metavar="ISO",
+    help="To the first record since 2024-02-14T10:00:00+01:00, for example; without a zone it is UTC.",
+)
 @click.option("--by-duration", metavar="P1D", help="To the first record of the last day; also P1DT2H, 90m.")
 @click.option("--to-current", is_flag=True, help="To what is committed, as far as the log still has it.")
 @click.option(

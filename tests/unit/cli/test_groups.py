@@ -153,6 +153,10 @@ def test_a_reset_is_shown_and_only_done_when_asked_for(site: Any) -> None:
         (("--shift-by", "-9"), 0),
         (("--to-current",), 2),
         (("--to-datetime", "2023-11-14T22:13:20Z"), 0),
+        (("--to-datetime", "2023-11-14T22:13:20"), 0),
+        (("--to-datetime", "2023-11-14T23:13:20+01:00"), 0),
+        (("--to-datetime", "2023-11-14T22:13:20-01:00"), 5),
+        (("--to-datetime", "2023-11-14T22:13:21"), 5),
         (("--to-datetime", "2024-01-01"), 5),
         (("--by-duration", "PT1M"), 0),
         (("--by-duration", "P1DT2H3M4.5S"), 0),
@@ -162,6 +166,38 @@ def test_a_reset_is_shown_and_only_done_when_asked_for(site: Any) -> None:
 def test_every_way_to_say_where_to(site: Any, target: tuple[str, ...], offset: int) -> None:
     assert site("groups", "reset", "idle", "--all-topics", *target, "--execute").code == 0
     assert site.cluster.settings["reset"] == ("idle", {T0: offset})
+
+
+def test_the_help_says_which_zone_a_time_without_one_is_in(site: Any) -> None:
+    assert "without a zone it is UTC" in " ".join(site("groups", "reset", "--help").out.split())
+
+
+@pytest.mark.parametrize(
+    ("distance", "told"),
+    [("-9", "note: t-0: -7 lies before the log's start\n"), ("9", "note: t-0: 11 lies behind the log's end\n")],
+)
+def test_a_shift_out_of_the_log_is_shortened_and_told(site: Any, distance: str, told: str) -> None:
+    ran = site("groups", "reset", "idle", "-t", "t:0", "--shift-by", distance, "--execute")
+    assert (ran.code, ran.err) == (0, told)
+
+
+def test_in_a_partition_without_records_a_time_means_the_end(site: Any) -> None:
+    site.cluster.records[T2] = []
+    site.cluster.ends[T2] = 7  # there were some
+    assert site("groups", "reset", "idle", "-t", "t:2", "--to-datetime", "2000-01-01", "--execute").code == 0
+    assert site.cluster.settings["reset"] == ("idle", {T2: 7})
+
+
+def test_what_is_set_is_what_is_shown_while_the_log_grows(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(partition: TopicPartition) -> int:
+        site.cluster.fill("t", partition.partition, [b"new"])
+        return len(site.cluster.records[partition])
+
+    monkeypatch.setattr(site.cluster, "end", end)
+    arguments = ("groups", "reset", "idle", "-t", "t:0", "--to-latest", "--output", "json")
+    assert json.loads(site(*arguments).out)["partitions"][0]["after"] == 6
+    shown = json.loads(site(*arguments, "--execute").out)["partitions"][0]["after"]
+    assert site.cluster.settings["reset"] == ("idle", {T0: shown}) and shown == 7
 
 
 def test_a_file_names_partitions_and_offsets(site: Any, tmp_path: Path) -> None:
