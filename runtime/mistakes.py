@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from typing import TypeVar
+
+import trio
 
 F = TypeVar("F")
 
@@ -18,9 +21,13 @@ def warn(text: str) -> None:
 
 
 def call_back(callback: Callable[[F], object], future: F) -> None:
-    """Call a function of the program's with its future. What it raises is warned of: it must not take the connection
-    to the broker with it."""
+    """Call a function of the program's with its future. What it raises, `SystemExit` too, is warned of: it must keep
+    nobody else from being told, and not end the loop of all clients."""
     try:
         callback(future)
-    except Exception as mistake:
+    except trio.Cancelled:  # ends a task of the loop's, and is for that to catch
+        raise
+    except BaseException as mistake:
+        if isinstance(mistake, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C, whatever was running
         warn(f"a callback of {type(future).__name__} raised {mistake!r}")

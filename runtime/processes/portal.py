@@ -63,6 +63,10 @@ class Crossing(Outcome[T]):
                 self.settle(await self._function())
         except Exception as error:
             self.settle(None, error)
+        except (trio.Cancelled, BaseExceptionGroup):  # a group may hold such a one
+            raise
+        except BaseException as error:  # of a program's callback, and for its thread: here it would end all clients
+            self.settle(None, error)
         finally:
             if not self.done():
                 self.settle(None, PortalClosed("the call was cancelled"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import trio
 
 from strandline.runtime.processes.outcomes import Outcome
 
@@ -44,6 +47,42 @@ def test_callbacks_are_called_once_in_their_order_whenever_they_come() -> None:
         outcome.settle(1)
     outcome.add_done_callback(lambda future: told.append(f"late {future.done()}"))
     assert told == ["first 1", "second", "late True"]
+
+
+class Aborted(BaseException):
+    """As pytest's own outcomes are."""
+
+
+@pytest.mark.parametrize("mistake", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt(), Aborted()], ids=repr)
+def test_whatever_a_callback_raises_in_the_thread_of_the_loop_keeps_nobody_from_being_told(
+    mistake: BaseException,
+) -> None:
+    outcome: Outcome[int] = Outcome()
+    told: list[Outcome[int]] = []
+
+    def raises(_: object) -> None:
+        raise mistake
+
+    outcome.add_done_callback(raises)
+    outcome.add_done_callback(told.append)
+    with pytest.warns(RuntimeWarning, match="callback of Outcome raised"), ThreadPoolExecutor(1) as loop:
+        loop.submit(outcome.settle, 1).result()
+    assert told == [outcome]
+
+
+def test_what_interrupts_the_program_or_ends_a_task_goes_on() -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    def cancel(_: object) -> None:
+        raise trio.Cancelled._create()
+
+    outcome: Outcome[int] = Outcome()
+    outcome.settle(1)
+    with pytest.raises(KeyboardInterrupt):
+        outcome.add_done_callback(interrupt)
+    with pytest.raises(trio.Cancelled):
+        outcome.add_done_callback(cancel)
 
 
 def test_who_comes_while_it_is_being_settled_is_told() -> None:

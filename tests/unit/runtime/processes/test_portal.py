@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Iterator
@@ -35,6 +36,16 @@ def test_a_call_returns_the_result_or_raises_the_exception(portal: Portal) -> No
     with pytest.raises(KeyError):
         portal.call(fail, timeout_s=PATIENCE_S)
     assert portal.call(double, 1, timeout_s=PATIENCE_S) == 2, "a failed call ends nothing else"
+
+
+@pytest.mark.parametrize("failure", [SystemExit("x"), asyncio.CancelledError("x")], ids=repr)
+def test_what_would_end_the_program_does_so_where_the_call_was_made(portal: Portal, failure: BaseException) -> None:
+    async def fail() -> None:
+        raise failure
+
+    with pytest.raises(type(failure)):
+        portal.call(fail, timeout_s=PATIENCE_S)
+    portal.call(trio.lowlevel.checkpoint, timeout_s=PATIENCE_S)
 
 
 def test_all_users_share_one_thread_and_the_last_one_ends_it() -> None:
