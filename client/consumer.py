@@ -241,7 +241,7 @@ class TrioConsumer(Service):
         `max_poll_records`), partitions taking turns.
 
         Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
-        CorruptRecords, AnsweredError.
+        CorruptRecords, AnsweredError. That a commit failed which `enable_auto_commit` asked for is only warned of.
         """
         return await self._call_all(partial(self.poll_step, max_records, timeout_ms=timeout_ms))
 

@@ -101,7 +101,8 @@ class ConsumerSettings(ClientSettings):
     heartbeat_interval_ms: int = at_least(1, 3_000, "ms", "how often it is heard of")
     max_poll_interval_ms: int = at_least(1, 300_000, "ms", "a member that does not poll for so long leaves its group")
     enable_auto_commit: bool = field(
-        default=True, metadata={"doc": "poll and close commit what polls before them gave; in a group only"}
+        default=True,
+        metadata={"doc": "poll and close commit what polls before them gave; in a group only; failures are warned of"},
     )
     auto_commit_interval_ms: float = at_least(
         0, 5_000, "ms", "… and poll not more often than this, nor before the last commit is answered"

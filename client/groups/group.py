@@ -24,12 +24,19 @@ from typing import Any, NamedTuple
 import trio
 
 from strandline.client.assignment import Assigned
-from strandline.client.errors import ClientError, SubscriptionConflict
+from strandline.client.errors import ClientClosed, ClientError, SubscriptionConflict
 from strandline.client.fetcher import start_by_policy
 from strandline.client.groups.coordinator import Coordinator
 from strandline.client.groups.member import Member
 from strandline.client.groups.membership import Change, Membership, Told
-from strandline.client.groups.offsets import Commit, GivenOffsets, GroupOffsets, OffsetAndMetadata, checked_offsets
+from strandline.client.groups.offsets import (
+    Commit,
+    GivenOffsets,
+    GroupOffsets,
+    OffsetAndMetadata,
+    Offsets,
+    checked_offsets,
+)
 from strandline.client.groups.topics import SubscribedTopics
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
@@ -39,6 +46,7 @@ from strandline.client.signals import News
 from strandline.protocol.messages import NO_GENERATION
 from strandline.protocol.types import NO_OFFSET, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
+from strandline.runtime.mistakes import warn
 
 OnPartitions = Callable[[list[TopicPartition]], Any]
 """Of a trio consumer it may be an async function."""
@@ -307,17 +315,28 @@ class Group:
             for key, at in self.positions().items()
             if self._known.get(key) != at.offset and view.partition(key) is not None
         }
-        return self.commit(moved, timeout_ms) if moved else None
+        return self._submit(moved, timeout_ms, self._warn_of_failure) if moved else None
+
+    def _warn_of_failure(self, offsets: Offsets, error: Exception | None) -> None:
+        """Nobody asked for that commit, so nobody waits for its error; Kafka's client also goes on, and logs it. Later
+        polls commit again."""
+        if error is not None and not isinstance(error, ClientClosed):
+            warn(f"an automatic commit in group {self._settings.group_id!r} failed: {error}")
 
     def commit(self, given: GivenOffsets, timeout_ms: float | None = None, on_done: OnCommit | None = None) -> Commit:
         """Begin to. `on_done` is called by a later poll."""
-        offsets = self.positions() if given is None else checked_offsets(given)
 
+        def tell(offsets: Offsets, error: Exception | None) -> None:
+            if on_done is not None:
+                self._told.append(DueCall(self._begin_call, lambda: on_done(offsets, error), self._end_call))
+
+        return self._submit(self.positions() if given is None else checked_offsets(given), timeout_ms, tell)
+
+    def _submit(self, offsets: Offsets, timeout_ms: float | None, tell: OnCommit) -> Commit:
         def ended(error: Exception | None) -> None:
             if error is None:
                 self._known.update({key: at.offset for key, at in offsets.items() if key in self._assigned()})
-            if on_done is not None:
-                self._told.append(DueCall(self._begin_call, lambda: on_done(offsets, error), self._end_call))
+            tell(offsets, error)
             self._on_change()
 
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms

@@ -148,3 +148,31 @@ async def test_polls_commit_again_only_when_the_last_commit_is_answered(autojump
             assert most == 1
         async with cluster.consumer(group_id="g") as reader:
             assert {at.offset for at in (await reader.committed(ALL)).values() if at is not None} == {20}
+
+
+async def test_who_assigns_in_a_group_with_members_is_warned_that_nothing_is_committed(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 1)
+        worker = Worker(cluster, enable_auto_commit=False)
+        async with running(worker):
+            await shared(cluster, worker)
+            with pytest.warns(RuntimeWarning, match="automatic commit in group 'g' failed: .*who assigns"):
+                async with cluster.consumer(group_id="g") as consumer:
+                    await consumer.assign(ALL)
+                    with trio.fail_after(60):
+                        while not await consumer.poll(timeout_ms=1000):
+                            pass
+
+
+async def test_who_loses_its_partitions_is_told_so_and_not_warned_besides(autojump_clock, recwarn) -> None:
+    async with a_cluster() as cluster:
+        await produce(cluster, 0, 1)
+        worker = Worker(cluster, max_poll_interval_ms=8_000, auto_commit_interval_ms=20_000)
+        async with running(worker):
+            await cluster.until(lambda: len(worker.seen) == PARTITIONS, "all is read")
+            worker.is_stuck = True
+            await trio.sleep(30)
+            worker.is_stuck = False
+            await cluster.until(lambda: len(worker.told) == 3, "it has joined again")
+            assert worker.told[1] == ("lost", list(range(PARTITIONS)))
+    assert [str(each.message) for each in recwarn if "commit" in str(each.message)] == []
