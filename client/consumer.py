@@ -289,7 +289,7 @@ class TrioConsumer(Service):
         was handed out). CommitFailed where the group has given the partitions to others, NoGroup, the last cause after
         `timeout_ms`."""
         commit = self._group_for("commit").commit(offsets, self._limit_ms(timeout_ms))
-        await commit.done.wait()
+        await commit.wait()
         if commit.error is not None:
             raise commit.error
 

@@ -14,7 +14,7 @@ from strandline.client.errors import ClientError, NoBrokerReachable, RequestTime
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls
 from strandline.client.metadata import Metadata
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import ErrorCode, error_code
 from strandline.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse, Message, Request
 from strandline.protocol.types import NO_BROKER
 
@@ -50,9 +50,11 @@ class Coordinator:
         self._waiting_calls.close()
 
     def heard(self, code: int) -> None:
-        """What it answered, which may mean that it is another one now."""
+        """What it answered, which may mean that it is another one now, or that the cluster's layout is."""
         if code in MOVED:
             self._broker_id = NO_BROKER
+        elif error_code(code).invalid_metadata:
+            self._metadata.request_update()
 
     async def ask(self, request: Request, answer: type[R], *, timeout_ms: float) -> R:
         """One attempt within `timeout_ms`. ClientError; after a retriable one another attempt may go to another

@@ -236,7 +236,7 @@ class Group:
                 return True
             self._settled = change, commit
         with trio.move_on_at(deadline):
-            await self._settled[1].done.wait()
+            await self._settled[1].wait()
         return self._settled[1].done.is_set()
 
     def _begin_call(self) -> None:
@@ -273,7 +273,7 @@ class Group:
             self.commit_positions()
         if self._last_commit is not None:
             with trio.move_on_at(deadline):
-                await self._last_commit.done.wait()
+                await self._last_commit.wait()
         await self.leave()
         return None
 

@@ -7,6 +7,7 @@ fails, with `CommitFailed`. Source: Kafka's ConsumerCoordinator, KIP-447, KIP-32
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from strandline.client.errors import (
     ClientError,
     CommitFailed,
     RequestTimedOut,
+    UnknownTopic,
     error_for,
 )
 from strandline.client.groups.coordinator import Coordinator
@@ -39,6 +41,10 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
+
+UNKNOWN_FOR_S = 2.0
+"""So long a partition is repeated that the coordinator does not know: it may have just started, or the topic may be
+new. After that it counts as deleted, so that nothing waits for it."""
 
 STALE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -82,9 +88,17 @@ class Commit:
     error: Exception | None = None
 
     def end(self, error: Exception | None) -> None:
-        self.error = error
-        self.done.set()
-        self.on_done(error)
+        """The first time counts."""
+        if not self.done.is_set():
+            self.error = error
+            self.done.set()
+            self.on_done(error)
+
+    async def wait(self) -> None:
+        """Until it is done, at its deadline whatever it still waits behind."""
+        with trio.move_on_at(self.deadline):
+            await self.done.wait()
+        self.end(RequestTimedOut("the commit did not get its turn, or no answer, in the time given to it"))
 
 
 class GroupOffsets:
@@ -178,22 +192,24 @@ class GroupOffsets:
                 while not self._waiting:
                     await self._wanted.wait()
                     self._wanted = trio.Event()
-                commit = self._waiting[0]
+                commit, error = self._waiting[0], None
                 try:
-                    for part in in_parts(commit.offsets.items()):
-                        await self._commit(dict(part), commit)
-                except ClientError as error:
-                    self._waiting.popleft().end(error)
-                else:
-                    self._waiting.popleft().end(None)
+                    for part in in_parts(() if commit.done.is_set() else commit.offsets.items()):
+                        error = await self._commit(dict(part), commit) or error
+                except ClientError as failure:
+                    error = failure
+                self._waiting.popleft().end(error)
         finally:
             self._is_over = True
             while self._waiting:
                 self._waiting.popleft().end(ClientClosed("the consumer was closed before the commit was answered"))
 
-    async def _commit(self, offsets: Offsets, commit: Commit) -> None:
-        """Until it is committed; why not, once that is certain or the time is over."""
+    async def _commit(self, offsets: Offsets, commit: Commit) -> ClientError | None:
+        """Until each is committed, or refused for good: one of these refusals. Raises what hinders all of them once
+        that is certain or the time is over."""
         attempt = 0
+        unknown_until = math.inf
+        refusal: ClientError | None = None
         while True:
             attempt += 1
             identity = self._identity_for(offsets, commit)
@@ -203,8 +219,19 @@ class GroupOffsets:
                     OffsetCommitResponse,
                     timeout_ms=self._request_ms(commit.deadline),
                 )
-                self._committed(answer, offsets, identity)
-                return
+                left: dict[TopicPartition, OffsetAndMetadata] = {}
+                for partition, cause in self._refused(answer, offsets, identity).items():
+                    now = trio.current_time()
+                    if isinstance(cause, UnknownTopic):
+                        unknown_until = min(unknown_until, now + UNKNOWN_FOR_S)
+                    if is_retriable(cause) and not (isinstance(cause, UnknownTopic) and now >= unknown_until):
+                        left[partition], hindrance = offsets[partition], cause
+                    else:
+                        refusal = cause
+                if not left:
+                    return refusal
+                offsets = left
+                raise hindrance
             except ClientError as error:
                 await self._wait_or_raise(error, attempt, commit.deadline)
 
@@ -243,8 +270,10 @@ class GroupOffsets:
             None if identity == NOBODY else instance,
         )
 
-    def _committed(self, answer: OffsetCommitResponse, offsets: Offsets, identity: Identity) -> None:
-        """The first error of the answer, those about the member first."""
+    def _refused(
+        self, answer: OffsetCommitResponse, offsets: Offsets, identity: Identity
+    ) -> dict[TopicPartition, ClientError]:
+        """What is not committed, and why. Raises what the answer says about the member, or all that was asked."""
         codes = {
             TopicPartition(topic.name, part.partition_index): part.error_code
             for topic in answer.topics
@@ -254,15 +283,19 @@ class GroupOffsets:
             self._coordinator.heard(code)
             if code in STALE:
                 raise self._stale(code, identity)
-        for partition in (ALL_ASKED, *offsets):
-            code = codes.get(partition, ErrorCode.NONE if partition == ALL_ASKED else ErrorCode.UNKNOWN_SERVER_ERROR)
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 raise _Rebalancing(
                     f"group {self._settings.group_id!r} is rebalancing; commit again after the next poll"
                 )
-            if code:
-                what = f"committing{of(partition)} in group {self._settings.group_id!r}"
-                raise error_for(code, what, detail=answer.error_message)
+
+        def why(partition: TopicPartition, code: int) -> ClientError:
+            what = f"committing{of(partition)} in group {self._settings.group_id!r}"
+            return error_for(code, what, detail=answer.error_message)
+
+        if codes.get(ALL_ASKED):
+            raise why(ALL_ASKED, codes[ALL_ASKED])
+        said = {partition: codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR) for partition in offsets}
+        return {partition: why(partition, code) for partition, code in said.items() if code}
 
     def _stale(self, code: int, identity: Identity) -> ClientError:
         """The coordinator does not take `identity` for a member of this generation."""

@@ -3,9 +3,13 @@ members that say what cannot be."""
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, running, shared
+from strandline.client.errors import UnknownTopic
+from strandline.client.groups.offsets import OffsetAndMetadata
+from strandline.protocol.types import TopicPartition
 from support.group_client import GroupClient
 
 
@@ -25,3 +29,13 @@ async def test_members_stay_while_a_commit_waits_for_a_coordinator_that_has_stop
             assert worker.told == [("assigned", list(range(PARTITIONS)))]
             assert worker.consumer.group_metadata.generation_id == generation
         cluster.resume(coordinator.coordinator_id)
+
+
+async def test_a_topic_that_is_gone_hinders_no_other_commit(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        worker = Worker(cluster, enable_auto_commit=False)
+        async with running(worker):
+            await shared(cluster, worker)
+            with pytest.raises(UnknownTopic), trio.fail_after(10):
+                await worker.consumer.commit({TopicPartition("gone", 0): 1, ALL[0]: 1})
+            assert await worker.consumer.committed(ALL[:1]) == {ALL[0]: OffsetAndMetadata(1)}
