@@ -61,6 +61,7 @@ class Scheduling(enum.Enum):
     INLINE = "called within its burst; what it leaves to do, a handler task does"
     QUEUED = "by one of the handler tasks"
     ADMIN = "by tasks of their own, since it waits for the controller or for ZooKeeper"
+    LEAVING = "by tasks of their own, since a broker that leaves waits for it"
     CONTROL = "by the task that only controllers' orders have"
 
 
@@ -135,7 +136,7 @@ _ROWS = (
         m.ControlledShutdownRequest,
         m.ControlledShutdownResponse,
         failed.of_the_whole(m.ControlledShutdownResponse, []),
-        Scheduling.QUEUED,  # not an order: it waits for orders, and its own broker must be able to obey
+        Scheduling.LEAVING,  # not an order: it waits for orders, and its own broker must be able to obey
         is_controllers=True,
         inter_broker_only=True,
     ),

@@ -7,6 +7,7 @@
 | in steps | the same, where it waits for nobody | by tasks of its own: no creation or deletion delays a question |
 | queued | coroutine that returns the response | by one of `num.io.threads` tasks, behind a bounded queue |
 | admin | the same, of what waits for the controller or ZooKeeper | by tasks of its own: data never waits for it |
+| leaving | the same, of brokers that shut down | by tasks of its own: no client's requests delay it |
 | control | the same, from controllers | by one task of its own, so that data load never delays a leader change |
 
 Rules:
@@ -149,6 +150,9 @@ class RequestChannel:
             Scheduling.QUEUED: data,
             Scheduling.ADMIN: _Line(
                 WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "admin request handler", num_handlers
+            ),
+            Scheduling.LEAVING: _Line(
+                WorkQueue(work.max_requests), ByteBudget(max_queued_bytes), "leaving broker handler", num_handlers
             ),
             Scheduling.CONTROL: _Line(
                 WorkQueue(MAX_QUEUED_CONTROL_REQUESTS), ByteBudget(max_queued_bytes), "control request handler", 1

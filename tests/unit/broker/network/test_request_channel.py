@@ -11,6 +11,8 @@ from strandline.broker.network.request import RequestInHand
 from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -157,6 +159,27 @@ async def test_controllers_requests_pass_stuck_data_requests() -> None:
         response = await controller.request(update_metadata())
         assert response is not None
         assert response.message == UpdateMetadataResponse(0)
+
+
+async def test_a_controlled_shutdown_passes_clients_requests_that_are_stuck() -> None:
+    async def shut_down(_: RequestInHand) -> Message:
+        return ControlledShutdownResponse(0, [])
+
+    gate = Door()
+    async with open_pipeline(
+        {ApiKey.DESCRIBE_LOG_DIRS: gate, ApiKey.CREATE_TOPICS: gate, ApiKey.CONTROLLED_SHUTDOWN: shut_down},
+        max_queued_requests=1,
+        max_queued_bytes=1,
+        num_handlers=1,
+    ) as pipeline:
+        for number in range(5):
+            for name, asked in (("data", describe("t")), ("admin", create("t"))):
+                client = await pipeline.connect(f"{name}-{number}")
+                await client.send(request_frame(asked))
+        await trio.testing.wait_all_tasks_blocked()
+        broker = await pipeline.connect("broker")
+        response = await broker.request(ControlledShutdownRequest(2, 1))
+        assert response is not None and response.message == ControlledShutdownResponse(0, [])
 
 
 async def test_control_requests_are_handled_one_after_another() -> None:
