@@ -42,6 +42,7 @@ class AsyncioLoop:
                 self._loop.call_soon_threadsafe(self._take)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 self._settled.clear()
+                self._announced = False
 
     async def result_of(self, outcome: Outcome[T]) -> T:
         """Wait for it. Where the task is cancelled meanwhile so is what is waited for. What had succeeded before that
