@@ -5,17 +5,26 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 F = TypeVar("F")
 
 
+REMEMBERED_WARNINGS = 100
+"""So many different ones are shown once each; then all of them may be shown again."""
+
+_shown: dict[Any, Any] = {}
+"""As a module's `__warningregistry__`, which would keep the text of each for ever."""
+
+
 def warn(text: str) -> None:
     """Warn of it, but never raise: where warnings are made errors it is shown all the same."""
+    if len(_shown) > REMEMBERED_WARNINGS:
+        _shown.clear()
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warnings.warn_explicit(text, RuntimeWarning, __name__, 0, module=__name__, registry=_shown)
     except RuntimeWarning as warning:
         warnings.showwarning(warning, RuntimeWarning, __name__, 0)
 
