@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import trio
@@ -64,12 +65,13 @@ class DeliverySink(Protocol):
 class Awaited(Generic[T]):
     """A result that is set once in the event loop: `await` it, or be called back."""
 
-    __slots__ = ("_callbacks", "_error", "_is_done", "_settled", "_value")
+    __slots__ = ("_callbacks", "_error", "_is_done", "_settled", "_traceback", "_value")
 
     def __init__(self) -> None:
         self._is_done = False
         self._value: T | None = None
         self._error: Exception | None = None
+        self._traceback: TracebackType | None = None
         self._settled: trio.Event | None = None
         self._callbacks: list[Callable[[Any], object]] | None = None
 
@@ -83,7 +85,7 @@ class Awaited(Generic[T]):
     def result(self) -> T:
         """The result, or the error raised. RuntimeError before it is known: that has to be awaited."""
         if (error := self.exception()) is not None:
-            raise error
+            raise error.with_traceback(self._traceback)
         return self._value  # type: ignore[return-value]  # set together with _is_done
 
     def exception(self) -> Exception | None:
@@ -105,6 +107,8 @@ class Awaited(Generic[T]):
     def settle(self, value: T | None, error: Exception | None) -> None:
         """Set it, and tell who waits."""
         self._value, self._error, self._is_done = value, error, True
+        if error is not None:
+            self._traceback = error.__traceback__  # many share the error, and each `raise` adds to it
         if self._settled is not None:
             self._settled.set()
         for fn in self._callbacks or ():

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from strandline.runtime.mistakes import call_back
@@ -37,6 +38,8 @@ class Outcome(Future[T]):
     _state = _RUNNING
     _result: T | None = None
     _exception: BaseException | None = None
+    _traceback: TracebackType | None = None
+    """As it was when it came: many may share an error, and each `raise` would add to what the last one left."""
     _made_condition: threading.Condition | None = None
     _waiters: list[Any]
     _done_callbacks: list[Callable[[Future[T]], object]]
@@ -78,7 +81,7 @@ class Outcome(Future[T]):
         """The value, or the error raised. TimeoutError where it is not there after `timeout` seconds."""
         error = self._exception if self.done() else self.exception(timeout)
         if error is not None:
-            raise error
+            raise error.with_traceback(self._traceback)
         return self._result  # type: ignore[return-value]  # set together with the state
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -102,7 +105,7 @@ class Outcome(Future[T]):
         if error is None:
             self._result = value
         else:
-            self._exception = error
+            self._exception, self._traceback = error, error.__traceback__
         with Outcome._lock:
             condition = self._made_condition
             if condition is None:

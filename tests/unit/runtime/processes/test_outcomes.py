@@ -6,11 +6,14 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import trio
 
+from strandline.client.delivery import Awaited
 from strandline.runtime.processes.outcomes import Outcome
 
 PATIENCE_S = 60
@@ -35,6 +38,20 @@ def test_an_error_is_raised_or_told() -> None:
         outcome.result()
     assert isinstance(outcome.exception(), KeyError)
     assert "KeyError" in repr(outcome)
+
+
+@pytest.mark.parametrize("kind", [Outcome, Awaited])
+def test_an_error_that_many_share_does_not_grow_with_each_that_raises_it(kind: Callable[[], Any]) -> None:
+    error = KeyError("x")
+    sharing = [kind() for _ in range(20)]
+    for each in sharing:
+        each.settle(None, error)
+    depths = []
+    for each in sharing:
+        with pytest.raises(KeyError) as caught:
+            each.result()
+        depths.append(len(caught.traceback))
+    assert set(depths) == {depths[0]}
 
 
 def test_callbacks_are_called_once_in_their_order_whenever_they_come() -> None:
