@@ -10,7 +10,11 @@ here; so what those classes gain these have. A client belongs to the asyncio loo
 
 A call whose task is cancelled is cancelled in the background thread, too. One that had succeeded by then returns, and
 the task is cancelled at its next await: a `poll` loses no records to a timeout. Callbacks that are given to a consumer
-are plain functions, called in the background thread; those of a delivery, an `asyncio.Future`, in the program's loop.
+are plain functions, called in the background thread, and at the end of its block or its `close` in one of the loop's
+executor; those of a delivery, an `asyncio.Future`, in the program's loop.
+
+To make a client, and what is plain here (`seek`, `assignment`, …), blocks the loop for one crossing into the background
+thread, or for as long as a callback takes there.
 """
 
 from __future__ import annotations
