@@ -285,6 +285,7 @@ class Producer(SyncClient):
         """Hand letters to the producer, in order."""
         while True:
             letters = self._taken = deque(await self._mailbox.take_all())
+            self._accepted.tell()  # there is room again, whatever these have to wait for
             while letters:
                 letter = letters.popleft()
                 topic, records, sink, partition, headers, timestamp_ms = letter

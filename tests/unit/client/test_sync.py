@@ -382,6 +382,21 @@ def test_a_flush_of_a_producer_that_has_ended_does_not_wait() -> None:
         producer.close()
 
 
+def test_who_waits_for_room_goes_on_when_the_mailbox_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes until what was in it is accepted."""
+    monkeypatch.setattr(sync_producer, "MAILBOX_RECORDS", 1)
+    network = LaterBrokenNetwork(ZeroDivisionError("never"))
+    producer = Producer("127.0.0.1:1", environment=ClientEnvironment(network), max_block_ms=1000 * PATIENCE_S)
+
+    async def wait_for_room() -> None:
+        producer.send("t", b"waits for the topic's metadata, once it is taken out of the mailbox")
+        await producer.room(1, 2 * PATIENCE_S)
+
+    producer._call(wait_for_room, timeout_s=PATIENCE_S)
+    with suppress(FlushTimedOut):
+        producer.close(0)
+
+
 def test_a_client_that_two_threads_close_gives_the_loop_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second thread comes when the first one has looked whether the client is closed, and has not yet said so."""
     second_came = threading.Event()
