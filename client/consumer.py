@@ -458,8 +458,8 @@ class TrioConsumer(Service):
         after: DueCall | None = None
         while isinstance(result := await step(after=after), DueCall):
             after = result
-            result.begin()
             try:
+                result.begin()
                 if inspect.isawaitable(told := result.run()):
                     await told
             finally:

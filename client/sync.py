@@ -288,8 +288,8 @@ class Consumer(_Front[TrioConsumer]):
         after: DueCall | None = None
         while isinstance(result := self._ask(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
             after = result
-            result.begin()
             try:
+                result.begin()
                 result.run()
             finally:
                 self._now(result.finish)

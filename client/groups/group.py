@@ -71,15 +71,24 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DueCall:
-    """A callback that is due; whoever polls does `begin`, `run`, and `finish` whatever becomes of that. `deadline`: of
-    the poll."""
+    """A callback that is due; whoever polls does `begin`, `run`, and `finish` whatever becomes of both. `deadline`: of
+    the poll. Two threads that poll may both be handed the same one; only the first may begin."""
 
-    begin: Callable[[], None]
+    group: Group
     run: Callable[[], Any]
-    finish: Callable[[], None]
+    change: Change | None = None
+    """What it tells, if not of a commit."""
     deadline: float = math.inf
+
+    def begin(self) -> None:
+        """RuntimeError: another thread runs one, or has run this one."""
+        self.group.begin_call(self)
+
+    def finish(self) -> None:
+        """Nothing, if it has not begun."""
+        self.group.finish_call(self)
 
 
 class Group:
@@ -122,7 +131,8 @@ class Group:
         self._auto_commit_at = 0.0
         self._auto_commit: Commit | None = None
         """The last one that a poll began: one at a time, or they pile up where the group is slow to answer."""
-        self._is_calling = False
+        self._calling: DueCall | None = None
+        """What the program runs now."""
 
     # --- subscription ------------------------------------------------------------------------------------------
 
@@ -205,20 +215,20 @@ class Group:
         membership = self._membership
         if membership is None:
             return None
-        if not membership.is_leaving and (failure := membership.take_failure()) is not None:
-            raise failure
         change = membership.begin()
         if change is None:
+            if not membership.is_leaving and (failure := membership.take_failure()) is not None:
+                raise failure
             return None
         if change.what is Told.REVOKED and not await self._settle(change, deadline) and not membership.is_leaving:
             return None
         if change.what is Told.ASSIGNED:
             self._assign(membership.owned)
             self.find_positions()
-        return DueCall(self._begin_call, lambda: self._tell(change), lambda: self._finish(membership, change), deadline)
+        return DueCall(self, lambda: self._tell(change), change, deadline)
 
     def _refuse_within_callback(self) -> None:
-        if self._is_calling:
+        if self._calling is not None:
             raise RuntimeError("a callback cannot poll, unsubscribe or close its consumer")
 
     @property
@@ -239,8 +249,20 @@ class Group:
             await self._settled[1].wait()
         return self._settled[1].done.is_set()
 
-    def _begin_call(self) -> None:
-        self._is_calling = True
+    def begin_call(self, call: DueCall) -> None:
+        """See `DueCall.begin`."""
+        membership = self._membership
+        is_over = call.change is not None and (membership is None or membership.in_hand is not call.change)
+        if self._calling is not None or is_over:
+            raise RuntimeError("two threads poll one consumer: the callback that was due is run by the other one")
+        self._calling = call
+
+    def finish_call(self, call: DueCall) -> None:
+        """See `DueCall.finish`."""
+        if self._calling is call:
+            self._calling = None
+            if call.change is not None and self._membership is not None:
+                self._finish(self._membership, call.change)
 
     def _tell(self, change: Change) -> Any:
         callbacks, partitions = self._callbacks, list(change.partitions)
@@ -252,7 +274,7 @@ class Group:
         return None if callback is None else callback(partitions)
 
     def _finish(self, membership: Membership, change: Change) -> None:
-        self._is_calling, self._settled = False, None
+        self._settled = None
         membership.finish()
         if change.what is not Told.ASSIGNED:
             self._assign(membership.owned)
@@ -280,7 +302,7 @@ class Group:
     async def give_up_leaving(self) -> None:
         """`next_call_before_leaving` was asked, and will not be again: a callback failed, or who asked was cancelled.
         Whoever is told of that must not be left with half a membership."""
-        if self._membership is not None and self._membership.is_leaving and not self._is_calling:
+        if self._membership is not None and self._membership.is_leaving and self._calling is None:
             self._assign(())
             await self.leave()
 
@@ -328,7 +350,7 @@ class Group:
 
         def tell(offsets: Offsets, error: Exception | None) -> None:
             if on_done is not None:
-                self._told.append(DueCall(self._begin_call, lambda: on_done(offsets, error), self._end_call))
+                self._told.append(DueCall(self, lambda: on_done(offsets, error)))
 
         return self._submit(self.positions() if given is None else checked_offsets(given), timeout_ms, tell)
 
@@ -342,9 +364,6 @@ class Group:
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._last_commit = self._offsets.submit(offsets, limit_ms, ended)
         return self._last_commit
-
-    def _end_call(self) -> None:
-        self._is_calling = False
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float

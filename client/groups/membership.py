@@ -108,7 +108,7 @@ class Membership:
         self._had_since = NO_GENERATION
         self._given: tuple[TopicPartition, ...] | None = None
         """What the leader has assigned, until the program has been told all of it."""
-        self._in_hand: Change | None = None
+        self.in_hand: Change | None = None
         self._is_lost = False
         self._must_join = True
         self._said_topics: frozenset[str] = frozenset()
@@ -127,7 +127,7 @@ class Membership:
             return None
         if self.phase is Phase.SYNCING:
             return Wish.SYNC
-        if self._must_join and not self.is_leaving and self._in_hand is None and self._change() is None:
+        if self._must_join and not self.is_leaving and self.in_hand is None and self._change() is None:
             return Wish.JOIN
         if self.phase is Phase.IN and now >= self._heartbeat_at:
             return Wish.HEARTBEAT
@@ -249,16 +249,16 @@ class Membership:
     def begin(self) -> Change | None:
         """What the program has to be told next; `finish` when it has been. Until then it is the same, but that what was
         to be revoked may be lost meanwhile."""
-        if self._in_hand is None or (self._is_lost and self._in_hand.what is Told.REVOKED):
-            self._in_hand = self._change()
-        change = self._in_hand
+        if self.in_hand is None or (self._is_lost and self.in_hand.what is Told.REVOKED):
+            self.in_hand = self._change()
+        change = self.in_hand
         if change is not None and change.what is Told.ASSIGNED:
             self.owned.update(dict.fromkeys(change.partitions))
         return change
 
     def finish(self) -> None:
-        assert self._in_hand is not None
-        change, self._in_hand = self._in_hand, None
+        assert self.in_hand is not None
+        change, self.in_hand = self.in_hand, None
         if change.what is Told.ASSIGNED:
             if self._given is not None:  # else the group has let it go meanwhile
                 self._had, self._had_since = self._given, self.identity.generation

@@ -11,6 +11,7 @@ from scenarios.test_subscriptions import ALL, PARTITIONS, Worker, a_cluster, pro
 from strandline.client import TrioConsumer
 from strandline.client.errors import AnsweredError, CommitFailed, SubscriptionConflict, error_for
 from strandline.client.groups.administration import GroupOffset
+from strandline.client.groups.group import DueCall
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import OffsetFetchRequest, Request
 from strandline.protocol.types import TopicPartition
@@ -176,3 +177,26 @@ async def test_who_loses_its_partitions_is_told_so_and_not_warned_besides(autoju
             await cluster.until(lambda: len(worker.told) == 3, "it has joined again")
             assert worker.told[1] == ("lost", list(range(PARTITIONS)))
     assert [str(each.message) for each in recwarn if "commit" in str(each.message)] == []
+
+
+async def test_a_callback_that_two_threads_are_handed_runs_once(autojump_clock) -> None:
+    async with a_cluster() as cluster, cluster.consumer(group_id="g") as consumer:
+        told: list[int] = []
+        consumer.subscribe(["orders"], on_assigned=lambda given: told.append(len(given)))
+        with trio.fail_after(60):
+            while not isinstance(one := await consumer.poll_step(None, timeout_ms=500), DueCall):
+                pass
+        same = await consumer.poll_step(None, timeout_ms=0)
+        assert isinstance(same, DueCall)
+        one.begin()
+        for is_over in (False, True):
+            with pytest.raises(RuntimeError, match="two threads"):
+                same.begin()
+            same.finish()
+            if not is_over:
+                with pytest.raises(RuntimeError, match="callback"):
+                    await consumer.poll()
+                one.run()
+                one.finish()
+        assert await consumer.poll() == {}
+        assert told == [PARTITIONS]

@@ -349,6 +349,7 @@ async def test_who_takes_the_place_of_a_static_member_fences_it(autojump_clock) 
             async with running(same):
                 await cluster.until(lambda: one.error is not None, "it is fenced")
                 assert isinstance(one.error, FencedInstance)
+                assert one.told[-1] == ("lost", list(range(PARTITIONS)))
                 await cluster.until(lambda: len(same.owns) == PARTITIONS, "the other one has all")
                 assert same.error is None
 

@@ -374,7 +374,7 @@ class ManyMembers(RuleBasedStateMachine):
         for process in self.processes:
             member = process.member
             if member.phase is Phase.OUT and member.owned:
-                assert member._is_lost or member._in_hand is not None
+                assert member._is_lost or member.in_hand is not None
 
     def teardown(self) -> None:
         """In peace everybody ends with something, and everything has an owner."""
