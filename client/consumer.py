@@ -147,7 +147,8 @@ class TrioConsumer(Service):
         `on_assigned` ends each rebalance, also without a new partition. `on_revoked`: these go to others once it
         returns; it may commit. `on_lost`: they may have gone to others already (without it: on_revoked).
 
-        NoGroup without a `group_id`, SubscriptionConflict after `assign` and during `unsubscribe`, ValueError.
+        NoGroup without a `group_id`, SubscriptionConflict after `assign` and during `unsubscribe`, InvalidTopic,
+        ValueError.
         """
         if isinstance(topics, re.Pattern):
             names, pattern = [], topics

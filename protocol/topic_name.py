@@ -38,6 +38,15 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(f"topic name {name!r} may only have letters, digits, '.', '_' and '-' (ASCII)")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have it."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
 class TopicNames:
     """Names that are taken, each looked at once: a question costs the same however many there are."""
 

@@ -156,8 +156,8 @@ class Group:
         """In place of what was subscribed to before. SubscriptionConflict while it leaves."""
         if self._membership is not None and self._membership.is_leaving:
             raise SubscriptionConflict("this consumer is about to unsubscribe; subscribe once that has ended")
-        self._callbacks = callbacks
         self._topics.subscribe(names, pattern)
+        self._callbacks = callbacks
         topics = self._topics.names()
         if self._membership is not None:
             self._membership.subscribe(topics)

@@ -42,6 +42,7 @@ from strandline.protocol.messages import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from strandline.protocol.topic_name import is_topic_name
 from strandline.runtime.client_environment import ClientEnvironment
 
 JOIN_GRACE_MS = 5_000
@@ -79,6 +80,8 @@ class Member:
         self._on_change = on_change
         self._news = News()
         self._members: Sequence[JoinGroupResponseMember] = ()
+        """Of a leader; others are told of none."""
+        self._has_to_assign = False
         self._failures = 0
 
     def look(self) -> None:
@@ -166,7 +169,7 @@ class Member:
         limit_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_GRACE_MS)
         answer = await self._coordinator.ask_and_wait(request, JoinGroupResponse, timeout_ms=limit_ms)
         if self._answered(membership, answer.error_code):
-            self._members = () if answer.skip_assignment else answer.members
+            self._members, self._has_to_assign = answer.members, not answer.skip_assignment
             membership.joined(answer)
 
     async def _sync(self, membership: Membership) -> None:
@@ -187,6 +190,8 @@ class Member:
             return
         try:
             given = decode_assignment(answer.assignment).partitions if answer.assignment else ()
+            if any(partition < 0 for _, partition in given):
+                raise InvalidConsumerData("a partition is negative")
         except InvalidConsumerData as error:
             membership.not_synced()
             raise BrokerMisbehaved(
@@ -195,9 +200,9 @@ class Member:
         membership.synced(given, trio.current_time())
 
     async def _assign(self, protocol: str) -> list[SyncGroupRequestAssignment]:
-        """As leader: to everybody. Who said what cannot be read gets nothing."""
-        if not self._members or protocol not in ASSIGNORS:
-            return []
+        """As leader: to everybody. Who said what cannot be read gets nothing. Also a static leader that was started
+        anew, and is to leave the group as it is, watches its topics from now on (KIP-814); who leads no more does not.
+        """
         said: dict[str, Subscription] = {}
         for each in self._members:
             try:
@@ -205,7 +210,7 @@ class Member:
             except InvalidConsumerData:
                 subscription = Subscription([])
             said[each.member_id] = Subscription(
-                subscription.topics,
+                [topic for topic in subscription.topics if is_topic_name(topic)],
                 subscription.user_data,
                 subscription.owned_partitions,
                 subscription.generation_id,
@@ -214,6 +219,8 @@ class Member:
             )
         self.group_topics = tuple(sorted({topic for each in said.values() for topic in each.topics}))
         self.assigned_layout = dict(await self._layout(self.group_topics))
+        if not said or not self._has_to_assign or protocol not in ASSIGNORS:
+            return []
         return [
             SyncGroupRequestAssignment(member_id, encode_assignment(Assignment(partitions)))
             for member_id, partitions in ASSIGNORS[protocol].assign(said, self.assigned_layout).items()

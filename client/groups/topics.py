@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
+from strandline.client.errors import InvalidTopic
 from strandline.client.metadata import Metadata
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.topic_name import InvalidTopicName, check_topic_name, is_topic_name
 
 GONE_AFTER_S = 10.0
 """A topic that no answer has for so long has been deleted. A broker that has just started knows no topic yet, and a
@@ -30,7 +33,14 @@ class SubscribedTopics:
         """Topic → how many partitions it has, and since when it has been missing."""
 
     def subscribe(self, names: Iterable[str], pattern: re.Pattern[str] | None) -> None:
-        self._names, self._pattern = frozenset(names), pattern
+        """InvalidTopic for a name that no topic can have: it would spoil the questions about all others."""
+        wanted = frozenset(names)
+        for name in sorted(wanted):
+            try:
+                check_topic_name(name)
+            except InvalidTopicName as refusal:
+                raise InvalidTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, str(refusal)) from None
+        self._names, self._pattern = wanted, pattern
         self._follow()
 
     def end(self) -> None:
@@ -50,7 +60,7 @@ class SubscribedTopics:
         return frozenset(
             name
             for name in self.counts(sorted(candidates))
-            if pattern.fullmatch(name) and not (name in topics and topics[name].is_internal)
+            if is_topic_name(name) and pattern.fullmatch(name) and not (name in topics and topics[name].is_internal)
         )
 
     def counts(self, names: Iterable[str]) -> dict[str, int]:
