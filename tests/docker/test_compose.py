@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from compat.readme_clients import type_what_the_readme_says
 from docker.engine import ROOT, Compose, Failed, strandline
 from strandline.client import TrioAdmin
 from strandline.client.metadata import TopicView
@@ -247,6 +248,11 @@ def test_the_commands_of_the_readme_work_as_they_stand_there(cluster: Compose, p
     printed = [cluster.shell(command.replace("localhost:9092", f"localhost:{ports[0]}")) for command in commands[:-1]]
     assert sorted(printed[3].split(), key=int) == [str(number) for number in range(1, 1001)]
     assert "t: 1000 records in " in printed[4]
+
+
+def test_other_clients_of_kafka_work_from_the_host_as_the_readme_says(cluster: Compose, bootstrap: str) -> None:
+    cluster.wait_healthy(*BROKERS)
+    type_what_the_readme_says(bootstrap)
 
 
 # --- last: it goes, and comes back ------------------------------------------------------------------------------------
