@@ -94,7 +94,7 @@ compat: setup ## try Kafka's clients and tools on us, let a real Kafka take our 
 	@scripts/maven
 	@scripts/kafka-clients
 	@scripts/librdkafka-tests
-	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest tests/compat
+	STRANDLINE_COMPAT=1 $(PYTHON) -m pytest -n 2 tests/compat
 
 compat-clients: setup ## only other Kafka clients, each with many records (RECORDS=100000), and librdkafka's tests
 	@scripts/maven

@@ -6,6 +6,7 @@ They stay in `.cache`, until another pom.xml asks for others.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ class Jars:
     def class_path(self) -> str:
         """Of all of them; they are fetched first where they are missing. Fails the test where they cannot be had."""
         complete = self.folder / ".complete"
-        if not complete.exists() or complete.read_text() != self.pom.read_text():
-            self._fetch()
-            complete.write_text(self.pom.read_text())
+        _CACHE.mkdir(exist_ok=True)
+        with self.folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+            if not complete.exists() or complete.read_text() != self.pom.read_text():
+                self._fetch()
+                complete.write_text(self.pom.read_text())
         return f"{self.folder}/*"
 
     def _fetch(self) -> None:
