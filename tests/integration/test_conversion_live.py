@@ -9,6 +9,7 @@ import trio
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client import TrioAdmin, TrioConsumer, TrioProducer
+from strandline.client.delivery import ManyDelivery
 from strandline.client.errors import DeliveryFailed
 from strandline.protocol.records import decode_records, scan
 from strandline.protocol.types import TopicPartition
@@ -23,6 +24,10 @@ def log_bytes(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     return [(folder / f"{0:020d}.log").read_bytes() for folder in folders]
 
 
+async def settled(delivery: ManyDelivery) -> None:
+    await delivery
+
+
 async def test_workers_convert_and_look_up_on_real_brokers(cluster: EmbeddedCluster) -> None:
     with trio.fail_after(HANG_S):
         async with TrioAdmin(cluster.bootstrap_servers) as admin:
@@ -32,7 +37,7 @@ async def test_workers_convert_and_look_up_on_real_brokers(cluster: EmbeddedClus
             async with trio.open_nursery() as nursery:
                 for start in range(0, len(VALUES), 100):
                     chunk = [(b"k", value) for value in VALUES[start : start + 100]]
-                    nursery.start_soon((await producer.send_many("t", chunk)).wait)
+                    nursery.start_soon(settled, await producer.send_many("t", chunk))
             keyless = await producer.send("compacted", b"v" * 300)
             with pytest.raises(DeliveryFailed, match="record 0 has no key"):
                 await keyless
