@@ -14,7 +14,7 @@ start has waited for its past one; what brokers write to their disks now and the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -341,8 +341,9 @@ class BareProducer:
 class BareDelivery:
     offset: int
 
-    async def wait(self) -> BareDelivery:
+    def __await__(self) -> Generator[Any, None, BareDelivery]:
         return self
+        yield  # a generator, that yields nothing
 
 
 def _produce(broker: BareBroker, tp: TopicPartition, value: bytes) -> Call:
