@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks import bench, members
 from benchmarks.kafka_cases import CASES, SMALL_BATCHES, WHOLE, Case, ConsumeCase, GroupCase, ProduceCase
-from benchmarks.systems import Kafka, Strandline, System
+from benchmarks.systems import CLUSTERS, System
 
 PARTITIONS = 6
 RUN_TIMEOUT_S = 120.0
@@ -39,6 +39,7 @@ MOST_MB = 1_500
 FEWEST_RECORDS = 5_000
 CEILING = bench.Case("16k-2x8", 16384, 2, 8)
 RDKPERF = Path(".cache/rdkperf")
+ORDER = tuple(CLUSTERS)
 Figures = dict[str, float]
 
 
@@ -184,9 +185,6 @@ def result_table(cases: Sequence[Case], results: dict[str, dict[str, list[Figure
     return table
 
 
-ORDER = ("kafka", "strandline")
-
-
 def _with_range(values: list[float] | None) -> str:
     if not values:
         return ""
@@ -215,10 +213,8 @@ def main() -> None:
     results: dict[str, dict[str, list[Figures]]] = {}
     with tempfile.TemporaryDirectory(prefix="strandline-race-") as folder, console.status("touching memory") as status:
         bench.touch_memory(Path(folder), arguments.touch_gb)
-        makers: dict[str, Callable[[Path], System]] = {"kafka": Kafka, "strandline": Strandline}
         for name in arguments.system or ORDER:
-            system = makers[name](Path(folder, name))
-            results[name] = examined(system, cases, arguments, status.update)
+            results[name] = examined(System(name, Path(folder, name)), cases, arguments, status.update)
     console.print(result_table(cases, results))
     ceilings = {name: [run["mb_s"] for run in found["ceiling"]] for name, found in results.items()}
     for name, (before, after) in ceilings.items():

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from benchmarks.systems import Connection, System
+from benchmarks.systems import System
 from strandline.protocol.api import ApiKey
 from strandline.protocol.consumer_protocol import Subscription, encode_subscription
 from strandline.protocol.kafka.schemas import request_class, write_entity
 from support.kafka_client import made
 from support.kafka_frames import kafka_frame
+from support.kafka_socket import KafkaSocket
 
 MEMBERS_PER_GROUP = 10
 INTERVAL_S = 1.0
@@ -33,7 +34,7 @@ _COMMIT_ERROR = slice(-2, None)
 
 @dataclass(slots=True)
 class Member:
-    connection: Connection
+    connection: KafkaSocket
     frames: tuple[bytes, bytes]
     """A heartbeat and a commit."""
     sent_at: collections.deque[float] = field(default_factory=collections.deque)
@@ -77,7 +78,7 @@ def _join(group: str, topic: str) -> dict[str, object]:
     }
 
 
-def _synced(group: str, connections: list[Connection]) -> list[tuple[int, str]]:
+def _synced(group: str, connections: list[KafkaSocket]) -> list[tuple[int, str]]:
     """Of each member, which has asked to join: its generation and id, once all have their (empty) assignments."""
     answers = [connection.receive(ApiKey.JOIN_GROUP, _JOIN_GROUP) for connection in connections]
     for connection, answer in zip(connections, answers, strict=True):
@@ -160,15 +161,15 @@ def _frame(api_key: ApiKey, version: int, **fields: object) -> bytes:
     return kafka_frame(api_key, version, body, correlation_id=api_key, flexible=False)
 
 
-def _connections(system: System, group: str) -> list[Connection]:
+def _connections(system: System, group: str) -> list[KafkaSocket]:
     """To its coordinator, one for each member."""
     deadline = time.monotonic() + 60
     while True:
-        connection = Connection(system.addresses[0])
+        connection = KafkaSocket(system.addresses[0])
         answer = connection.ask(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, key=group)
         connection.close()
         if not answer.error_code:
-            return [Connection((answer.host, answer.port)) for _ in range(MEMBERS_PER_GROUP)]
+            return [KafkaSocket((answer.host, answer.port)) for _ in range(MEMBERS_PER_GROUP)]
         if time.monotonic() > deadline:
             raise RuntimeError(f"{system.name}: nobody coordinates {group}: {answer}")
         time.sleep(0.05)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from strandline.client.sync import Consumer
 from strandline.protocol.api import ApiKey
-from strandline.protocol.kafka.schemas import read_entity, request_class, response_class, write_entity
+from strandline.protocol.consumer_protocol import decode_assignment
 from strandline.protocol.types import TopicPartition
-from support.kafka_client import made
-from support.kafka_frames import kafka_frame
+from support.kafka_socket import KafkaSocket
 
 _TIMEOUT_S = 5.0
 
@@ -75,29 +71,14 @@ class GroupObserver:
 
 def _ask(address: tuple[str, int], api_key: ApiKey, version: int, **fields: Any) -> Any:
     """The answer, on a connection of its own; None: there is none."""
-    request, response = request_class(api_key, version), response_class(api_key, version)
-    frame = kafka_frame(api_key, version, write_entity(made(request, fields)), flexible=request.__flexible__)
     try:
-        with socket.create_connection(address, timeout=_TIMEOUT_S) as connection:
-            connection.sendall(frame)
-            answer = connection.makefile("rb")
-            (size,) = struct.unpack(">i", answer.read(4))
-            return read_entity(response, memoryview(answer.read(size))[4 + response.__flexible__ :])
-    except (OSError, struct.error):
+        with KafkaSocket(address, _TIMEOUT_S) as connection:
+            return connection.ask(api_key, version, **fields)
+    except OSError:
         return None
 
 
 def _partitions(assignment: bytes, topic: str) -> list[int]:
-    """Of a ConsumerProtocolAssignment: int16 version | int32 count | (string topic | int32 count | int32 …) …"""
-    found: list[int] = []
     if not assignment:
-        return found
-    (count,), at = struct.unpack_from(">i", assignment, 2), 6
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", assignment, at)
-        name, at = assignment[at + 2 : at + 2 + length].decode(), at + 2 + length
-        (size,) = struct.unpack_from(">i", assignment, at)
-        numbers: Sequence[int] = struct.unpack_from(f">{size}i", assignment, at + 4)
-        found += numbers if name == topic else ()
-        at += 4 + 4 * size
-    return found
+        return []
+    return [each.partition for each in decode_assignment(assignment).partitions if each.topic == topic]

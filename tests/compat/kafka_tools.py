@@ -128,13 +128,15 @@ class KafkaTools:
             command = java(self._jars, self._classes[name], *arguments)
             command.insert(1, self._logging)
             process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
-            shown = lambda: Path(printed.name).read_text()  # noqa: E731
+            path = Path(printed.name)
             try:
-                wait_until(lambda: process.poll() is not None or re.search(ENDLESS[name], shown()), f"{name} goes on")
+                wait_until(
+                    lambda: process.poll() is not None or re.search(ENDLESS[name], path.read_text()), f"{name} goes on"
+                )
             finally:
                 process.kill()
                 process.wait()
-            return shown()
+            return path.read_text()
 
     def _main(self, name: str, arguments: list[str], done: Future[int]) -> None:
         try:
