@@ -138,6 +138,8 @@ class PendingSessionFetch:
         self._request.respond(FetchResponse([], code))
 
     def _try(self, *, at_once: bool) -> None:
+        if self._session.pending is not self:
+            return  # it ended after it was told of a change, and before its turn to look
         if self._request.is_abandoned or self._fetches.answer(self._request, self._session, at_once=at_once):
             self._end()
 

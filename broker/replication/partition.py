@@ -329,8 +329,8 @@ class Partition:
             raise CheckpointFirst
         self.log.truncate_to(offset)
         self._follower_high_watermark = min(self._follower_high_watermark, self.log.log_end_offset)
-        self.tell_watches()
         self._check_invariants()
+        self._wake_watches()
 
     def restart_at(self, offset: int) -> None:
         """Nothing of this log is in the leader's, which begins at `offset`: drop everything and begin there
@@ -339,8 +339,8 @@ class Partition:
             raise CheckpointFirst
         self.log.truncate_fully_and_start_at(offset)
         self._follower_high_watermark = offset
-        self.tell_watches()
         self._check_invariants()
+        self._wake_watches()
 
     # --- the head ----------------------------------------------------------------------------------------------
 
@@ -372,14 +372,14 @@ class Partition:
         """Follower: the leader's log begins at `offset`. What lies below goes here, too, as far as it is committed."""
         assert self.leadership is None
         if self.raise_log_start(min(offset, self._follower_high_watermark)):
-            self.tell_watches()
+            self._wake_watches()
 
     def log_start_moved(self) -> None:
         """Something was taken off the head of the log. Followers hear of it at once: what they are told comes with an
         answer, and they need not wait for data first."""
         self._check_invariants()
         self.complete_deletions()
-        self.tell_watches()
+        self._wake_watches()
         for fetch, is_follower in list(self.parked_fetches.items()):
             if is_follower:
                 fetch.answer()
@@ -388,6 +388,11 @@ class Partition:
         """Tell who watches that something changed; returns the fetches that wait for it."""
         watches, self.watches = self.watches, {}
         return [fetch for watch in watches if (fetch := watch.changed()) is not None]
+
+    def _wake_watches(self) -> None:
+        """The same where no burst has them looked at: who goes on waiting watches anew, for the next records."""
+        for fetch in self.tell_watches():
+            fetch.look()
 
     def complete_deletions(self) -> None:
         """A replica's log start is on its disk, or another one counts now: answer who waited for that."""

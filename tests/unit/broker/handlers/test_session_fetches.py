@@ -12,6 +12,7 @@ from strandline.broker.handlers.fetch_reads import FetchReads
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import UpdateMetadataPartitionState
 from strandline.protocol.records import decode_records
+from strandline.protocol.records.batch import assign_offset
 from strandline.protocol.types import TopicPartition
 from support.replica_site import T0, T1, TOPIC_ID, FakeConnection, Hand, ReplicaSite, batch, fetch_hand, produce_hand
 
@@ -320,3 +321,49 @@ async def test_a_session_by_ids_stays_with_ids_and_finds_topics_that_come_later(
     hand = alone.fetch(session=(session_id, 1))
     [topic] = hand.answer.responses
     assert (codes(hand), topic.topic_id) == ([0], TOPIC_ID)
+
+
+async def test_a_fetch_that_waits_hears_of_records_after_the_log_start_moved(
+    alone: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    alone.produce((T0, batch(3)))
+    consumer = Consumer(alone, T0, T1)
+    waiting = consumer.poll(wait_ms=1000)
+    alone.delete_records((T0, 2))
+    assert not waiting.is_answered
+    alone.produce((T0, batch()))
+    assert named(waiting) == [0]
+
+
+async def test_a_fetch_that_waits_at_a_follower_hears_of_records_after_the_log_start_moved(
+    site: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    await site.lead()
+    site.produce((T0, batch()), (T0, batch()), acks=1)
+    for _ in range(2):
+        site.follow(2, 2)
+        site.follow(3, 2)
+    partition = await site.follow_leader(epoch=1)
+    consumer = Consumer(site, T0, rack_id="rack-1")
+    waiting = consumer.poll(wait_ms=1000)
+    partition.learn_log_start(1)
+    assert not waiting.is_answered
+    view = memoryview(bytearray(batch()))
+    assign_offset(view, 2, 1)
+    partition.append_fetched(view, 3)
+    site.data.burst.changes.committed(partition)
+    site.data.burst.end()
+    assert (named(waiting), waiting.fetched[0].high_watermark) == ([0], 3)
+
+
+async def test_a_fetch_that_gave_way_is_not_looked_at_for_records_of_the_same_burst(
+    alone: ReplicaSite, autojump_clock: MockClock
+) -> None:
+    consumer = Consumer(alone, T0)
+    gave_way = consumer.poll(wait_ms=1000)
+    waiting = fetch_hand(session=(consumer.session_id, 2), wait_ms=1000, min_bytes=10_000)
+    alone.burst(produce_hand((T0, batch())), waiting)
+    assert gave_way.answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert not waiting.is_answered
+    alone.produce((T0, batch(size_bytes=10_000)))
+    assert named(waiting) == [0]
