@@ -143,7 +143,7 @@ class Group:
         member_id, state = asked.member_id, self.state
         if state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self._has_room_for(member_id):
+        if not self._has_room_for(member_id or self.members.id_of(asked.group_instance_id) or NO_MEMBER):
             if member_id in self.members.by_id:  # the limit was lowered: who comes last finds no place
                 self._let_go(self.members.by_id[member_id])
             self._pending.pop(member_id, None)

@@ -109,6 +109,13 @@ def test_a_full_group_takes_nobody_more() -> None:
     assert site.group.state is GroupState.STABLE
 
 
+def test_a_full_group_takes_its_static_member_back() -> None:
+    site = GroupSite(max_size=2)
+    site.stable(2, instances=True)
+    assert site.join(instance="i1").answer().error_code == 0
+    assert site.join(instance="i2").answer().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 def test_of_a_loaded_group_that_is_too_large_the_last_ones_find_no_place() -> None:
     large = GroupSite()
     ids = large.stable(3)
