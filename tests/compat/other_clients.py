@@ -16,7 +16,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,9 +111,10 @@ class Client(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Driven(Client):
-    """With a driver: `command` is what runs it."""
+    """With a driver: `command` is what runs it, `in_group` what it is told as a member."""
 
     command: tuple[str, ...] = ()
+    in_group: tuple[str, ...] = ()
     tells_acks: bool = True
 
     def produce(
@@ -132,7 +133,7 @@ class Driven(Client):
 
     def member(self, bootstrap: str, topic: str, group: str, assignor: str | None = None) -> list[str]:
         arguments = ["consume", "--bootstrap", bootstrap, "--topics", topic, "--group", group]
-        arguments += ["--count", str(10**9), "--timeout", str(10**6)]
+        arguments += ["--count", str(10**9), "--timeout", str(10**6), *self.in_group]
         return [*self.command, *arguments, *(["--assignor", assignor] if assignor else [])]
 
     def heard(self, line: bytes) -> Read | None:
@@ -382,7 +383,8 @@ _NUMBERS_ALONE: Mapping[str, Any] = {
     "numbers_records": True,
 }
 
-OURS = Driven("strandline", command=(sys.executable, "-m", "compat.clients.with_strandline"), is_idempotent=False)
+OURS = Driven("strandline", command=(sys.executable, "-m", "compat.clients.with_strandline"))
+OURS_BY_ITSELF = replace(OURS, name="strandline, which commits by itself", in_group=("--auto-commit",))
 CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (

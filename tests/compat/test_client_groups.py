@@ -15,13 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from compat.group_trials import PARTITIONS, lose_one
-from compat.other_clients import CLIENTS
+from compat.other_clients import CLIENTS, OURS_BY_ITSELF
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin
 
 AT_A_TIME = 4
 MEMBERS = 3
 ALONE = {name: [client] * MEMBERS for name, client in CLIENTS.items()}
+ALONE["strandline"][-1] = OURS_BY_ITSELF
 MIXED = ("strandline", "confluent-kafka", "aiokafka", "kafka-python", "franz-go", "verifiable-4")
 """KafkaJS has one of its own under the name of the others'."""
 ASSIGNORS = ("range", "roundrobin")

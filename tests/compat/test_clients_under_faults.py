@@ -1,9 +1,9 @@
-"""Other people's clients go on while brokers are killed, paused for longer than a session, stopped and started.
+"""All clients go on while brokers are killed, paused for longer than a session, stopped and started.
 
-An idempotent producer of confluent-kafka and a group of three of its consumers, and beside them Kafka's own
-VerifiableProducer and VerifiableConsumers of both versions. In the end: the log holds what was acknowledged, each
-record once, at the offset that was told and in the order of sending; each record was read; the groups are stable and
-have no lag.
+An idempotent producer and a group of three consumers of confluent-kafka, the same of ours, of which one leaves it to
+its polls to commit, and Kafka's own VerifiableProducer with VerifiableConsumers of both versions. In the end: the log
+holds what was acknowledged, each record once, at the offset that was told and in the order of sending; each record was
+read; the groups are stable and have no lag.
 
 `STRANDLINE_SOAK_MINUTES` is for how long blows follow one another (`make soak-clients`; without it there is one of each
 kind), `STRANDLINE_SEED` which they are.
@@ -21,12 +21,22 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from compat.group_trials import PARTITIONS, Acked, Group, reading
-from compat.other_clients import CLIENTS, ENVIRONMENT, OURS, ClientFailed, Driven, Verifiable, acks_of_verifiable
+from compat.other_clients import (
+    CLIENTS,
+    ENVIRONMENT,
+    OURS,
+    OURS_BY_ITSELF,
+    Client,
+    ClientFailed,
+    Driven,
+    Verifiable,
+    acks_of_verifiable,
+)
 from compat.real_kafka import wait_until
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin, Consumer
@@ -37,6 +47,12 @@ SEED = int(os.environ.get("STRANDLINE_SEED", "1"))
 SESSION_TIMEOUT_MS = 3000
 RECORDS_PER_S = 200
 KINDS = ("killed", "paused", "stopped")
+READERS: Mapping[str, Sequence[Client]] = {
+    "confluent-kafka": [CLIENTS["confluent-kafka"]] * 3,
+    "strandline": [OURS, OURS_BY_ITSELF, OURS],
+    "verifiable-4": [CLIENTS["verifiable-3"], CLIENTS["verifiable-4"]],
+}
+"""Who reads each topic, as a group; it is named after the client that writes it."""
 PATIENCE_S = 120.0
 """A producer gives up at the end of its flush, not before."""
 
@@ -179,9 +195,20 @@ def check_log(bootstrap: str, topic: str, acked: Acked) -> None:
         assert sent == sorted(sent), f"partition {partition} is not in the order of sending"
 
 
+def started(bootstrap: str, topic: str, folder: Path, ends: contextlib.ExitStack) -> Sender:
+    """The idempotent producer of the client that this topic is named after."""
+    client = CLIENTS[topic]
+    if isinstance(client, Verifiable):
+        rate = ("--throughput", str(RECORDS_PER_S))
+        command = ends.enter_context(client.sending(bootstrap, topic, "lz4", True, *rate))
+        return VerifiableSender(topic, command, folder)
+    assert isinstance(client, Driven)
+    return DrivenSender(
+        topic, [*client.command, "produce", "--bootstrap", bootstrap, "--topic", topic, "--idempotent"], folder
+    )
+
+
 def test_nothing_is_lost_or_doubled_and_groups_go_on_whatever_brokers_meet(tmp_path: Path) -> None:
-    driven, sending = CLIENTS["confluent-kafka"], CLIENTS["verifiable-4"]
-    assert isinstance(driven, Driven) and isinstance(sending, Verifiable)
     properties = {"group.initial.rebalance.delay.ms": "500"}
     cluster = EmbeddedCluster(tmp_path / "cluster", 3, properties=properties, session_timeout_ms=SESSION_TIMEOUT_MS)
     with contextlib.ExitStack() as ends:
@@ -189,27 +216,20 @@ def test_nothing_is_lost_or_doubled_and_groups_go_on_whatever_brokers_meet(tmp_p
         cluster.start()
         bootstrap = cluster.bootstrap_servers
         with Admin(bootstrap) as admin:
-            for topic in ("driven", "verifiable"):
+            for topic in READERS:
                 admin.create_topic(topic, PARTITIONS, 3, {"retention.ms": "-1"})
-        rate = ("--throughput", str(RECORDS_PER_S))
-        of_verifiable = ends.enter_context(sending.sending(bootstrap, "verifiable", "lz4", True, *rate))
-        of_driven = [*driven.command, "produce", "--bootstrap", bootstrap, "--topic", "driven", "--idempotent"]
-        senders: dict[str, Sender] = {
-            "driven": DrivenSender("driven", of_driven, tmp_path),
-            "verifiable": VerifiableSender("verifiable", of_verifiable, tmp_path),
-        }
+        senders: dict[str, Sender] = {}
         groups: dict[str, Group] = {}
-        for topic, sender in senders.items():
-            ends.callback(sender.kill)
+        for topic, readers in READERS.items():
+            senders[topic] = started(bootstrap, topic, tmp_path, ends)
+            ends.callback(senders[topic].kill)
             groups[topic] = ends.enter_context(reading(bootstrap, topic, tmp_path))
-        for _ in range(3):
-            groups["driven"].add(driven)
-        for name in ("verifiable-3", "verifiable-4"):
-            groups["verifiable"].add(CLIENTS[name])
+            for reader in readers:
+                groups[topic].add(reader)
         for group in groups.values():
             group.wait_stable()
 
-        blows = Blows(cluster, list(senders))
+        blows = Blows(cluster, list(READERS))
         for blow in blows.for_minutes(MINUTES) if MINUTES else blows.one_of_each():
             sys.stdout.write(f"{blow}\n")  # shown when something fails, or as it happens
             for group in groups.values():

@@ -4,7 +4,7 @@ Every driver is a program of its own, in its client's language, with one command
 
     produce --bootstrap HOST:PORT,… --topic NAME --codec none|gzip|snappy|lz4|zstd [--idempotent]
     consume --bootstrap HOST:PORT,… --topics NAME,… --count N [--timeout SECONDS]
-            [--group NAME [--assignor range|roundrobin]]
+            [--group NAME [--assignor range|roundrobin] [--auto-commit]]
 
 `produce` reads records from its standard input, one JSON object a line: key, value (hexadecimal or null), headers
 (pairs of a name and a value in hexadecimal or null), timestamp (ms). It prints where each came to lie, in the same
@@ -13,7 +13,8 @@ order: partition, offset.
 `consume` prints what it reads, one JSON object a line without blanks, its keys in this order: topic, partition, offset,
 timestamp, key, value, headers. It begins at the beginning and ends after N records, or with exit code 1 where they do
 not come within the time-out. With a group it joins that, prints `{"assigned":[["topic",0],…]}` whenever it got
-partitions, commits what it has printed, and leaves in order on SIGTERM.
+partitions, commits what it has printed, and leaves in order on SIGTERM. With --auto-commit, which our own client alone
+takes, its polls commit.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def arguments() -> argparse.Namespace:
     consume.add_argument("--count", required=True, type=int)
     consume.add_argument("--group")
     consume.add_argument("--assignor", help="default: what the client has by itself")
+    consume.add_argument("--auto-commit", action="store_true", help="the client commits by itself")
     consume.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_S)
     for command in (produce, consume):
         command.add_argument("--bootstrap", required=True)
