@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from compat.other_clients import CLIENTS, CODECS, OURS, RECORDS, Client, Read, Sent, without_topic
+from compat.other_clients import CLIENTS, CODECS, OURS, RECORDS, REPEATING_KEYS, Client, Read, Sent, without_topic
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin
 
@@ -25,6 +25,7 @@ REFERENCE = CLIENTS["confluent-kafka"] if BOOTSTRAP else OURS
 """Who says what is in the topics."""
 OTHERS = [client for client in CLIENTS.values() if client is not OURS or not BOOTSTRAP]
 READERS = [client for client in OTHERS if client.tells_all]
+READERS_OF_ONE = [client for client in OTHERS if not client.tells_all]
 IDEMPOTENT_CODECS = ("none", "lz4", "zstd")
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 PARTITIONS = 3
@@ -36,7 +37,8 @@ def made_records(client: Client, codec: str, count: int) -> list[Sent]:
     """No two are equal, so that each is found again. A quarter is alike in what kcat is told once for a run."""
     if client.numbers_records:
         prefix = CODECS.index(codec)
-        return [Sent(None, b"%d.%d" % (prefix, number), (), None) for number in range(count)]
+        keys = [b"%d" % (number % REPEATING_KEYS) if prefix % 2 else None for number in range(count)]
+        return [Sent(key, b"%d.%d" % (prefix, number), (), None) for number, key in enumerate(keys)]
     records = []
     for place in range(count):
         name = f"{client.name}-{codec}-{place}".encode()
@@ -112,7 +114,10 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     if BOOTSTRAP:
         yield Topics(BOOTSTRAP)
         return
-    cluster = EmbeddedCluster(tmp_path_factory.mktemp("cluster"), 3)
+    # Nobody else joins the groups of those that read in groups only.
+    cluster = EmbeddedCluster(
+        tmp_path_factory.mktemp("cluster"), 3, properties={"group.initial.rebalance.delay.ms": "0"}
+    )
     try:
         cluster.start()
         topics = Topics(cluster.bootstrap_servers)
@@ -151,6 +156,13 @@ def test_a_client_reads_what_all_the_others_produced(topics: Topics, client: Cli
     if not client.tells_topics:
         expected = without_topic(expected)
     assert_same(sorted(expected, key=_order), sorted(found, key=_order))
+
+
+@pytest.mark.parametrize("client", READERS_OF_ONE, ids=lambda client: client.name)
+def test_a_client_that_takes_one_topic_reads_what_it_produced(topics: Topics, client: Client) -> None:
+    expected = [read._replace(timestamp=-1) for read in topics.log(client)]  # which it does not tell
+    found = client.consume(topics.bootstrap, [topics.name(client)], len(expected))
+    assert_same(expected, sorted(found, key=_order))
 
 
 def assert_same(expected: Sequence[Read], found: Sequence[Read]) -> None:

@@ -49,7 +49,8 @@ async function produce(kafka, options) {
 
 async function consume(kafka, options) {
   const groupId = options.group ?? `alone-${process.pid}-${Date.now()}`
-  const consumer = kafka.consumer({ groupId, sessionTimeout: 6000, heartbeatInterval: 1000, rebalanceTimeout: 10000 })
+  const times = { sessionTimeout: 6000, heartbeatInterval: 1000, rebalanceTimeout: 10000 }
+  const consumer = kafka.consumer({ groupId, ...times, maxWaitTimeInMs: 500 }) // before it ends, its fetches do
   let missing = Number(options.count)
   const finished = new Promise((resolve) => {
     process.on('SIGTERM', resolve)
