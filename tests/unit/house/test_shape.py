@@ -77,3 +77,20 @@ def test_every_folder_with_modules_is_a_package(root, packages) -> None:
         if folder.is_dir() and any(folder.glob("*.py")) and not (folder / "__init__.py").exists()
     ]
     assert not bare, f"the wheel would lack {bare}"
+
+
+def test_no_table_of_a_document_is_broken_off(root) -> None:
+    """Rows that do not begin with a head and a line of dashes are shown as text full of bars."""
+    broken = []
+    for path in (*root.glob("*.md"), *root.glob("docs/*.md")):
+        lines = [*re.sub(r"^```.*?^```", _as_blank_lines, path.read_text(), flags=re.M | re.S).split("\n"), ""]
+        rows = [line.startswith("|") for line in lines]
+        for number, line in enumerate(lines):
+            begins = rows[number] and not (number and rows[number - 1])
+            if begins and not re.fullmatch(r"\|(?: *:?-+:? *\|)+", lines[number + 1]):
+                broken.append(f"{path.name}:{number + 1}: {line[:80]}")
+    assert not broken, "\n".join(broken)
+
+
+def _as_blank_lines(code: re.Match[str]) -> str:
+    return "\n" * code[0].count("\n")
