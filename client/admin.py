@@ -21,7 +21,6 @@ from strandline.client.errors import (
     AnsweredError,
     BrokerMisbehaved,
     CannotReachBroker,
-    ClientClosed,
     ClientError,
     NoBrokerReachable,
     RequestTimedOut,
@@ -298,7 +297,7 @@ class TrioAdmin(Service, GroupAdministration):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the cluster's layout until `close` or cancelled."""
         try:
-            with self._scope:
+            with self._serving():
                 task_status.started()
                 await self._metadata.run()
         finally:
@@ -347,8 +346,7 @@ class _ControllerCall:
     """One call of the admin client: its deadline, its attempts, its last cause."""
 
     def __init__(self, admin: TrioAdmin, timeout_ms: float | None) -> None:
-        if admin._closed:
-            raise ClientClosed("the admin client is closed")
+        admin._raise_if_closed()
         self._admin = admin
         self._limit_ms = admin.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._deadline = trio.current_time() + self._limit_ms / 1000
@@ -416,6 +414,7 @@ class _ControllerCall:
     async def learn(self) -> None:
         """Refresh what is known of the cluster, then wait a moment. The last cause once the time is over."""
         metadata = self._admin._metadata
+        await self._admin._raise_unless_running()
         self._attempts += 1
         in_time = await metadata.wait_for_answer(self._deadline)
         if metadata.last_error is not None:

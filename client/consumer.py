@@ -22,7 +22,6 @@ import trio
 
 from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches
 from strandline.client.errors import (
-    ClientClosed,
     LeaderNotAvailable,
     LogTruncated,
     NoGroup,
@@ -289,7 +288,9 @@ class TrioConsumer(Service):
         """Have the group remember these positions: the offsets of the next records to read (default: behind all that
         was handed out). CommitFailed where the group has given the partitions to others, NoGroup, the last cause after
         `timeout_ms`."""
-        commit = self._group_for("commit").commit(offsets, self._limit_ms(timeout_ms))
+        group = self._group_for("commit")
+        await self._raise_unless_running()
+        commit = group.commit(offsets, self._limit_ms(timeout_ms))
         await commit.wait()
         if commit.error is not None:
             raise commit.error
@@ -308,7 +309,7 @@ class TrioConsumer(Service):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None for nothing. NoGroup, the last cause after `timeout_ms`."""
         wanted = [TopicPartition(*item) for item in partitions]
-        self._raise_if_closed()
+        await self._raise_unless_running()
         return await self._group_for("committed").committed(wanted, self._limit_ms(timeout_ms))
 
     @property
@@ -355,7 +356,7 @@ class TrioConsumer(Service):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch until `close` or cancelled."""
         try:
-            with self._scope:
+            with self._serving():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._metadata.run)
                     nursery.start_soon(self._links.run)
@@ -492,10 +493,6 @@ class TrioConsumer(Service):
             if not await self._wait_for_news(deadline):
                 return nothing
 
-    def _raise_if_closed(self) -> None:
-        if self._closed:
-            raise ClientClosed("the consumer is closed")
-
     def _raise_errors(self) -> None:
         self._raise_if_closed()
         for state in self._assigned.values():
@@ -514,14 +511,14 @@ class TrioConsumer(Service):
         raise error
 
     async def _wait_for_news(self, deadline: float) -> bool:
-        self._raise_if_closed()
+        await self._raise_unless_running()
         return await self._news.wait_until(deadline)
 
     def _limit_ms(self, timeout_ms: float | None) -> float:
         return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def _layout(self, topic: str, timeout_ms: float | None = None) -> TopicView:
-        self._raise_if_closed()
+        await self._raise_unless_running()
         limit_ms = self._limit_ms(timeout_ms)
         return await self._metadata.topic(topic, timeout_ms=limit_ms, setting="default_api_timeout_ms")
 

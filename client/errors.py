@@ -76,6 +76,11 @@ class ClientClosed(ClientError):
     """The client was closed before or during the call, or a failure of its own ended it, which is its `__cause__`."""
 
 
+class NotRunning(ClientError):
+    """Nobody has started the tasks that would do it: the client is used outside its `async with` block, and its `run`
+    was not started in a nursery."""
+
+
 class InvalidClientConfig(ClientError):
     """A client setting is unknown or has a value that cannot be used."""
 

@@ -274,7 +274,7 @@ class TrioProducer(Service):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until `close`; when cancelled, what is left fails."""
         try:
-            with self._scope:
+            with self._serving():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._metadata.run)
                     nursery.start_soon(self._links.run)
@@ -311,6 +311,7 @@ class TrioProducer(Service):
             raise self._closed_error("the producer is closed")
         known = self._metadata.view.topics.get(topic)
         if known is None or not known.partitions:
+            await self._raise_unless_running()
             known = await self._metadata.topic(topic, timeout_ms=self.settings.max_block_ms, setting="max_block_ms")
         if partition is not None and partition not in known.partitions:
             raise UnknownTopic(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Self
 
 import trio
+
+from strandline.client.errors import ClientClosed, NotRunning
 
 
 class Service(ABC):
@@ -15,6 +18,7 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self._closed = False
+        self._has_begun = False
         self._scope = trio.CancelScope()
         """What `run` serves in."""
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
@@ -22,6 +26,30 @@ class Service(ABC):
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until closed or cancelled."""
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """What `run` does lies in here; `stop` ends it."""
+        self._has_begun = True
+        with self._scope:
+            yield
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise ClientClosed(f"the {type(self).__name__.removeprefix('Trio').lower()} is closed")
+
+    async def _raise_unless_running(self) -> None:
+        """Before a wait for what `run` does, which would be in vain: ClientClosed, NotRunning. A `run` that was started
+        counts, also where its task has not had a turn yet."""
+        self._raise_if_closed()
+        for _ in range(2):  # tasks of one turn come in any order; in the second one all that were started have begun
+            if not self._has_begun:
+                await trio.lowlevel.checkpoint()
+        if not self._has_begun:
+            name = type(self).__name__
+            raise NotRunning(
+                f"this {name} does not run: use it within `async with {name}(...)`, or start its `run` in a nursery"
+            )
 
     def stop(self) -> None:
         """Make `run` return. Idempotent."""
