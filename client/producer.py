@@ -111,8 +111,8 @@ class TrioProducer(Service):
         """
         stamp = self._environment.wall_clock.now_ms() if timestamp_ms is None else timestamp_ms
         delivery = Delivery(stamp)
+        await self._checkpoint(1)  # before: who is cancelled has sent nothing
         if self.accept_now(topic, (key, value), delivery, partition, headers, stamp):
-            await self._checkpoint(1)
             return delivery
         error = await self.accept(
             topic, [(key, value)], delivery, partition=partition, headers=headers, timestamp_ms=stamp
@@ -184,6 +184,7 @@ class TrioProducer(Service):
             layout = await self._layout(topic, partition)
             for begin in range(0, len(records), RECORDS_PER_CHUNK):
                 chunk = records[begin : begin + RECORDS_PER_CHUNK] if left > RECORDS_PER_CHUNK or begin else records
+                await self._checkpoint(len(chunk))
                 for number, group in self._grouped(layout, chunk, partition).items():
                     queue = self._accumulator.queue(TopicPartition(topic, number))
                     start = 0
@@ -197,7 +198,6 @@ class TrioProducer(Service):
                             sink.failed(error, 1)
                             start, left = start + 1, left - 1
                     left -= stop - start
-                await self._checkpoint(len(chunk))
         except ClientError as error:
             refused = error
         except RefusedRecord as error:

@@ -52,6 +52,24 @@ async def test_records_arrive_in_order_and_their_offsets_come_back(autojump_cloc
     assert values(cluster) == [b"%d" % i for i in range(100)]
 
 
+async def test_a_send_that_is_cancelled_has_sent_nothing(autojump_clock: object) -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t")
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, linger_ms=60_000) as client:
+            returned = [b"first"]
+            await client.send("t", returned[0])
+            for i in range(2_000):
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await client.send("t", b"%d" % i)
+                    returned.append(b"%d" % i)
+            assert len(returned) < 2_000, "some were cancelled"
+        nursery.cancel_scope.cancel()
+    assert values(cluster) == returned
+
+
 async def test_send_many_settles_once_for_all_its_batches(autojump_clock: object) -> None:
     cluster = FakeCluster(2)
     cluster.add_topic("t", 4)
