@@ -5,7 +5,7 @@ for `next_call` until there is none: callbacks of the program that are due now, 
 task or thread. Around them partitions come and go:
 
     revoked    1 everything that was handed out of them is committed, or the time for that is over
-               2 on_revoked   3 they are no longer assigned
+               2 on_revoked   3 they are no longer assigned   4 the next join waits for what it committed
     assigned   1 they are assigned, and the group is asked where to start   2 on_assigned
     lost       1 on_lost, or on_revoked where there is none   2 they are no longer assigned
 
@@ -209,9 +209,7 @@ class Group:
         group, if that is for the program to mend."""
         self._refuse_within_callback()
         if self._told:
-            call = self._told.popleft()
-            call.deadline = deadline
-            return call
+            return self._next_told(deadline)
         membership = self._membership
         if membership is None:
             return None
@@ -227,6 +225,11 @@ class Group:
             self.find_positions()
         return DueCall(self, lambda: self._tell(change), change, deadline)
 
+    def _next_told(self, deadline: float) -> DueCall:
+        call = self._told[0]  # until it begins, which an interrupted poll never does
+        call.deadline = deadline
+        return call
+
     def _refuse_within_callback(self) -> None:
         if self._calling is not None:
             raise RuntimeError("a callback cannot poll, unsubscribe or close its consumer")
@@ -239,7 +242,7 @@ class Group:
     async def _settle(self, change: Change, deadline: float) -> bool:
         """Commit before these go. False: that is still under way at the deadline."""
         if self._settled is None or self._settled[0] != change:
-            limit_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms / 2)
+            limit_ms = self._give_up_within_ms
             commit = self.commit_positions(limit_ms) if self._settings.enable_auto_commit else None
             commit = commit or self._last_commit
             if commit is None:
@@ -249,13 +252,23 @@ class Group:
             await self._settled[1].wait()
         return self._settled[1].done.is_set()
 
+    @property
+    def _give_up_within_ms(self) -> float:
+        """The others wait while this member commits what it gives up."""
+        return min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms / 2)
+
     def begin_call(self, call: DueCall) -> None:
         """See `DueCall.begin`."""
         membership = self._membership
-        is_over = call.change is not None and (membership is None or membership.in_hand is not call.change)
+        if call.change is None:
+            is_over = call not in self._told
+        else:
+            is_over = membership is None or membership.in_hand is not call.change
         if self._calling is not None or is_over:
             raise RuntimeError("two threads poll one consumer: the callback that was due is run by the other one")
         self._calling = call
+        if call.change is None:
+            self._told.remove(call)
 
     def finish_call(self, call: DueCall) -> None:
         """See `DueCall.finish`."""
@@ -280,6 +293,8 @@ class Group:
             self._assign(membership.owned)
             for partition in change.partitions:
                 self._known.pop(partition, None)
+            if change.what is Told.REVOKED and self._is_committing:
+                membership.commits(trio.current_time() + self._give_up_within_ms / 1000)
         self._member.look()
 
     # --- leaving -----------------------------------------------------------------------------------------------
@@ -296,6 +311,8 @@ class Group:
         if self._last_commit is not None:
             with trio.move_on_at(deadline):
                 await self._last_commit.wait()
+        if self._told:
+            return self._next_told(deadline)
         await self.leave()
         return None
 
@@ -359,11 +376,18 @@ class Group:
             if error is None:
                 self._known.update({key: at.offset for key, at in offsets.items() if key in self._assigned()})
             tell(offsets, error)
+            if self._membership is not None and not self._is_committing:
+                self._membership.has_committed()
+                self._member.look()
             self._on_change()
 
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._last_commit = self._offsets.submit(offsets, limit_ms, ended)
         return self._last_commit
+
+    @property
+    def _is_committing(self) -> bool:
+        return self._last_commit is not None and not self._last_commit.done.is_set()
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float

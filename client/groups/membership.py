@@ -114,6 +114,7 @@ class Membership:
         self._said_topics: frozenset[str] = frozenset()
         self._heartbeat_at = math.inf
         self._retry_at = -math.inf
+        self._join_at = -math.inf
         self._idle_at = -math.inf
         """From when on the program counts as one that does not poll; it has not yet."""
 
@@ -127,7 +128,8 @@ class Membership:
             return None
         if self.phase is Phase.SYNCING:
             return Wish.SYNC
-        if self._must_join and not self.is_leaving and self.in_hand is None and self._change() is None:
+        may_join = not self.is_leaving and self.in_hand is None and now >= self._join_at
+        if self._must_join and may_join and self._change() is None:
             return Wish.JOIN
         if self.phase is Phase.IN and now >= self._heartbeat_at:
             return Wish.HEARTBEAT
@@ -135,11 +137,20 @@ class Membership:
 
     def next_time(self, now: float) -> float:
         """When `wish` may have one, if nothing happens before."""
-        return min((at for at in (self._idle_at, self._retry_at, self._heartbeat_at) if at > now), default=math.inf)
+        times = (self._idle_at, self._retry_at, self._join_at, self._heartbeat_at)
+        return min((at for at in times if at > now), default=math.inf)
 
     def postpone(self, until: float) -> None:
         """The last request failed: the next one not before then."""
         self._retry_at = until
+
+    def commits(self, until: float) -> None:
+        """What the program commits before it gives partitions up is of this generation: no join before that is done,
+        or before that time."""
+        self._join_at = until
+
+    def has_committed(self) -> None:
+        self._join_at = -math.inf
 
     # --- joining -----------------------------------------------------------------------------------------------
 
@@ -208,6 +219,7 @@ class Membership:
         self._given = None
         self._is_lost = bool(self.owned)
         self._heartbeat_at = math.inf
+        self._join_at = -math.inf
 
     # --- the program -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from strandline.client.errors import AnsweredError, CommitFailed, SubscriptionCo
 from strandline.client.groups.administration import GroupOffset
 from strandline.client.groups.group import DueCall
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import OffsetFetchRequest, Request
+from strandline.protocol.messages import OffsetCommitRequest, OffsetFetchRequest, Request
 from strandline.protocol.types import TopicPartition
 
 
@@ -177,6 +177,57 @@ async def test_who_loses_its_partitions_is_told_so_and_not_warned_besides(autoju
             await cluster.until(lambda: len(worker.told) == 3, "it has joined again")
             assert worker.told[1] == ("lost", list(range(PARTITIONS)))
     assert [str(each.message) for each in recwarn if "commit" in str(each.message)] == []
+
+
+async def test_what_is_committed_when_partitions_are_revoked_is_committed_before_the_group_goes_on(
+    autojump_clock,
+) -> None:
+    """Also without waiting for it, as a callback has to that runs in the loop of an asyncio program."""
+    async with a_cluster() as cluster:
+        sent = await produce(cluster, 0, 5)
+        one, two = (Worker(cluster, name, enable_auto_commit=False) for name in ("one", "two"))
+        ended: list[Exception | None] = []
+        commit = one.consumer.commit_nowait
+        one.subscribe = lambda: one.consumer.subscribe(
+            ["orders"], on_revoked=lambda gone: commit(on_done=lambda _, error: ended.append(error))
+        )
+        assert one.consumer._group is not None
+        coordinator = one.consumer._group._coordinator
+        ask = coordinator.ask
+
+        async def ask_slowly(request: Request, *rest: Any, **options: Any) -> Any:
+            if isinstance(request, OffsetCommitRequest):
+                await trio.sleep(8)
+            return await ask(request, *rest, **options)
+
+        coordinator.ask = ask_slowly
+        async with running(one):
+            await cluster.until(lambda: len(one.seen) == len(sent), "all is read")
+            async with running(two):
+                await shared(cluster, one, two)
+                await cluster.until(lambda: bool(ended), "it has been told")
+                assert ended == [None]
+                assert two.seen == []
+
+
+async def test_a_commit_that_ends_with_the_block_is_told_of(autojump_clock) -> None:
+    async with a_cluster() as cluster:
+        ended: list[Exception | None] = []
+        async with cluster.consumer(group_id="g") as consumer:
+            await consumer.assign(ALL[:1])
+            consumer.commit_nowait({ALL[0]: 3}, lambda _, error: ended.append(error))
+        assert ended == [None]
+
+
+async def test_a_callback_of_a_commit_that_an_interrupted_poll_did_not_run_is_run_by_the_next(autojump_clock) -> None:
+    async with a_cluster() as cluster, cluster.consumer(group_id="g") as consumer:
+        ended: list[Exception | None] = []
+        await consumer.assign(ALL[:1])
+        consumer.commit_nowait({ALL[0]: 3}, lambda _, error: ended.append(error))
+        assert isinstance(await consumer.poll_step(None, timeout_ms=60_000), DueCall)
+        await consumer.poll(timeout_ms=60_000)
+        await consumer.poll()
+        assert ended == [None]
 
 
 async def test_a_callback_that_two_threads_are_handed_runs_once(autojump_clock) -> None:
