@@ -15,7 +15,7 @@ from typing import NamedTuple
 from strandline.client.errors import CorruptRecords
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.records import BatchHeader, InvalidBatch, decode_columns, scan
-from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
+from strandline.protocol.types import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, TopicId, TopicPartition
 
 
 class ConsumerRecord(NamedTuple):
@@ -89,6 +89,8 @@ class Assigned:
     """The state of one partition. Times are those of the event loop, in seconds."""
 
     topic_partition: TopicPartition
+    topic_id: TopicId = NO_TOPIC_ID
+    """Which of the topics that had this name the position is of; zeros while that is not known."""
     position: int = NO_OFFSET
     """NO_OFFSET: not known yet, `reset_to` says how it will be found."""
     fetch_offset: int = NO_OFFSET

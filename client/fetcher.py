@@ -35,7 +35,7 @@ from strandline.protocol.messages import (
     Message,
 )
 from strandline.protocol.native.frame import cut_records
-from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicPartition
+from strandline.protocol.types import NO_BROKER, NO_OFFSET, NO_TOPIC_ID, TopicId, TopicPartition
 
 PATIENCE_S = 0.02
 """How long a fetch may be under way before it counts as a long poll that waits for records."""
@@ -114,6 +114,9 @@ class Fetcher:
                 self._note_missing(state, now)
                 continue
             state.missing_since = None
+            topic_id = self._metadata.view.topics[state.topic_partition.topic].topic_id
+            if topic_id != state.topic_id and self._is_made_anew(state, topic_id):
+                continue
             if state.reset_to is not None or self._must_check(state, partition):
                 self._on_positions()
                 continue
@@ -181,6 +184,24 @@ class Fetcher:
             state.missing_since = None
             state.error = error_for(topic.error_code, f"topic {topic.name!r}, which is assigned, has gone")
             self._on_news()
+
+    def _is_made_anew(self, state: Assigned, topic_id: TopicId) -> bool:
+        """The topic was deleted and made anew under its name: an offset of the old one means nothing in it, and may lie
+        in the middle of its records. Then the reset policy decides."""
+        before = state.topic_id
+        if topic_id == NO_TOPIC_ID:
+            return False
+        state.topic_id = topic_id
+        if before == NO_TOPIC_ID or state.fetch_offset == NO_OFFSET:
+            return False
+        state.refetch()
+        state.high_watermark = state.log_start_offset = NO_OFFSET
+        self._reset(
+            state,
+            f"topic {state.topic_partition.topic!r} was deleted and made anew: offset {state.position} of "
+            f"{state.topic_partition} was in the old one",
+        )
+        return True
 
     @staticmethod
     def _must_check(state: Assigned, partition: PartitionView) -> bool:
@@ -299,14 +320,18 @@ class Fetcher:
         """The fetch offset is outside the log: once everything before it is handed out, the reset policy decides."""
         if not state.out_of_range or state.has_records or state.error is not None:
             return
+        self._reset(
+            state,
+            f"offset {state.fetch_offset} of {state.topic_partition} is outside the log, whose last known limits are "
+            f"[{max(0, state.log_start_offset)}, {max(0, state.high_watermark)}]",
+        )
+
+    def _reset(self, state: Assigned, why: str) -> None:
+        """Look for another position, or have the next poll raise why there is none."""
         policy = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
         if policy is None:
-            state.error = OffsetOutOfRange(
-                f"offset {state.fetch_offset} of {state.topic_partition} is outside the log, whose last known limits "
-                f"are [{max(0, state.log_start_offset)}, {max(0, state.high_watermark)}]; seek, or set "
-                f"auto_offset_reset",
-                state.fetch_offset,
-            )
+            state.error = OffsetOutOfRange(f"{why}; seek, or set auto_offset_reset", state.fetch_offset)
+            state.out_of_range = True
         else:
             state.ask_reset(policy)
             self._on_positions()
