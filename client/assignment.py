@@ -8,6 +8,7 @@ answer to an older question is recognised. A batch below `position` in part is h
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
@@ -253,3 +254,16 @@ class Assigned:
             self.buffered_bytes -= len(chunk.data)
         else:
             chunk.headers.popleft()
+
+
+def give_back(assigned: Mapping[TopicPartition, Assigned], taken: object) -> None:
+    """Go back to where the records begin that a poll has taken, or the batches, where nobody set a position below."""
+    begins: list[tuple[TopicPartition, int]] = []
+    if isinstance(taken, dict):
+        begins = [(partition, records[0].offset) for partition, records in taken.items()]
+    elif isinstance(taken, list):
+        begins = [(TopicPartition(each.topic, each.partition), each.position) for each in taken]
+    for partition, offset in begins:
+        state = assigned.get(partition)
+        if state is not None and state.position > offset:
+            state.set_position(offset)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches
+from strandline.client.assignment import Assigned, ConsumerRecord, FetchedBatches, give_back
 from strandline.client.errors import (
     LeaderNotAvailable,
     LogTruncated,
@@ -275,6 +275,11 @@ class TrioConsumer(Service):
         if self._group is not None:
             await self._group.give_up_leaving()
 
+    def give_back(self, taken: object) -> None:
+        """Nobody got what a step has had: later polls hand it out again, and nothing of it is committed before."""
+        give_back(self._assigned, taken)
+        self._pump.wake()
+
     def _deadline(self, timeout_ms: float, after: DueCall | None) -> float:
         return trio.current_time() + timeout_ms / 1000 if after is None else after.deadline
 
@@ -295,13 +300,9 @@ class TrioConsumer(Service):
         if commit.error is not None:
             raise commit.error
 
-    def commit_nowait(
-        self,
-        offsets: GivenOffsets = None,
-        on_done: OnCommit | None = None,
-    ) -> None:
-        """As `commit`, without waiting; commits are carried out in the order of the calls. A later poll calls
-        `on_done(offsets, error or None)`."""
+    def commit_nowait(self, offsets: GivenOffsets = None, on_done: OnCommit | None = None) -> None:
+        """As `commit`, without waiting; commits are carried out in the order of the calls. A later poll, or
+        `unsubscribe`, calls `on_done(offsets, error or None)`."""
         self._group_for("commit_nowait").commit(offsets, on_done=on_done)
 
     async def committed(

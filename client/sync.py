@@ -286,7 +286,7 @@ class Consumer(_Front[TrioConsumer]):
     def _call_all(self, step: Callable[..., Awaitable[T | DueCall]], *args: Any, timeout_ms: float) -> T:
         """Run the callbacks that are due before `step` has a result, in this thread."""
         after: DueCall | None = None
-        while isinstance(result := self._ask(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
+        while isinstance(result := self._take(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
             after = result
             try:
                 result.begin()
@@ -294,6 +294,32 @@ class Consumer(_Front[TrioConsumer]):
             finally:
                 self._now(result.finish)
         return result
+
+    def _take(self, step: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float, **options: Any) -> T:
+        """As `_ask`. Where this thread is interrupted, what the loop had for it by then is given back: a later commit
+        would count it as read."""
+        had: list[T] = []
+        is_refused = False
+
+        async def hand_over(*args: Any, **options: Any) -> T:
+            result = await step(*args, **options)
+            had.append(result)
+            if is_refused:
+                give_back()
+            return result
+
+        def give_back() -> None:
+            nonlocal is_refused
+            is_refused = True
+            while had:
+                self._client.give_back(had.pop())
+
+        try:
+            return self._ask(hand_over, *args, timeout_ms=timeout_ms, **options)
+        except BaseException:
+            with suppress(PortalClosed, ForkedPortal):
+                self._portal.post(give_back)
+            raise
 
     def commit(
         self,

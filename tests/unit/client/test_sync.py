@@ -38,7 +38,7 @@ from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.network import Address
 from strandline.runtime.network_socket import SocketNetwork
-from strandline.runtime.processes.portal import Portal
+from strandline.runtime.processes.portal import Crossing, Portal
 from unit.client.fake_broker import FakeCluster
 
 PATIENCE_S = 60
@@ -509,3 +509,25 @@ with Consumer(sys.argv[1]) as consumer:
     os.kill(process.pid, signal.SIGINT)
     assert process.communicate(timeout=PATIENCE_S) == ("interrupted\nusable\n", "")
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("read", [lambda c: c.poll(1000 * PATIENCE_S), lambda c: c.fetch_batches(1000 * PATIENCE_S)])
+def test_what_an_interrupted_thread_did_not_get_comes_again(
+    cluster: FakeCluster, read: Callable[[Consumer], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_topic("t")
+    wait = Crossing.wait
+
+    def wait_and_be_interrupted(self: Crossing[Any], timeout_s: float | None) -> bool:
+        assert wait(self, timeout_s)
+        raise KeyboardInterrupt
+
+    with Producer(cluster.bootstrap) as producer, Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([T0])
+        for number in range(3):
+            producer.send("t", b"%d" % number).result(PATIENCE_S)
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(Crossing, "wait", wait_and_be_interrupted)
+                read(consumer)
+            assert consumer.position(T0) == number
+            assert [record.value for record in consumer.poll(1000 * PATIENCE_S)[T0]] == [b"%d" % number]
