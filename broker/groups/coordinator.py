@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import cast
 from uuid import UUID
@@ -48,7 +49,7 @@ from strandline.broker.replication.own_appends import OwnAppends
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import in_pieces
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value
+from strandline.protocol.group_records import InvalidGroupRecord, group_key, group_value, offset_key
 from strandline.protocol.messages import Request
 
 MAX_PREFIX_CHARACTERS = 255
@@ -240,12 +241,43 @@ class GroupCoordinator:
         to; others may run in between. It is dead from the beginning and known to the end: so nobody commits to one of
         its name before its last tombstone."""
         shard, offsets, outcomes = coordinated.shard, coordinated.offsets, Outcomes(done)
+        name = coordinated.group.group_id
         self._kill(coordinated, ErrorCode.GROUP_ID_NOT_FOUND)
+        for keys in in_pieces(list(shard.unburied.get(name, ()))):
+            self.bury(shard, name, [(key, None) for key in keys], outcomes.one_more())
+            yield len(keys)
         for topic in offsets.topics():
             for some in in_pieces(offsets.partitions(topic)):
-                self.bury(shard, offsets.remove(topic, some), outcomes.one_more())
+                self.bury(shard, name, offsets.remove(topic, some), outcomes.one_more())
                 yield len(some)
-        self.bury(shard, self.end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
+        self.bury(shard, name, self.end(coordinated, ErrorCode.GROUP_ID_NOT_FOUND), outcomes.last())
+
+    def delete_the_rest(self, group_id: str, done: Outcome) -> Iterator[int]:
+        """The same of a group that is not found: GROUP_ID_NOT_FOUND, unless tombstones of an earlier deletion are not
+        committed yet. Then the log may still have it."""
+        shard, outcomes = self._shard_of(group_id, is_needed=False), Outcomes(done)
+        unburied = {} if isinstance(shard, ErrorCode) else shard.unburied.get(group_id, {})
+        if isinstance(shard, ErrorCode) or not unburied:
+            done(shard if isinstance(shard, ErrorCode) else ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        for keys in in_pieces(list(unburied)):
+            if self.find(group_id, is_needed=False) is not ErrorCode.GROUP_ID_NOT_FOUND:
+                outcomes.one_more()(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # somebody uses the name again
+                break
+            self.bury(shard, group_id, [(key, None) for key in keys], outcomes.one_more())
+            yield len(keys)
+        outcomes.last()(ErrorCode.NONE)
+
+    def remove(self, coordinated: Coordinated, topic: str, partitions: Sequence[int]) -> list[Record]:
+        """Forget these offsets. Returns the tombstones of those of which the log may have anything, also of those that
+        were forgotten before and whose tombstones are not committed yet."""
+        group_id = coordinated.group.group_id
+        records = coordinated.offsets.remove(topic, partitions)
+        if unburied := coordinated.shard.unburied.get(group_id):
+            with suppress(InvalidGroupRecord):  # of a topic whose name no record can hold
+                keys = dict.fromkeys(offset_key(group_id, topic, partition) for partition in partitions)
+                records = list(dict([*records, *((key, None) for key in keys if key in unburied)]).items())
+        return records
 
     def _kill(self, coordinated: Coordinated, code: ErrorCode) -> None:
         coordinated.group.end(code)
@@ -260,15 +292,16 @@ class GroupCoordinator:
             del groups[group.group_id]
         return [(group_key(group.group_id), None)] if group.is_in_log else []
 
-    def bury(self, shard: Shard, records: Sequence[Record], done: Outcome) -> None:
-        """Append tombstones, in pieces; `done` follows the last one with the first error. What is refused is tried
-        again with the next check."""
+    def bury(self, shard: Shard, group_id: str, records: Sequence[Record], done: Outcome) -> None:
+        """Append tombstones of a group, in pieces; `done` follows the last one with the first error. What is refused is
+        tried again with the next check."""
         if self.is_over(shard):  # what is left is its next coordinator's, who may have found it already
             done(ErrorCode.NOT_COORDINATOR)
             return
         outcomes = Outcomes(done)
         for piece in _pieces(records):
-            self._appends.append(shard.partition, piece, partial(_buried, shard, piece, outcomes.one_more()))
+            shard.unburied.setdefault(group_id, {}).update((key, piece) for key, _ in piece)
+            self._appends.append(shard.partition, piece, partial(_buried, shard, group_id, piece, outcomes.one_more()))
         outcomes.last()(ErrorCode.NONE)
 
     def is_over(self, shard: Shard) -> bool:
@@ -280,15 +313,20 @@ class GroupCoordinator:
         if coordinated.deletions != self.deletions.latest:
             for deleted in self.deletions.since(coordinated.deletions):
                 records = coordinated.offsets.remove_deleted(deleted)
-                self.bury(coordinated.shard, records, ignore)
+                self.bury(coordinated.shard, coordinated.group.group_id, records, ignore)
                 count += len(records)
             coordinated.deletions = self.deletions.latest
         return count
 
 
-def _buried(shard: Shard, piece: Sequence[Record], done: Outcome, code: ErrorCode) -> None:
-    if code is not ErrorCode.NONE:
-        shard.unburied.update((key, None) for key, _ in piece)
+def _buried(shard: Shard, group_id: str, piece: list[Record], done: Outcome, code: ErrorCode) -> None:
+    if code is ErrorCode.NONE:
+        keys = shard.unburied.get(group_id, {})
+        for key, _ in piece:
+            if keys.get(key) is piece:  # else another one is under way
+                del keys[key]
+        if not keys:
+            shard.unburied.pop(group_id, None)
     done(code)
 
 

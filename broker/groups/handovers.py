@@ -109,7 +109,7 @@ class Handovers:
             offsets = GroupOffsets(group_id, found.offsets)
             groups[group_id] = taken_over = coordinator.coordinated(shard, group, offsets)
             taken_over.deletions = shard.deletions
-            coordinator.bury(shard, offsets.remove_deleted(deleted), ignore)
+            coordinator.bury(shard, group_id, offsets.remove_deleted(deleted), ignore)
             coordinator.carry_out(taken_over)
             if number % PARTITIONS_PER_STEP == 0:
                 coordinator.burst.end()

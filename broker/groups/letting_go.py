@@ -89,16 +89,19 @@ class LettingGo:
                 await self._in_steps(self._check_shard(shard))
 
     def _bury_again(self, shard: Shard) -> Iterator[int]:
-        """What was refused, unless it was written anew."""
-        keys, shard.unburied = shard.unburied, {}
-        for key in keys:
-            about, groups = read_key(key), shard.groups or {}
-            found = groups.get(about.group) if about is not None else None
-            if isinstance(about, OffsetKey) and found is not None and found.offsets.is_pending(*about[1:]):
-                shard.unburied[key] = None  # the next check knows how that ended
-            elif found is None or not _is_written(about, found):
-                self._coordinator.bury(shard, [(key, None)], ignore)
-            yield 1
+        """What is not committed, unless it was written anew."""
+        for group_id, keys in list(shard.unburied.items()):
+            for key in list(keys):
+                about, found = read_key(key), (shard.groups or {}).get(group_id)
+                if found is not None and _is_pending(about, found):
+                    pass  # the next check knows how that ended
+                elif found is None or not _is_written(about, found):
+                    self._coordinator.bury(shard, group_id, [(key, None)], ignore)
+                else:
+                    keys.pop(key, None)
+                yield 1
+            if not shard.unburied.get(group_id, True):
+                del shard.unburied[group_id]
 
     def _check_shard(self, shard: Shard) -> Iterator[int]:
         for coordinated in list((shard.groups or {}).values()):
@@ -114,15 +117,20 @@ class LettingGo:
         for topic, partitions in offsets.expired(_standing(group), retention_ms, coordinator.burst.wall_ms()):
             if (group.state, group.generation, group.written_at_ms) != was:
                 return
-            coordinator.bury(coordinated.shard, offsets.remove(topic, partitions), ignore)
+            coordinator.bury(coordinated.shard, group.group_id, offsets.remove(topic, partitions), ignore)
             yield 1 + len(partitions)
         if group.is_over and not offsets:
-            coordinator.bury(coordinated.shard, coordinator.end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID), ignore)
+            tombstone = coordinator.end(coordinated, ErrorCode.UNKNOWN_MEMBER_ID)
+            coordinator.bury(coordinated.shard, group.group_id, tombstone, ignore)
         yield 1
 
 
 def _is_behind(shard: Shard, latest_deletion: int) -> bool:
     return shard.groups is not None and shard.deletions < latest_deletion
+
+
+def _is_pending(about: OffsetKey | GroupKey | None, found: Coordinated) -> bool:
+    return isinstance(about, OffsetKey) and found.offsets.is_pending(*about[1:])
 
 
 def _is_written(about: OffsetKey | GroupKey | None, found: Coordinated) -> bool:

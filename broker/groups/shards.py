@@ -89,8 +89,9 @@ class Coordinated:
 
 class Shard:
     """See the module. `groups` is None until they are loaded. `deletions`: the number of the last one that all of its
-    groups have heard of. `deleted`: what is gone since the load began. `unburied`: keys whose tombstones were
-    refused. `overdue`: so many offsets were appended by commits that timed out and may still be committed."""
+    groups have heard of. `deleted`: what is gone since the load began. `unburied`: by group, keys whose tombstones are
+    not committed, be they under way or refused, each with the last append of one. `overdue`: so many offsets were
+    appended by commits that timed out and may still be committed."""
 
     __slots__ = ("deleted", "deletions", "groups", "overdue", "partition", "unburied")
 
@@ -98,7 +99,7 @@ class Shard:
         self.partition = partition
         self.deletions = deletions
         self.deleted: Deleted = {}
-        self.unburied: dict[bytes, None] = {}
+        self.unburied: dict[str, dict[bytes, object]] = {}
         self.groups: dict[str, Coordinated] | None = None
         self.overdue = 0
 

@@ -184,8 +184,10 @@ class OffsetHandlers:
                     kept.add((topic, index))
                 else:
                     removed.setdefault(topic, []).append(index)
-            records = [record for topic, indexes in removed.items() for record in found.offsets.remove(topic, indexes)]
-            coordinator.bury(found.shard, records, outcomes.one_more())
+            records = [
+                record for topic, indexes in removed.items() for record in coordinator.remove(found, topic, indexes)
+            ]
+            coordinator.bury(found.shard, request.message.group_id, records, outcomes.one_more())
             yield len(some)
         outcomes.last()(ErrorCode.NONE)
 

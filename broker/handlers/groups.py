@@ -248,7 +248,9 @@ class GroupHandlers:
             request.respond(DeleteGroupsResponse([]))
         for name in names:
             found = self._coordinator.find(name, is_needed=False)
-            if isinstance(found, ErrorCode):
+            if found is ErrorCode.GROUP_ID_NOT_FOUND:
+                yield from self._coordinator.delete_the_rest(name, _of(told, name))
+            elif isinstance(found, ErrorCode):
                 told(name, found)
             elif found.group.state is not GroupState.EMPTY:
                 told(name, ErrorCode.NON_EMPTY_GROUP)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.shards import Coordinated
 from strandline.broker.groups.states import GroupState
+from strandline.broker.handlers.group_offsets import OffsetHandlers
 from strandline.broker.handlers.groups import GroupHandlers
 from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.group_records import CommittedOffset, offset_key
-from strandline.protocol.messages import LEADER_DURING_DELETE, DeleteGroupsRequest, MemberIdentity
+from strandline.protocol.messages import (
+    LEADER_DURING_DELETE,
+    DeleteGroupsRequest,
+    MemberIdentity,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from support.coordinator_site import CoordinatorSite
 from support.group_bench import SHARD, GroupBench, known_partition
 from support.replica_site import BROKER, Hand, in_hand
@@ -160,7 +169,7 @@ async def test_what_could_not_be_buried_is_tried_again_unless_it_was_written_ane
     assert leadership is not None
     codes: list[ErrorCode] = []
     leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
-    bench.coordinator.bury(found.shard, found.offsets.remove("t", [0, 1, 2]), codes.append)
+    bench.coordinator.bury(found.shard, "g", found.offsets.remove("t", [0, 1, 2]), codes.append)
     bench.burst.end()
     left = bench.group("left")
     left.group.leave(MemberIdentity("", "i"), bench.burst.now())
@@ -180,6 +189,66 @@ async def test_what_could_not_be_buried_is_tried_again_unless_it_was_written_ane
     assert [group.group_id for group in bench.coordinator.groups()] == ["g"]
 
 
+@pytest.mark.parametrize("how", ["refused", "under way"])
+async def test_a_deletion_that_is_repeated_is_done_when_the_log_has_it(
+    how: str, bench: GroupBench, autojump_clock: MockClock
+) -> None:
+    """Also where nothing is left in memory since the first time: else the next coordinator would find it again."""
+    for group in ("g", "whole"):
+        bench.commit({"t": {0: 1, 1: 1}}, group)
+    bench.burst.end()
+    leadership = bench.site.partition(SHARD).leadership
+    assert leadership is not None
+    parts = [OffsetDeleteRequestPartition(0)]
+    offsets, whole = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", parts)]), DeleteGroupsRequest(["whole"])
+
+    def delete() -> tuple[Hand, Hand]:
+        hands = Hand(offsets), Hand(whole)
+        assert OffsetHandlers(bench.coordinator, bench.site.replicas).delete(in_hand(hands[0])) is None
+        handlers = GroupHandlers(bench.coordinator, bench.site.replicas, lambda *_: None)
+        assert handlers.delete_groups(in_hand(hands[1])) is None
+        return hands
+
+    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    first = delete()
+    if how == "refused":
+        bench.burst.end()
+        assert first[0].answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert first[1].answer.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = delete()
+    assert not any(hand.is_answered for hand in again)
+    leadership.min_insync_replicas = 1
+    bench.burst.end()
+    assert (again[0].answer.error_code, again[1].answer.results[0].error_code) == (0, 0)
+    await bench.lead_again()
+    assert (bench.committed(), bench.committed("whole")) == ({"t": {1: 1}}, {})
+    assert delete()[1].answer.results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_what_is_left_of_a_deletion_stays_where_the_name_is_used_again(
+    bench: GroupBench, autojump_clock: MockClock
+) -> None:
+    many = dict.fromkeys(range(PARTITIONS_PER_STEP + 1), 1)
+    bench.commit({"t": many})
+    bench.burst.end()
+    leadership = bench.site.partition(SHARD).leadership
+    assert leadership is not None
+    leadership.min_insync_replicas, leadership.replicas = 2, (BROKER, 2)
+    for _ in bench.coordinator.delete(bench.group(), lambda code: None):
+        pass
+    bench.burst.end()
+    leadership.min_insync_replicas = 1
+    codes: list[ErrorCode] = []
+    rest = bench.coordinator.delete_the_rest("g", codes.append)
+    next(rest)
+    bench.commit({"t": many})
+    assert not list(rest)
+    bench.burst.end()
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    await bench.lead_again()
+    assert bench.committed() == {"t": many}
+
+
 async def test_a_commit_under_way_is_awaited_before_what_it_replaces_is_buried(
     bench: GroupBench, autojump_clock: MockClock
 ) -> None:
@@ -187,10 +256,10 @@ async def test_a_commit_under_way_is_awaited_before_what_it_replaces_is_buried(
     bench.burst.end()
     found = bench.group()
     (tombstone,) = found.offsets.remove("t", [0])
-    found.shard.unburied[tombstone[0]] = None
+    found.shard.unburied["g"] = {tombstone[0]: None}
     pending, _ = found.offsets.begin({"t": {0: CommittedOffset(2)}})
     await trio.sleep(70)
-    assert list(found.shard.unburied) == [tombstone[0]]
+    assert list(found.shard.unburied["g"]) == [tombstone[0]]
     found.offsets.settle(pending, is_committed=False)
     await trio.sleep(70)
     assert not found.shard.unburied
