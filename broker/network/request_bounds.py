@@ -6,7 +6,7 @@ its partitions assigned by hand, or its settings, whichever are more).
 | up to `BROAD_BODY_BYTES` | read as it is: it cannot name more than a few thousand partitions |
 | above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST; so are many more |
 | | lists than that takes (`dialects/native.py`, `MARKERS_PER_ELEMENT`) and a list that is longer (`Named`), before |
-| | they are made |
+| | they are made. Of Kafka's all of it is counted before anything is made (`protocol/kafka/lengths.py`) |
 | several | bodies count towards the burst's budget (`request_reader.MAX_OTHERS_IN_BURST`): after 32 KiB others run |
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
@@ -17,7 +17,8 @@ controllers send has no such bound: its handlers yield by themselves.
 
 A partition that stands twice in one request: Produce appends both in their order; ListOffsets, OffsetForLeaderEpoch and
 Metadata answer; Fetch and DeleteRecords, which may wait and be looked at again and again, are INVALID_REQUEST, and so
-is DescribeProducers, of which each part of the answer may be long.
+is DescribeProducers, of which each part of the answer may be long. DescribeConfigs and its like refuse a resource that
+stands twice. OffsetFetch, whose partitions stand one list deeper, counts them by itself.
 """
 
 from __future__ import annotations

@@ -56,27 +56,6 @@ def to_entity(entity: EntityClass, message: Message) -> Entity:
         raise LocalProtocolError(f"{type(message).__name__} is no {entity.__name__}: {error!r}") from error
 
 
-def count_named(entity: Entity) -> int:
-    """How much a request names: topics and partitions, by the rule of `broker/network/request_bounds.py`."""
-    named = 0
-    entity_class: EntityClass = type(entity)
-    for name, inner in _arrays(entity_class).items():
-        for element in getattr(entity, name) or ():
-            named += max((len(getattr(element, part) or ()) for part in inner), default=1) or 1
-    return named
-
-
-@cache
-def _arrays(entity: EntityClass) -> dict[str, list[str]]:
-    """Names of its arrays, and of the arrays within their elements."""
-    found: dict[str, list[str]] = {}
-    for field in fields(entity):
-        element, is_array = _element(field.type)
-        if is_array:
-            found[field.name] = list(_arrays(element)) if _is_struct(element) else []
-    return found
-
-
 @cache
 def _message_maker(message: type[Message], entity: EntityClass) -> Callable[[Entity], Any]:
     source = {field.name: field for field in fields(entity)}

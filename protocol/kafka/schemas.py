@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from strandline.protocol.errors import LocalProtocolError, RemoteProtocolError
-from strandline.protocol.kafka.lengths import MAX_ELEMENTS, checked
+from strandline.protocol.kafka.lengths import MAX_ELEMENTS, NO_LIMIT, checked
 
 Entity = Any
 """An instance of one of kio's data classes, which share no base."""
@@ -57,12 +57,17 @@ def _entity_class(api_key: int, version: int, kind: str) -> EntityClass:
 
 
 def read_entity(
-    entity: EntityClass, body: memoryview, *, ignores_rest: bool = False, max_elements: int = MAX_ELEMENTS
+    entity: EntityClass,
+    body: memoryview,
+    *,
+    ignores_rest: bool = False,
+    max_elements: int = MAX_ELEMENTS,
+    max_named: int = NO_LIMIT,
 ) -> Entity:
     """What `body` holds, all of it and nothing else, unless `ignores_rest`. RemoteProtocolError: it is none, or its
-    arrays have more than `max_elements` together."""
+    arrays have more than `max_elements` together, or it names more than `max_named` topics and partitions."""
     try:
-        body = checked(entity, body, max_elements).toreadonly()
+        body = checked(entity, body, max_elements, max_named).toreadonly()
         found, size_bytes = _reader(entity)(body, 0)
     except (SerialError, ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
         raise RemoteProtocolError(f"body is not a {_name(entity)}: {str(error)[:200]}") from None

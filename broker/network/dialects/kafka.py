@@ -27,7 +27,7 @@ from strandline.broker.network.request_bounds import (
 from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from strandline.protocol.kafka.converter import count_named, to_entity, to_message
+from strandline.protocol.kafka.converter import to_entity, to_message
 from strandline.protocol.kafka.describe_configs import encode_describe_configs_response
 from strandline.protocol.kafka.describe_producers import encode_describe_producers_response
 from strandline.protocol.kafka.fetch import encode_fetch_response, read_fetch
@@ -164,10 +164,7 @@ def _read_cold(api: Api, version: int, body: memoryview) -> Request:
             return cast(Request, to_message(api.request, read_entity(entity_class, body, ignores_rest=True)))
         _check_size(len(body))
         with collector_paused():
-            entity = read_entity(entity_class, body, ignores_rest=True)
-            named = count_named(entity)
-            if named > MAX_NAMED:
-                raise RemoteProtocolError(f"a {api.request.__name__} that names {named} topics and partitions")
+            entity = read_entity(entity_class, body, ignores_rest=True, max_named=MAX_NAMED)
             return cast(Request, to_message(api.request, entity))
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"{error} ({LIMITS})" if len(body) > BROAD_BODY_BYTES else str(error)) from error

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from strandline.protocol.api import APIS, Api, ApiKey
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.kafka.converter import count_named, to_entity, to_message
+from strandline.protocol.kafka.converter import to_entity, to_message
 from strandline.protocol.kafka.schemas import (
     NoSuchSchema,
     read_entity,
@@ -202,17 +202,6 @@ def test_a_code_that_kafka_does_not_have_is_an_unknown_error() -> None:
     for version in (1, 6):
         entity = to_entity(response_class(ApiKey.LIST_OFFSETS, version), message)
         assert entity.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def test_what_a_request_names_is_its_partitions_or_its_topics_where_it_names_none() -> None:
-    topic = request_class(ApiKey.METADATA, 1)
-    metadata = read_entity(topic, memoryview(bytes.fromhex("00000002 0001 61 0001 62")))
-    assert count_named(metadata) == 2
-    epochs = read_entity(
-        request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2),
-        memoryview(bytes.fromhex("00000001 0001 61 00000003") + bytes(3 * 12)),
-    )
-    assert count_named(epochs) == 3
 
 
 def test_what_the_schema_does_not_have_is_left_out() -> None:

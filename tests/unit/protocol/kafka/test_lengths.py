@@ -14,9 +14,10 @@ from kio.serial.errors import SerialError
 
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.kafka.lengths import MAX_ELEMENTS, checked
+from strandline.protocol.kafka.primitives import uvarint
 from support.kafka_entities import ALL_VERSIONS, class_of, draw, written
 
-DELETE_TOPICS, CREATE_TOPICS, LEAVE_GROUP = 20, 19, 13
+METADATA, DELETE_TOPICS, CREATE_TOPICS, LEAVE_GROUP, LEADER_EPOCH = 3, 20, 19, 13, 23
 EACH_VERSION = pytest.mark.parametrize(("key", "version"), ALL_VERSIONS, ids=lambda number: str(number))
 
 HOSTILE = [
@@ -88,6 +89,50 @@ def test_kio_alone_would_end_the_process() -> None:
 def test_more_elements_than_a_request_may_have_are_refused_however_long_the_body(version: int, length: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="elements"):
         checked(class_of(DELETE_TOPICS, version), memoryview(length + bytes(5 * MAX_ELEMENTS)))
+
+
+def names(entity: Any, body: bytes) -> int:
+    """So much as has to be allowed."""
+    for count in range(100):
+        try:
+            checked(entity, memoryview(body), max_named=count)
+        except RemoteProtocolError as error:
+            assert str(error) == f"a request that names more than {count} topics and partitions"
+        else:
+            return count
+    raise AssertionError("more than anybody asked for")
+
+
+def test_what_a_request_names_is_its_partitions_or_its_topics_where_it_names_none() -> None:
+    assert names(class_of(METADATA, 1), bytes.fromhex("00000002 0001 61 0001 62")) == 2
+    topic = bytes.fromhex("0001 61 00000003") + bytes(3 * 12)
+    epochs = b"\0\0\0\2" + topic + topic
+    assert names(class_of(LEADER_EPOCH, 2), epochs) == 6
+    assert names(class_of(LEADER_EPOCH, 2), epochs[:4] + bytes.fromhex("0001 61 00000000") + topic) == 4
+
+
+def test_a_topic_to_create_names_its_partitions_or_its_settings_whichever_are_more() -> None:
+    entity = class_of(CREATE_TOPICS, 5)
+    body = b"\2\2t" + bytes(6) + b"\3" + 2 * (bytes(4) + b"\3" + bytes(8) + b"\0") + b"\4" + 3 * b"\2k\2v\0" + b"\0"
+    assert names(entity, body + bytes(6)) == 3
+
+
+@pytest.mark.parametrize(("version", "head"), [(1, bytes.fromhex("00000064 0001 61")), (4, b"\x65\x02a")])
+def test_what_names_too_much_is_refused_before_it_is_looked_at(version: int, head: bytes) -> None:
+    """By the length of its list alone: the elements behind the first one are none."""
+    with pytest.raises(RemoteProtocolError, match="names more than 99"):
+        checked(class_of(DELETE_TOPICS, version), memoryview(head + b"\xff" * 200), max_named=99)
+
+
+def test_a_string_is_as_long_as_one_of_an_older_version_at_most() -> None:
+    entity = class_of(DELETE_TOPICS, 4)
+    for length, is_allowed in ((2**15 - 1, True), (2**15, False)):
+        body = memoryview(b"\2" + uvarint(length + 1) + b"x" * length + bytes(5))
+        if is_allowed:
+            assert checked(entity, body) is body
+        else:
+            with pytest.raises(RemoteProtocolError, match="a string of 32768 bytes"):
+                checked(entity, body)
 
 
 @pytest.mark.parametrize(("version", "null"), [(1, b"\xff\xff\xff\xff"), (4, b"\0")])
