@@ -115,6 +115,11 @@ class GroupMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: list[GroupMember]
 
 
+def can_hold(text: str) -> bool:
+    """Whether a string of a record can be that long."""
+    return len(text) <= _MAX_STRING_BYTES // 4 or len(text.encode(errors="surrogatepass")) <= _MAX_STRING_BYTES
+
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.group_records import can_hold
 from strandline.protocol.messages import JoinGroupRequest, JoinGroupRequestProtocol
 
 NEVER = math.inf
@@ -157,7 +158,9 @@ class Members:
     def can_keep(self, asked: JoinGroupRequest, max_record_bytes: int) -> bool:
         """Whether what is said there may be kept, in place of what this member has said before: a record that the log
         takes could hold it."""
-        if any(len(each.metadata) > max_record_bytes for each in asked.protocols):
+        if any(len(each.metadata) > max_record_bytes or not can_hold(each.name) for each in asked.protocols):
+            return False
+        if not can_hold(asked.protocol_type) or not can_hold(asked.group_instance_id or ""):
             return False
         known = self.by_id.get(self.id_of(asked.group_instance_id) or asked.member_id)
         others_bytes = self.size_bytes - (0 if known is None else size_of(known.protocols))

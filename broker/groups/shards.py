@@ -18,6 +18,7 @@ from strandline.broker.metadata_cache import Deleted
 from strandline.broker.replication.deadlines import NEVER
 from strandline.broker.replication.partition import Partition
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.group_records import can_hold
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -32,7 +33,7 @@ CHARACTERS_PER_COUNT = 128
 
 def may_be_a_group(group_id: str) -> bool:
     """Whether records can hold that name. To be asked before it is hashed."""
-    return len(group_id) <= MAX_ID_BYTES // 4 or len(group_id.encode(errors="surrogatepass")) <= MAX_ID_BYTES
+    return can_hold(group_id)
 
 
 def cost_of_finding(group_id: str) -> int:

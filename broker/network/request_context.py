@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from strandline.runtime.network import Address
 
+MAX_CLIENT_ID_CHARACTERS = 2**15 // 4 - 1
+"""So much of a client's id is kept: as UTF-8 it fits a string of Kafka's, in which others are told of it (groups)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:

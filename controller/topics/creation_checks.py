@@ -81,7 +81,9 @@ class CreationPlanner:
         for number, topic in enumerate(self._requested, 1):
             try:
                 if counts[topic.name] > 1:
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands in the request twice")
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, f"topic {topic.name[:300]!r} stands in the request twice"
+                    )
                 yield from self._plan(topic)
             except BrokerError as error:
                 self.plans[topic.name] = error

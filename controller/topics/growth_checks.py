@@ -69,7 +69,9 @@ class GrowthPlanner:
         for number, asked in enumerate(self._requested, 1):
             try:
                 if times[asked.name] > 1:
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} stands in the request twice")
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, f"topic {asked.name[:300]!r} stands in the request twice"
+                    )
                 yield from self._plan(asked)
             except BrokerError as error:
                 self.plans[asked.name] = error

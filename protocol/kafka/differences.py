@@ -41,7 +41,7 @@ def _may_create(entity: Any) -> bool:
 def _assignments(entity: Any) -> dict[int, list[int]]:
     found = {part.partition_index: list(part.broker_ids) for part in entity.assignments}
     if len(found) < len(entity.assignments):
-        raise RemoteProtocolError(f"the assignment of topic {entity.name!r} names a partition twice")
+        raise RemoteProtocolError(f"the assignment of topic {entity.name[:300]!r} names a partition twice")
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 import trio
@@ -27,13 +29,17 @@ async def connect(cluster: MemoryCluster, host: str, address: Address) -> RawCli
     return RawClient(await cluster.network.node(host).connect(address))
 
 
-async def is_answered_or_closed(client: RawClient, api: Api, version: int, body: bytes) -> None:
+async def is_answered_or_closed(client: RawClient, api: Api, version: int, body: bytes) -> bool:
+    """False: closed without an answer."""
+    is_closed = False
     await client.send(kafka_frame(api.key, version, body))
     with trio.move_on_after(PATIENCE_S):
         frame = await read_frame(client)
+        is_closed = frame is None
         if frame is not None:
             assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes(answer_in(frame, api.key, version))
     client.close()
+    return not is_closed
 
 
 @pytest.mark.parametrize("api", SPOKEN, ids=lambda api: api.key.name)
@@ -54,3 +60,29 @@ async def test_hostile_lengths_end_no_broker_and_delay_nobody(api: Api, autojump
         await other.send(kafka_frame(ApiKey.API_VERSIONS, 3, b"\x05name\x021\0"))
         frame = await read_frame(other)
         assert frame is not None and answer_in(frame, ApiKey.API_VERSIONS, 3).error_code == 0
+
+
+LONG = "\x01" * (2**15 - 1)
+"""As long as any string may be. What quotes it takes four times the room."""
+
+
+@pytest.mark.parametrize("api", SPOKEN, ids=lambda api: api.key.name)
+async def test_the_longest_strings_and_all_of_it_twice_are_answered_with_a_typed_error(
+    api: Api, autojump_clock: MockClock
+) -> None:
+    assert api.kafka is not None
+    async with MemoryCluster(1).running() as cluster:
+        (address,) = cluster.broker(1).listeners.addresses.values()
+        for version in sorted(set(api.kafka)):
+            asked = twice(draw(class_of(api.key, version), random.Random(version), 0.0))
+            client = await connect(cluster, "client", address)
+            assert await is_answered_or_closed(client, api, version, written(asked))
+
+
+def twice(asked: Any) -> Any:
+    """The first element of each array two times, and each string as long as may be."""
+    if is_dataclass(asked) and not isinstance(asked, type):
+        return replace(asked, **{field.name: twice(getattr(asked, field.name)) for field in fields(asked)})
+    if isinstance(asked, tuple):
+        return (twice(asked[0]),) * 2
+    return LONG if isinstance(asked, str) else asked

@@ -24,7 +24,7 @@ from strandline.broker.network.request_bounds import (
     MAX_CLIENT_BODY_BYTES,
     collector_paused,
 )
-from strandline.broker.network.request_context import RequestContext
+from strandline.broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
 from strandline.protocol.api import Api, ApiKey
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from strandline.protocol.kafka.converter import to_entity, to_message
@@ -100,7 +100,7 @@ class KafkaDialect:
         self, context: RequestContext, api: Api, header: Header, frame: memoryview
     ) -> tuple[RequestContext, Header, Request, Records]:
         header = cast(KafkaHeader, header)
-        client_id = header.client_id.decode(errors="replace")
+        client_id = header.client_id.decode(errors="replace")[:MAX_CLIENT_ID_CHARACTERS]
         if client_id != context.client_id:
             context = replace(context, client_id=client_id)
         body = frame[header.size_bytes - header.body_bytes :]

@@ -17,7 +17,7 @@ from strandline.broker.network.request_bounds import (
     check_named,
     collector_paused,
 )
-from strandline.broker.network.request_context import RequestContext
+from strandline.broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
 from strandline.protocol.api import Api
 from strandline.protocol.errors import RemoteProtocolError
 from strandline.protocol.messages import ApiVersionsRequest, FetchResponse, Message, ProduceRequest, Request
@@ -68,7 +68,7 @@ class NativeDialect:
         if isinstance(message, ProduceRequest):
             return context, header, message, cut_records(message, frame[body_end:])
         if isinstance(message, ApiVersionsRequest):
-            context = replace(context, client_id=message.client_id)
+            context = replace(context, client_id=message.client_id[:MAX_CLIENT_ID_CHARACTERS])
         return context, header, message, ()
 
     def encode(

@@ -13,7 +13,7 @@ from strandline.broker.groups.offsets import GroupOffsets
 from strandline.broker.groups.shards import MAX_ID_BYTES
 from strandline.broker.steps import PARTITIONS_PER_STEP
 from strandline.protocol.consumer_protocol import Subscription, encode_subscription
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.group_records import GroupMetadata, group_key, read_offset_value
 from strandline.protocol.messages import (
     OPERATIONS_NOT_ASKED_FOR,
@@ -36,6 +36,7 @@ from strandline.protocol.messages import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from strandline.protocol.messages.base import MAX_NAMED
 from support.coordinator_site import MAX_RECORD_BYTES, CoordinatorSite
 from support.replica_site import Hand, in_hand
 
@@ -332,6 +333,19 @@ def test_a_group_that_is_being_loaded_is_not_forgotten_before_it_can_be_found(si
     assert site.ask(site.groups.join_group, join()).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
+def test_one_request_fetches_offsets_of_as_many_partitions_as_a_request_may_name(site: CoordinatorSite) -> None:
+    """However they are spread over groups and topics; those of another group, or of no topic, count as any."""
+    for count, is_allowed in ((MAX_NAMED, True), (MAX_NAMED + 4, False)):
+        topics = [OffsetFetchRequestTopic(name, list(range(count // 4))) for name in ("t", "u")]
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics) for name in ("g", "h")])
+        if is_allowed:
+            site.ask_in_steps(site.offsets.fetch, asked)
+        else:
+            with pytest.raises(BrokerError) as caught:
+                site.send(site.offsets.fetch, asked)
+            assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
 # --- what members may have kept ------------------------------------------------------------------------------------
 
 
@@ -347,6 +361,19 @@ def test_what_no_record_can_hold_is_refused_when_it_is_said(site: CoordinatorSit
     large = bytes(MAX_RECORD_BYTES + 1)
     for said in ({"range": large}, {"range": b"", "large": large}):
         assert site.ask(site.groups.join_group, join(**said)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert site.coordinator.count == 0
+
+
+@pytest.mark.parametrize("text", ["x" * 32_768, "\u20ac" * 10_923])
+def test_names_that_no_record_can_hold_are_kept_for_nobody_to_stumble_over(site: CoordinatorSite, text: str) -> None:
+    """Whoever lists or describes groups in an older version could be told nothing: its strings are as short."""
+    protocol = [JoinGroupRequestProtocol("range", b"")]
+    for asked in (
+        JoinGroupRequest("g", 10_000, "", text, protocol),
+        JoinGroupRequest("g", 10_000, "", "consumer", [JoinGroupRequestProtocol(text, b"")]),
+        JoinGroupRequest("g", 10_000, "", "consumer", protocol, group_instance_id=text),
+    ):
+        assert site.ask(site.groups.join_group, asked).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert site.coordinator.count == 0
 
 

@@ -18,12 +18,12 @@ from strandline.broker.network.request_channel import Handler
 from strandline.broker.network.request_context import RequestContext
 from strandline.protocol.api import APIS, Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, RemoteProtocolError
-from strandline.protocol.messages import Message, MetadataRequest, Request
+from strandline.protocol.messages import ApiVersionsRequest, Message, MetadataRequest, Request
 from strandline.runtime.network import Address
 from support.kafka_entities import ALL_VERSIONS, class_of, draw, written
 from support.kafka_frames import CORRELATION_ID, answer_in, codes, kafka_frame, read_frame
 from support.pipeline import Pipeline, open_pipeline
-from support.raw_client import RawClient
+from support.raw_client import RawClient, request_frame
 
 SPOKEN = [api for api in APIS.values() if api.kafka is not None]
 VERSIONS = [
@@ -113,6 +113,23 @@ def test_names_are_bounded_together_and_record_batches_are_not_counted(key: ApiK
     body = head + struct.pack(">i", 100) + topic * 100 if topic else bytes(MAX_CLIENT_BODY_BYTES + 1)
     with pytest.raises(RemoteProtocolError, match=r"a body of \d+ bytes, more than"):
         decode(APIS[key], version, body)
+
+
+@pytest.mark.parametrize("dialect", ["kafka", "native"])
+def test_of_a_client_s_id_so_much_is_kept_as_others_can_be_told(dialect: str) -> None:
+    """Each byte that is no UTF-8 would become three, and no answer of an old version has room for them."""
+    api = APIS[ApiKey.API_VERSIONS]
+    if dialect == "kafka":
+        frame = memoryview(kafka_frame(api.key, 0, b"", client_id=b"\xff" * (2**15 - 1)))
+        header = KAFKA.read_header(frame, 0, len(frame), 2**23)
+        assert header is not None
+        context, *_ = KAFKA.decode(CONTEXT, api, header, frame)
+    else:
+        frame = memoryview(request_frame(ApiVersionsRequest("x", "1", "\U0001f600" * 100_000)))
+        native = NATIVE.read_header(frame, 0, len(frame), 2**23)
+        assert native is not None
+        context, *_ = NATIVE.decode(CONTEXT, api, native, frame)
+    assert 20_000 < len(context.client_id.encode()) < 2**15
 
 
 def decode_quietly(api: Api, version: int, body: bytes) -> None:
