@@ -111,9 +111,11 @@ class ConfigHandlers:
         found = await _asking_zookeeper(partial(read_overrides, self._coordination, paths), until)
         standing = dict(zip(topics, found, strict=True))
         results: list[DescribeConfigsResult] = []
+        times = _times(message.resources)
         for resource in message.resources:
             kind, name = resource.resource_type, resource.resource_name
             try:
+                _check_named_once(times, kind, name)  # else naming one again and again multiplies its answer
                 configs = self._described(resource, view, standing)
                 results.append(DescribeConfigsResult(0, None, kind, name, [_asked(each, message) for each in configs]))
             except BrokerError as error:
@@ -125,7 +127,7 @@ class ConfigHandlers:
     def _described(
         self, resource: DescribeConfigsResource, view: BrokerView, standing: Mapping[str, Standing]
     ) -> list[DescribeConfigsResourceResult]:
-        name, wanted = resource.resource_name, resource.configuration_keys
+        name, wanted = resource.resource_name, frozenset(resource.configuration_keys or ())
         if resource.resource_type == ConfigResource.TOPIC:
             self._check_topic(name)
             if name not in standing:  # it appeared a moment ago
@@ -161,15 +163,14 @@ class ConfigHandlers:
     ) -> list[AlterConfigsResourceResponse]:
         """One after the other, each by itself."""
         _check_count(len(resources))
-        times = Counter((each.resource_type, each.resource_name) for each in resources)
+        times = _times(resources)
         until = trio.current_time() + PATIENCE_S
         responses: list[AlterConfigsResourceResponse] = []
         for resource in resources:
             kind, name = resource.resource_type, resource.resource_name
             code, text = ErrorCode.NONE, None
             try:
-                if times[kind, name] > 1:
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"{name!r} stands in the request twice")
+                _check_named_once(times, kind, name)
                 target = self._target(kind, name)
                 work = partial(self._alter_one, target, make(resource), request.message.validate_only)
                 await _asking_zookeeper(work, until)
@@ -259,6 +260,15 @@ def _check_count(resources: int) -> None:
     if resources > MAX_RESOURCES:
         text = f"one request is about at most {MAX_RESOURCES} topics and brokers, not {resources}: send several"
         raise BrokerError(ErrorCode.POLICY_VIOLATION, text)
+
+
+def _times(resources: Sequence[T] | Sequence[DescribeConfigsResource]) -> Counter[tuple[int, str]]:
+    return Counter((each.resource_type, each.resource_name) for each in resources)
+
+
+def _check_named_once(times: Counter[tuple[int, str]], kind: int, name: str) -> None:
+    if times[kind, name] > 1:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{name[:300]!r} stands in the request twice")
 
 
 def _unknown_topic(name: str) -> BrokerError:

@@ -14,7 +14,7 @@ from strandline.broker.network.request import Remainder, RequestInHand
 from strandline.broker.replication.replicas import Replicas
 from strandline.broker.steps import PARTITIONS_PER_STEP, at_once_or_in_steps, in_pieces
 from strandline.protocol.consumer_protocol import CONSUMER
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import BrokerError, ErrorCode
 from strandline.protocol.group_records import NO_TIMESTAMP_MS, CommittedOffset
 from strandline.protocol.messages import (
     OffsetCommitRequest,
@@ -35,6 +35,7 @@ from strandline.protocol.messages import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from strandline.protocol.messages.base import MAX_NAMED
 
 LATEST_MS = 2**63 - 1
 
@@ -117,6 +118,9 @@ class OffsetHandlers:
     def fetch(self, request: RequestInHand[OffsetFetchRequest]) -> Remainder | None:
         asked = request.message
         groups = [OffsetFetchRequestGroup(asked.group_id, asked.topics)] if asked.groups is None else asked.groups
+        named = sum(len(topic.partition_indexes) for group in groups for topic in group.topics or ())
+        if named > MAX_NAMED:  # they stand one list deeper than those that are counted before a request is made
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"an OffsetFetch of {named} partitions, {MAX_NAMED} at most")
         merged = _merged(groups)
         cost = 0
         for group in merged:

@@ -311,3 +311,14 @@ async def test_the_admin_client_asks_whoever_knows(autojump_clock: MockClock) ->
             await admin.describe_configs(ConfigResource.TOPIC, "absent")
         with pytest.raises(ClientError):
             await admin.describe_configs(ConfigResource.BROKER, "9", timeout_ms=500)
+
+
+async def test_a_resource_is_described_once_per_request(autojump_clock: MockClock) -> None:
+    """Else 5 KB of a broker's id ask for 19 MB."""
+    twice = [DescribeConfigsResource(*TOPIC), DescribeConfigsResource(*ALL_BROKERS), DescribeConfigsResource(*TOPIC)]
+    async with cluster_with_topic((1,), brokers=1, min_insync_replicas=1) as (cluster, _, _):
+        response = await ask(cluster, 1, DescribeConfigsRequest(twice))
+        assert isinstance(response, DescribeConfigsResponse)
+        invalid = ErrorCode.INVALID_REQUEST
+        assert [result.error_code for result in response.results] == [invalid, 0, invalid]
+        assert not response.results[0].configs
