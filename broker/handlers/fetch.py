@@ -61,7 +61,7 @@ class PendingFetch:
         if self._is_abandoned():
             return
         answer = self._handler.reads.read(self._request.message, self._reads)
-        if answer.must_send or answer.size_bytes >= self._request.message.min_bytes:
+        if answer.is_enough:
             self._send(answer)
 
     def answer(self) -> None:
@@ -149,7 +149,7 @@ class FetchHandler:
                 at_end &= self._record_follower(read, message.replica_id, message.replica_epoch, now)
         if not at_end:  # else there is nothing to read: the usual case of a follower that keeps up
             answer = self.reads.read(message, reads)
-            if answer.must_send or answer.size_bytes >= message.min_bytes or not may_wait:
+            if answer.is_enough or not may_wait:
                 self.finish(request, reads, answer)
                 return
         partitions = [replicas.partitions[(read.topic, read.wanted.partition)] for read in reads]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -24,17 +25,19 @@ from strandline.runtime.config.broker import RACK_AWARE_SELECTOR
 from strandline.runtime.disk import FileRegion
 from strandline.storage.errors import LogStorageError, OffsetOutOfRange
 
+UNLIMITED_BYTES = 2**31 - 1
+
 R = TypeVar("R", bound=Read)
 
 
 class Answer(msgspec.Struct):
-    """`regions`: of each partition, in order; None where there is nothing to read. `must_send`: an error or a
-    divergence stands in it."""
+    """`regions`: of each partition, in order; None where there is nothing to read. `is_enough`: who asked need not wait
+    for more; see `FetchReads.read`."""
 
     response: FetchResponse
     regions: list[FileRegion | None]
     size_bytes: int
-    must_send: bool
+    is_enough: bool
 
 
 class FetchReads:
@@ -46,17 +49,21 @@ class FetchReads:
     def read(
         self,
         message: FetchRequest,
-        reads: Iterable[R],
+        reads: Collection[R],
         is_news: Callable[[R, FetchPartitionData, FileRegion | None], bool] | None = None,
     ) -> Answer:
         """Partition by partition, in this order, until the limits of the request are reached. The answer names those of
-        which `is_news` says so, or all."""
+        which `is_news` says so, or all.
+
+        It is enough where an error or a divergence stands in it, and where as much as is wanted is there, also where
+        less of it is sent (`_is_there`)."""
         remaining_bytes = message.max_bytes
         if message.replica_id < 0:
             remaining_bytes = min(remaining_bytes, self.replicas.config.fetch_max_bytes)
+        wanted_bytes = min(message.min_bytes, remaining_bytes)
         regions: list[FileRegion | None] = []
         size_bytes = 0
-        must_send = False
+        is_enough = False
         topics: list[FetchTopicResponse] = []
         data_of_topic: list[FetchPartitionData] = []
         current: Read | None = None
@@ -74,8 +81,27 @@ class FetchReads:
                 size_bytes += region.length
                 remaining_bytes -= region.length
             elif data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_BROKER:
-                must_send = True
-        return Answer(FetchResponse(topics), regions, size_bytes, must_send)
+                is_enough = True
+        if not is_enough:
+            is_enough = size_bytes >= wanted_bytes or (size_bytes > 0 and self._is_there(message, reads, wanted_bytes))
+        return Answer(FetchResponse(topics), regions, size_bytes, is_enough)
+
+    def _is_there(self, message: FetchRequest, reads: Collection[Read], wanted_bytes: int) -> bool:
+        """Whether the partitions have so much by Kafka's count (DelayedFetch): each what may be sent of it, although
+        that may end within a batch, which is not sent then. Who reads an older segment gets less than is there, too,
+        since no answer goes beyond one."""
+        for read in reads:
+            partition = self.replicas.partitions.get((read.topic, read.wanted.partition))
+            offset = read.wanted.fetch_offset
+            if partition is None or not partition.log.log_start_offset <= offset:
+                continue
+            limit = partition.log.log_end_offset if message.replica_id >= 0 else partition.high_watermark
+            if offset < min(limit, partition.log.segments.active.base_offset):
+                return True
+            with suppress(LogStorageError, OffsetOutOfRange):
+                region = partition.log.read(offset, UNLIMITED_BYTES, limit)
+                wanted_bytes -= min(region.length, read.wanted.partition_max_bytes) if region is not None else 0
+        return wanted_bytes <= 0
 
     def read_one(
         self, read: Read, message: FetchRequest, remaining_bytes: int, is_first: bool

@@ -89,7 +89,7 @@ class SessionFetches:
         if session.by_ids:
             self._resolve(session.due)
         answer = self._reads.read(message, list(session.due), is_news)
-        if not at_once and not answer.must_send and answer.size_bytes < message.min_bytes:
+        if not at_once and not answer.is_enough:
             for partition in session.due:
                 self._watch(partition)
             return False

@@ -338,6 +338,31 @@ async def test_a_followers_fetch_that_waits_is_served_by_an_append(
     assert offsets(hand) == [LEO]
 
 
+@pytest.mark.parametrize("limit", ["of the partition", "of the request", "of the broker"])
+async def test_a_fetch_waits_for_no_more_than_may_be_sent(limit: str, autojump_clock: MockClock) -> None:
+    """Which may end within a batch."""
+    site = ReplicaSite(config={"fetch.max.bytes": "1024"} if limit == "of the broker" else {})
+    await site.lead(T0, replicas=(1,), isr=(1,))
+    for _ in range(2):
+        site.produce((T0, batch(size_bytes=500)))
+    wanted = {
+        "of the partition": {"partition_max_bytes": 1000, "min_bytes": 1000},
+        "of the request": {"max_bytes": 1000, "min_bytes": 10**6},
+        "of the broker": {"min_bytes": 10**6},
+    }[limit]
+    assert offsets(site.fetch((T0, 0), wait_ms=500, **wanted)) == [0]
+    assert not site.fetch((T0, 1), wait_ms=500, **wanted).is_answered
+
+
+async def test_a_fetch_does_not_wait_at_the_end_of_a_segment(autojump_clock: MockClock) -> None:
+    site = ReplicaSite(topic={"segment.bytes": str(2 * len(batch()))})
+    await site.lead(T0, replicas=(1,), isr=(1,))
+    for _ in range(3):
+        site.produce((T0, batch()))
+    assert offsets(site.fetch((T0, 0), wait_ms=500, min_bytes=10**6)) == [0, 1]
+    assert not site.fetch((T0, 2), wait_ms=500, min_bytes=10**6).is_answered
+
+
 async def test_a_fetch_waits_for_min_bytes(site: ReplicaSite, autojump_clock: MockClock) -> None:
     await site.lead(replicas=(1,), isr=(1,))
     hand = site.fetch((T0, 0), wait_ms=500, min_bytes=2 * len(batch()))
