@@ -19,7 +19,7 @@ from compat.other_clients import CLIENTS, OURS_BY_ITSELF
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.client.sync import Admin
 
-AT_A_TIME = 4
+AT_A_TIME = 7
 MEMBERS = 3
 ALONE = {name: [client] * MEMBERS for name, client in CLIENTS.items()}
 ALONE["strandline"][-1] = OURS_BY_ITSELF
