@@ -11,12 +11,16 @@ Where a topic's rules ask for more than the loop can do (`replication/converter`
 those partitions: `handle` returns what is left to do, the channel has it done by a handler task while the connection is
 muted. After that wait everything about roles is checked anew.
 
+So does a request of very many or very large partitions, which would hold the loop for seconds: it is seen to in steps
+(`broker/steps`), each of which appends what it has checked.
+
 A partition that stands twice in a request has both batches appended, in their order, each with its own answer. The
 brokers' own topics are written by brokers, never through a request (INVALID_TOPIC_EXCEPTION).
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from functools import partial
 
 import msgspec
@@ -30,6 +34,7 @@ from strandline.broker.replication.leadership import Leadership
 from strandline.broker.replication.partition import Partition
 from strandline.broker.replication.purgatory import Waiter
 from strandline.broker.replication.replicas import Replicas
+from strandline.broker.steps import PARTITIONS_PER_STEP, InSteps
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     BatchIndexAndErrorMessage,
@@ -40,6 +45,7 @@ from strandline.protocol.messages import (
     TopicProduceResponse,
 )
 from strandline.protocol.records import MAX_AT_FAULT, READER_SLACK_BYTES, InvalidBatch, validate_produced
+from strandline.protocol.records.validation import PIECE_BYTES, ProducedBatch, validate_in_pieces
 from strandline.protocol.topic_name import BROKERS_OWN, INTERNAL_TOPICS
 from strandline.protocol.types import NO_BROKER, NO_EPOCH, NO_TOPIC_ID, TopicId
 from strandline.runtime.environment import WallClock
@@ -48,8 +54,16 @@ ACKS_ALL = -1
 APPEND_BYTES = 4 * 2**20
 """Of converted batches written without letting others run; the partition that exceeds it is the last."""
 
+BYTES_PER_COUNT = PIECE_BYTES // PARTITIONS_PER_STEP
+"""So many of a partition's batches count as one more partition, as `steps` counts."""
+AT_ONCE = 2 * PARTITIONS_PER_STEP
+"""A request that counts for more is seen to in steps. Producers send 1 MiB, if they are not told otherwise."""
+
 UNDECIDED = PartitionProduceResponse(-1, ErrorCode.NONE)
 """Stands where an outcome will."""
+
+Converting = dict[Partition, list[RuledBatches]]
+"""What a worker has to see first, and what comes behind it in the same partition."""
 
 
 class ProduceOperation(msgspec.Struct, eq=False):
@@ -152,22 +166,79 @@ class ProduceHandler:
         if not records:
             operation.respond()
             return None
-        converting: dict[Partition, list[RuledBatches]] = {}
+        if pending + sum([len(each) for each in records if each]) // BYTES_PER_COUNT > AT_ONCE:
+            return partial(self._handle_in_steps, operation)
+        converting: Converting = {}
         position = 0
         for topic in message.topic_data:
             for data in topic.partition_data:
-                outcome = self._admit(operation, position, topic, data.index)
-                if outcome is not None:
-                    if isinstance(outcome, PartitionProduceResponse):
-                        operation.complete(position, outcome)
-                    elif outcome.needs_worker or outcome.partition in converting:
-                        converting.setdefault(outcome.partition, []).append(outcome)
-                    else:
-                        self._join_wave(operation, outcome)
+                self._take(operation, position, topic, data.index, converting)
                 position += 1
-        if not converting:
-            return None
-        return partial(self._convert_and_append, operation, [part for parts in converting.values() for part in parts])
+        return partial(self._convert_and_append, operation, converting) if converting else None
+
+    async def _handle_in_steps(self, operation: ProduceOperation) -> None:
+        """In a handler task: the same, piece by piece."""
+        converting: Converting = {}
+        await InSteps(self._take_all(operation, converting), self._burst.end)()
+        if converting:
+            await self._convert_and_append(operation, converting)
+
+    def _take_all(self, operation: ProduceOperation, converting: Converting) -> Iterator[int]:
+        position = 0
+        for topic in operation.request.message.topic_data:
+            for data in topic.partition_data:
+                batches = yield from self._validated(operation, position, topic, data.index)
+                if isinstance(batches, PartitionProduceResponse):
+                    operation.complete(position, batches)
+                else:
+                    self._take(operation, position, topic, data.index, converting, batches)
+                position += 1
+                yield 1
+
+    def _validated(
+        self, operation: ProduceOperation, position: int, data: TopicProduceData, index: int
+    ) -> Generator[int, None, list[ProducedBatch] | PartitionProduceResponse]:
+        """What is to be appended to one partition, or its error. Others have run since the request came."""
+        records = operation.request.records[position]
+        partition = self._replicas.partitions.get((data.name, index))
+        if partition is None or self._replicas.is_leaving:
+            return self._refuse_not_leading(data.name, index, partition)
+        batches: list[ProducedBatch] = []
+        try:
+            for piece in self._in_pieces(partition, records or memoryview(b"")):
+                batches += piece
+                yield sum([batch.size_bytes for batch in piece]) // BYTES_PER_COUNT
+        except InvalidBatch as error:
+            return operation.invalid(index, error)
+        return batches
+
+    def _in_pieces(self, partition: Partition, records: memoryview) -> Iterator[list[ProducedBatch]]:
+        rules = partition.config.batch_rules
+        return validate_in_pieces(
+            records,
+            max_batch_bytes=partition.config.max_message_bytes,
+            slack_bytes=READER_SLACK_BYTES,
+            rules=rules,
+            now_ms=0 if rules is None else self._burst.wall_ms(),
+        )
+
+    def _take(
+        self,
+        operation: ProduceOperation,
+        position: int,
+        topic: TopicProduceData,
+        index: int,
+        converting: Converting,
+        batches: list[ProducedBatch] | None = None,
+    ) -> None:
+        outcome = self._admit(operation, position, topic, index, batches)
+        if outcome is not None:
+            if isinstance(outcome, PartitionProduceResponse):
+                operation.complete(position, outcome)
+            elif outcome.needs_worker or outcome.partition in converting:
+                converting.setdefault(outcome.partition, []).append(outcome)
+            else:
+                self._join_wave(operation, outcome)
 
     def _admit(
         self,
@@ -175,9 +246,10 @@ class ProduceHandler:
         position: int,
         data: TopicProduceData,
         index: int,
+        batches: list[ProducedBatch] | None = None,
     ) -> PartitionProduceResponse | RuledBatches | None:
         """Put one partition's batches into the wave, or return its error, or what its topic's rules are still to be
-        applied to."""
+        applied to. `batches`: checked already."""
         request, topic, topic_id = operation.request, data.name, data.topic_id
         acks, records = request.message.acks, request.records[position]
         if not -1 <= acks <= 1:
@@ -194,16 +266,17 @@ class ProduceHandler:
             return PartitionProduceResponse(index, 0, partition.log.log_end_offset)
         config = partition.config
         rules = config.batch_rules
-        try:
-            batches = validate_produced(
-                records,
-                max_batch_bytes=config.max_message_bytes,
-                slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
-                rules=rules,
-                now_ms=0 if rules is None else self._burst.wall_ms(),
-            )
-        except InvalidBatch as error:
-            return operation.invalid(index, error)
+        if batches is None:
+            try:
+                batches = validate_produced(
+                    records,
+                    max_batch_bytes=config.max_message_bytes,
+                    slack_bytes=READER_SLACK_BYTES,  # the processors' buffers are that much longer
+                    rules=rules,
+                    now_ms=0 if rules is None else self._burst.wall_ms(),
+                )
+            except InvalidBatch as error:
+                return operation.invalid(index, error)
         if rules is not None:
             return RuledBatches(partition, topic_id, position, batches, rules)
         self._appends.add(partition, operation, position, batches)
@@ -213,9 +286,9 @@ class ProduceHandler:
         part.stamp(self._burst.wall_ms())
         self._appends.add(part.partition, operation, part.position, part.batches)
 
-    async def _convert_and_append(self, operation: ProduceOperation, parts: list[RuledBatches]) -> None:
+    async def _convert_and_append(self, operation: ProduceOperation, converting: Converting) -> None:
         """In a handler task: have a worker convert, then append what this broker still leads."""
-        request = operation.request
+        request, parts = operation.request, [part for parts in converting.values() for part in parts]
         for part in parts:
             part.move_to(request.records[part.position])
         async with self._converter.converted(parts, self._wall_clock.now_ms):

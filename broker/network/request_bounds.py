@@ -12,8 +12,9 @@ its partitions assigned by hand, or its settings, whichever are more).
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of
 milliseconds. Handlers that can be left in between (Metadata, ListOffsets, OffsetForLeaderEpoch, DeleteRecords) let
 others run every `PARTITIONS_PER_STEP` (`steps.py`); they wait for nobody, so tasks of their own do that (`InSteps`),
-behind no creation of topics, conversion or cold read. ListOffsets by timestamp does wait, in a handler task. What only
-controllers send has no such bound: its handlers yield by themselves.
+behind no creation of topics, conversion or cold read. ListOffsets by timestamp does wait, in a handler task. A Produce
+of many partitions or megabytes is seen to in such steps by a handler task, too. What only controllers send has no such
+bound: its handlers yield by themselves.
 
 A partition that stands twice in one request: Produce appends both in their order; ListOffsets, OffsetForLeaderEpoch and
 Metadata answer; Fetch and DeleteRecords, which may wait and be looked at again and again, are INVALID_REQUEST, and so

@@ -19,6 +19,7 @@ known to be readable, the walk gets a padded copy (0.4 µs for 16 KB).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import msgspec
 from aiokafka.errors import CorruptRecordException
@@ -50,6 +51,10 @@ PADDING = bytes(READER_SLACK_BYTES)
 MAX_BATCHES = 1000
 """Batches of one partition in one produce request (Kafka's producers send one): 100 MiB of the smallest possible
 batches would hold the event loop for seconds."""
+
+PIECE_BYTES = 2**20
+"""Of batches checked without letting others run, but for a larger batch: so many bytes of the smallest records take
+some 30 ms."""
 
 MAX_AT_FAULT = 1000
 """How many records are named that break their topics' rules, of a request and so of a batch, too: what comes back stays
@@ -128,9 +133,7 @@ def validate_produced(
             _check_attributes(attributes)
             _check_producer(producer_id, epoch, sequence, attributes)
             if producer_id >= 0 and size_bytes != end:
-                raise InvalidBatch(
-                    ErrorCode.INVALID_RECORD, "an idempotent producer may send one batch per partition and request only"
-                )
+                raise _not_alone()
         if count <= 0 or last_delta != count - 1:
             raise InvalidBatch(
                 ErrorCode.INVALID_RECORD, f"batch of {count} records with last offset delta {last_delta}"
@@ -147,12 +150,44 @@ def validate_produced(
                 correct_max_timestamp(view, largest_ms)
                 max_ms = largest_ms
         if len(batches) == MAX_BATCHES:
-            raise InvalidBatch(
-                ErrorCode.INVALID_RECORD, f"more than {MAX_BATCHES} batches for one partition: send several requests"
-            )
+            raise _too_many()
         batches.append(ProducedBatch(view, size_bytes, count, max_ms, producer_id, epoch, sequence, attributes))
         position = next_position
     return batches
+
+
+def validate_in_pieces(
+    records: memoryview, *, max_batch_bytes: int, slack_bytes: int, rules: BatchRules | None, now_ms: int
+) -> Iterator[list[ProducedBatch]]:
+    """As `validate_produced`, of about `PIECE_BYTES` at a time, between which others may run. InvalidBatch: nothing of
+    what was yielded may be appended either."""
+    count = 0
+    for piece in _pieces(records):
+        batches = validate_produced(
+            piece, max_batch_bytes=max_batch_bytes, slack_bytes=slack_bytes, rules=rules, now_ms=now_ms
+        )
+        count += len(batches)
+        if count > MAX_BATCHES:
+            raise _too_many()
+        if len(piece) < len(records) and batches[0].producer_id >= 0:
+            raise _not_alone()
+        yield batches
+
+
+def _pieces(records: memoryview) -> Iterator[memoryview]:
+    """Whole batches; where the next one does not end within `records`, all the rest."""
+    start = position = 0
+    end = len(records)
+    while end - position >= HEADER_BYTES:
+        length = _unpack_header(records, position)[1]
+        position += length + LENGTH_PREFIX_BYTES
+        if length < MIN_BATCH_LENGTH or position > end:
+            break
+        if position - start >= PIECE_BYTES:
+            yield records[start:position]
+            start = position
+    if start < end:
+        yield records[start:]
 
 
 def _walk(view: memoryview, header: tuple[int, ...], slack_is_readable: bool) -> int:
@@ -240,6 +275,16 @@ def correct_max_timestamp(view: memoryview, largest_ms: int) -> None:
 
 
 # --- the rare cases, out of the hot function ---------------------------------------------------------------------
+
+
+def _too_many() -> InvalidBatch:
+    text = f"more than {MAX_BATCHES} batches for one partition: send several requests"
+    return InvalidBatch(ErrorCode.INVALID_RECORD, text)
+
+
+def _not_alone() -> InvalidBatch:
+    text = "an idempotent producer may send one batch per partition and request only"
+    return InvalidBatch(ErrorCode.INVALID_RECORD, text)
 
 
 def _not_a_batch(header: tuple[int, ...], available: int) -> InvalidBatch:

@@ -27,7 +27,7 @@ from strandline.protocol.records import (
     validate_produced,
 )
 from strandline.protocol.records.rules import BatchRules
-from strandline.protocol.records.validation import MAX_AT_FAULT, MAX_BATCHES, ProducedBatch
+from strandline.protocol.records.validation import MAX_AT_FAULT, MAX_BATCHES, ProducedBatch, validate_in_pieces
 
 NOW_MS = 1_700_000_000_000
 LIMIT_BYTES = 1_000_012
@@ -493,3 +493,51 @@ def test_a_batch_that_compaction_thinned_out_is_taken_and_one_with_too_many_reco
     for count in (5, -1):
         with pytest.raises(InvalidBatch):
             validate_fetched(memoryview(Batch(count=count, last_offset_delta=3, epoch=0).build()), 0, 0)
+
+
+# --- in pieces -------------------------------------------------------------------------------------------------------
+
+KINDS = [
+    Batch().build(),
+    Batch(records=record(0) + record(1), count=2, last_offset_delta=1).build(),
+    Batch(producer_id=7, producer_epoch=0, base_sequence=0).build(),
+    Batch(crc=1).build(),
+    Batch(length=2**31 - 1).build(),
+    Batch(length=-5).build(),
+    Batch(max_timestamp_ms=-9).build(),
+    bytearray(30),
+]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 100, 200])
+@given(kinds=st.lists(st.sampled_from(KINDS[:1] * 3 + KINDS), max_size=6))
+def test_batches_are_checked_in_pieces_as_they_are_together(piece_bytes: int, kinds: list[bytearray]) -> None:
+    def outcome(check: Callable[[memoryview], list[ProducedBatch]]) -> object:
+        records = memoryview(bytearray(b"".join(kinds)) + bytes(READER_SLACK_BYTES))[:-READER_SLACK_BYTES]
+        try:
+            return [(bytes(batch.view), batch.records_count, batch.producer_id) for batch in check(records)]
+        except InvalidBatch as error:
+            return error.code
+
+    def in_pieces(records: memoryview) -> list[ProducedBatch]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("strandline.protocol.records.validation.PIECE_BYTES", piece_bytes)
+            pieces = [*validate_in_pieces(records, max_batch_bytes=LIMIT_BYTES, slack_bytes=32, rules=None, now_ms=0)]
+        return [batch for piece in pieces for batch in piece]
+
+    def together(records: memoryview) -> list[ProducedBatch]:
+        return validate_produced(records, max_batch_bytes=LIMIT_BYTES, slack_bytes=READER_SLACK_BYTES)
+
+    assert outcome(in_pieces) == outcome(together)
+
+
+def test_the_number_of_batches_is_bounded_over_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.protocol.records.validation.PIECE_BYTES", 1000)
+    for count, is_allowed in ((MAX_BATCHES, True), (MAX_BATCHES + 1, False)):
+        records = memoryview(Batch().build() * count + bytes(READER_SLACK_BYTES))[:-READER_SLACK_BYTES]
+        pieces = validate_in_pieces(records, max_batch_bytes=LIMIT_BYTES, slack_bytes=32, rules=None, now_ms=0)
+        if is_allowed:
+            assert sum(map(len, pieces)) == MAX_BATCHES
+        else:
+            with pytest.raises(InvalidBatch, match="send several requests"):
+                list(pieces)
