@@ -220,7 +220,8 @@ class GroupAdministration(ABC):
         self, group: str, instances: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, ClientError | None]:
         """Take static members out of a group by their `group.instance.id`s, or (None) all members; the others share
-        what they had. Returns what became of each, by instance or else member id. UnknownGroup or the last cause."""
+        what they had. Returns what became of each, by instance or else member id. UnknownGroup or the last cause. Where
+        earlier requests of many removed somebody, that is a result, too."""
         attempts = self._attempts(timeout_ms)
         if instances is None:
             view = (await self.describe_groups([group], timeout_ms=attempts.left_ms()))[group]
@@ -229,16 +230,21 @@ class GroupAdministration(ABC):
             leaving = [MemberIdentity(each.member_id, each.group_instance_id, _REASON) for each in view.members]
         else:
             leaving = [MemberIdentity("", instance, _REASON) for instance in dict.fromkeys(instances)]
-        results: dict[str, ClientError | None] = {}
-        for part in in_parts(leaving):
-            answer = await _of_one(group, attempts, LeaveGroupRequest(group, members=part), LeaveGroupResponse, _code)
+        by_name = {each.group_instance_id or each.member_id: each for each in leaving}
+
+        async def remove(part: list[str]) -> Mapping[str, ClientError | None]:
+            request = LeaveGroupRequest(group, members=[by_name[name] for name in part])
+            answer = await _of_one(group, attempts, request, LeaveGroupResponse, _code)
+            results: dict[str, ClientError | None] = {}
             for each in answer.members:
                 name = each.group_instance_id or each.member_id
                 is_gone = each.error_code == ErrorCode.NONE or (
                     each.error_code == ErrorCode.UNKNOWN_MEMBER_ID and attempts.outcome_was_lost
                 )
                 results[name] = None if is_gone else error_for(each.error_code, f"removing {name!r} from {group!r}")
-        return results
+            return results
+
+        return await _part_by_part(by_name, remove)
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
@@ -369,13 +375,12 @@ async def _coordinators(
 
 
 async def _part_by_part(
-    partitions: Iterable[TopicPartition],
-    change: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, ClientError | None]]],
-) -> dict[TopicPartition, ClientError | None]:
-    """What became of each partition. The error of the first part is raised; that of a later one is the result of its
-    partitions, since those before it have been changed."""
-    results: dict[TopicPartition, ClientError | None] = {}
-    for part in in_parts(partitions):
+    items: Iterable[T], change: Callable[[list[T]], Awaitable[Mapping[T, ClientError | None]]]
+) -> dict[T, ClientError | None]:
+    """What became of each item. The error of the first part is raised; that of a later one is the result of its items,
+    since those before it have been changed."""
+    results: dict[T, ClientError | None] = {}
+    for part in in_parts(items):
         try:
             results |= await change(part)
         except ClientError as error:

@@ -27,8 +27,10 @@ from strandline.protocol.messages import (
     DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    LeaveGroupResponse,
     ListedGroup,
     ListGroupsResponse,
+    MemberResponse,
     Message,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -141,21 +143,26 @@ async def test_what_is_wrong_with_one_partition_is_not_asked_again() -> None:
     assert isinstance(result, UnknownTopic) and "t-0" in str(result) and "'g'" in str(result)
 
 
-@pytest.mark.parametrize("change", ["alter", "delete"])
+@pytest.mark.parametrize("change", ["alter", "delete", "remove"])
 async def test_what_the_first_of_many_requests_changed_is_told_when_the_next_one_fails(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.client.request_bounds.MAX_ASKED", 1)
-    done = {"alter": committed(ErrorCode.NONE), "delete": forgotten(T0)}[change]
+    left = LeaveGroupResponse(0, [MemberResponse("", "one", 0)])
+    done = {"alter": committed(ErrorCode.NONE), "delete": forgotten(T0), "remove": left}[change]
 
-    async def changed(*answers: Answer) -> dict[TopicPartition, ClientError | None]:
+    async def changed(*answers: Answer) -> list[ClientError | None]:
         script = Script({1: [*answers, *[LOST] * 9]}, rounds=3)
         if change == "alter":
-            return await script.alter_group_offsets("g", {T0: GroupOffset(1), T1: GroupOffset(1)})
-        return await script.delete_group_offsets("g", [T0, T1])
+            return [*(await script.alter_group_offsets("g", {T0: GroupOffset(1), T1: GroupOffset(1)})).values()]
+        if change == "delete":
+            return [*(await script.delete_group_offsets("g", [T0, T1])).values()]
+        results = await script.remove_members("g", ["one", "two"])
+        assert list(results) == ["one", "two"]
+        return [*results.values()]
 
-    results = await changed(done)
-    assert results[T0] is None and isinstance(results[T1], RequestTimedOut)
+    first, second = await changed(done)
+    assert first is None and isinstance(second, RequestTimedOut)
     with pytest.raises(RequestTimedOut):
         await changed()
 
