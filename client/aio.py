@@ -9,18 +9,22 @@ They are the trio clients, run by the synchronous fronts' background thread: met
 here; so what those classes gain these have. A client belongs to the asyncio loop in which it was made.
 
 A call whose task is cancelled is cancelled in the background thread, too. One that had succeeded by then returns, and
-the task is cancelled at its next await: a `poll` loses no records to a timeout. Callbacks that are given to a consumer
-are plain functions, called in the background thread, and at the end of its block or its `close` in one of the loop's
-executor; those of a delivery, an `asyncio.Future`, in the program's loop.
+the task is cancelled at its next await: a `poll` loses no records to a timeout.
+
+Callbacks, of a consumer and of a delivery (an `asyncio.Future`), are called in the program's loop: those of a consumer,
+functions or async functions, by the task that polls, unsubscribes or ends the block, which goes on when they return.
+They may await what they like of the consumer, but for these calls.
 
 To make a client, and what is plain here (`seek`, `assignment`, …), blocks the loop for one crossing into the background
-thread, or for as long as a callback takes there.
+thread. That never waits for the loop.
 """
 
 from __future__ import annotations
 
 import inspect
+from abc import update_abstractmethods
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -28,6 +32,8 @@ from strandline.client.accumulator import Header, KeyAndValue
 from strandline.client.admin import TrioAdmin
 from strandline.client.consumer import TrioConsumer
 from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSink, record_metadata
+from strandline.client.errors import ClientClosed
+from strandline.client.polling import Polling
 from strandline.client.settings import ProducerSettings
 from strandline.client.sync import Admin, Consumer, SyncClient
 from strandline.client.sync_producer import Letter, Producer
@@ -52,8 +58,8 @@ class _AsyncClient(Generic[F]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """As the front's block ends: after an error a consumer does not commit what the last poll gave."""
-        await self._loop.in_thread(partial(self._front.__exit__, kind, None, None))
+        """Whatever ended the block."""
+        await self.close()
 
     async def close(self) -> None:
         """Stop; idempotent."""
@@ -200,7 +206,7 @@ if TYPE_CHECKING:
 else:
 
     def _carried_over(trio_class):
-        """A class decorator: the public methods and properties of the trio client."""
+        """A class decorator: the public methods and properties of the trio client, and what else the class lacks."""
 
         def awaited(method):
             @wraps(method)
@@ -217,8 +223,10 @@ else:
             return call
 
         def carry_over(cls):
+            lacking = getattr(cls, "__abstractmethods__", ())
             for name, member in inspect.getmembers_static(trio_class):
-                if name.startswith("_") or name in _OF_TRIO_ONLY:
+                is_own = name.startswith("_") or name in _OF_TRIO_ONLY or hasattr(cls, name)
+                if is_own and name not in lacking:
                     continue
                 if inspect.iscoroutinefunction(member):
                     setattr(cls, name, awaited(member))
@@ -226,16 +234,36 @@ else:
                     setattr(cls, name, plain(member))
                 elif isinstance(member, property):
                     setattr(cls, name, property(plain(member.fget)))
-            return cls
+            return update_abstractmethods(cls)
 
         return carry_over
 
     @_carried_over(TrioConsumer)
-    class AsyncConsumer(_AsyncClient[Consumer]):
-        """`TrioConsumer` for asyncio programs; settings as there. One task at a time may poll."""
+    class AsyncConsumer(_AsyncClient[Consumer], Polling):
+        """`TrioConsumer` for asyncio programs; settings as there. One task at a time may poll, and callbacks are called
+        in it."""
 
         def __init__(self, bootstrap_servers, **settings):
             super().__init__(lambda: Consumer(bootstrap_servers, **settings))
+
+        async def __aexit__(self, kind, *_):
+            """After an error what the last poll gave is not committed: it may not have been worked on."""
+            if kind is None:
+                await self.close()
+            else:
+                await self._loop.in_thread(self._front.stop)
+
+        async def close(self):
+            """`unsubscribe`, then stop; idempotent."""
+            try:
+                if self._front.can_leave:
+                    with suppress(ClientClosed):  # by another task, meanwhile
+                        await self.unsubscribe()
+            finally:
+                await self._loop.in_thread(self._front.stop)
+
+        def _finish_call(self, call):
+            self._front._now(call.finish)
 
     @_carried_over(TrioAdmin)
     class AsyncAdmin(_AsyncClient[Admin]):

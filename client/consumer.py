@@ -6,15 +6,14 @@
 
 Rules: nothing at or above the high watermark is ever handed out; leader changes and lost connections are followed
 without the program's help; what it must decide about (no valid position, a truncated log, damaged records) is raised by
-`poll`. Fetching is in `fetcher`, finding positions in `positions`, one partition's state in `assignment`, groups in
-`groups/group`.
+`poll` (in `polling`). Fetching is in `fetcher`, finding positions in `positions`, one partition's state in
+`assignment`, groups in `groups/group`.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,6 +37,7 @@ from strandline.client.groups.topics import compiled
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, FoundOffset, OffsetLookup
 from strandline.client.metadata import Metadata, TopicView
+from strandline.client.polling import Polling
 from strandline.client.positions import Positions
 from strandline.client.service import Service
 from strandline.client.settings import ConsumerSettings, from_mapping
@@ -50,7 +50,7 @@ from strandline.runtime.client_environment import ClientEnvironment, production_
 T = TypeVar("T")
 
 
-class TrioConsumer(Service):
+class TrioConsumer(Service, Polling):
     """Settings: `ConsumerSettings`, as keyword arguments. One task at a time may poll.
 
     Either used as an async context manager, or its `run` is started in a nursery of one's own.
@@ -168,16 +168,6 @@ class TrioConsumer(Service):
         """The topics, those that match the pattern as far as this consumer knows."""
         return [] if self._group is None else self._group.topics
 
-    async def unsubscribe(self) -> None:
-        """Give up all partitions, as in a rebalance (commit, `on_revoked`), and leave the group at once; a static
-        member stays in it until its session ends. What cannot be committed within `default_api_timeout_ms` is not.
-        Where a callback fails, or this is cancelled, the rest of it is left out, but it leaves."""
-        try:
-            await self._call_all(partial(self.leave_step, timeout_ms=self.settings.default_api_timeout_ms))
-        except BaseException:
-            await self.give_up_leaving()
-            raise
-
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. NotAssigned; ValueError for a negative one."""
         if offset < 0:
@@ -234,51 +224,35 @@ class TrioConsumer(Service):
 
     # --- Reading ---
 
-    async def poll(
-        self, *, max_records: int | None = None, timeout_ms: float = 0
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """The next records, as soon as there are any; {} after `timeout_ms`. At most `max_records` (default:
-        `max_poll_records`), partitions taking turns.
-
-        Errors, once nothing else is left to hand out: OffsetOutOfRange, LogTruncated (both until a seek),
-        CorruptRecords, AnsweredError. That a commit failed which `enable_auto_commit` asked for is only warned of.
-        """
-        return await self._call_all(partial(self.poll_step, max_records, timeout_ms=timeout_ms))
-
-    async def fetch_batches(self, *, timeout_ms: float = 0) -> list[FetchedBatches]:
-        """As `poll`, but whole record batches, not decoded: everything that is buffered, one item per fetch and
-        partition. Positions move behind them; CRCs are left to whoever decodes."""
-        return await self._call_all(partial(self.fetch_step, timeout_ms=timeout_ms))
-
-    async def poll_step(
+    async def _poll_step(
         self, max_records: int | None, *, timeout_ms: float, after: DueCall | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]] | DueCall:
-        """`poll` until it ends, or until a callback is due: whoever asks runs it, and goes on `after` it."""
         limit = self.settings.max_poll_records if max_records is None else max_records
         return await self._when_any(partial(self._take, limit), {}, self._deadline(timeout_ms, after))
 
-    async def fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
-        """The same of `fetch_batches`."""
+    async def _fetch_step(self, *, timeout_ms: float, after: DueCall | None = None) -> list[FetchedBatches] | DueCall:
         return await self._when_any(self._take_batches, [], self._deadline(timeout_ms, after))
 
-    async def leave_step(self, *, timeout_ms: float, after: DueCall | None = None) -> DueCall | None:
-        """The same of `unsubscribe`."""
+    async def _leave_step(self, *, timeout_ms: float | None, after: DueCall | None = None) -> DueCall | None:
         call = None
         if self._group is not None:
-            call = await self._group.next_call_before_leaving(self._deadline(timeout_ms, after))
+            deadline = self._deadline(self._limit_ms(timeout_ms), after)
+            call = await self._group.next_call_before_leaving(deadline)
         if call is None:
             self._set_assigned(())
         return call
 
-    async def give_up_leaving(self) -> None:
-        """There will be no further `leave_step`, and the last one was not the end."""
+    async def _give_up_leaving(self) -> None:
         if self._group is not None:
             await self._group.give_up_leaving()
 
-    def give_back(self, taken: object) -> None:
+    def _give_back(self, taken: object) -> None:
         """Nobody got what a step has had: later polls hand it out again, and nothing of it is committed before."""
         give_back(self._assigned, taken)
         self._pump.wake()
+
+    def _finish_call(self, call: DueCall) -> None:
+        call.finish()
 
     def _deadline(self, timeout_ms: float, after: DueCall | None) -> float:
         return trio.current_time() + timeout_ms / 1000 if after is None else after.deadline
@@ -455,19 +429,6 @@ class TrioConsumer(Service):
                 taken.append(batches)
             self._fetcher.reset_when_drained(state)
         return taken
-
-    async def _call_all(self, step: Callable[..., Awaitable[T | DueCall]]) -> T:
-        """Run the callbacks that are due before `step` has a result."""
-        after: DueCall | None = None
-        while isinstance(result := await step(after=after), DueCall):
-            after = result
-            try:
-                result.begin()
-                if inspect.isawaitable(told := result.run()):
-                    await told
-            finally:
-                result.finish()
-        return result
 
     async def _when_any(self, take: Callable[[], T], nothing: T, deadline: float) -> T | DueCall:
         """What `take` has as soon as it has anything, or nothing after that time; before, what is to be called. Raises

@@ -7,6 +7,7 @@ several threads, but not by a forked child and not through pickle: each process 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -207,8 +208,6 @@ class Consumer(_Front[TrioConsumer]):
     """`TrioConsumer` for scripts; settings as there. Timeouts are in milliseconds. Callbacks are plain functions; they
     are called in the thread that polls (or closes), and may use the consumer, but not poll."""
 
-    _leaves_in_order = True
-
     def __init__(
         self, bootstrap_servers: str, *, environment: ClientEnvironment | None = None, **settings: Any
     ) -> None:
@@ -243,10 +242,10 @@ class Consumer(_Front[TrioConsumer]):
     def unsubscribe(self) -> None:
         """Give up all partitions and leave the group; see `TrioConsumer.unsubscribe`."""
         try:
-            self._call_all(self._client.leave_step, timeout_ms=self._api_timeout_ms)
+            self._call_all(self._client._leave_step, timeout_ms=None)
         except BaseException:
             with suppress(ClientError):
-                self._call(self._client.give_up_leaving, timeout_s=GRACE_S)
+                self._call(self._client._give_up_leaving, timeout_s=GRACE_S)
             raise
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -277,25 +276,27 @@ class Consumer(_Front[TrioConsumer]):
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """See `TrioConsumer.poll`."""
-        return self._call_all(self._client.poll_step, max_records, timeout_ms=timeout_ms)
+        return self._call_all(self._client._poll_step, max_records, timeout_ms=timeout_ms)
 
     def fetch_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
         """See `TrioConsumer.fetch_batches`."""
-        return self._call_all(self._client.fetch_step, timeout_ms=timeout_ms)
+        return self._call_all(self._client._fetch_step, timeout_ms=timeout_ms)
 
-    def _call_all(self, step: Callable[..., Awaitable[T | DueCall]], *args: Any, timeout_ms: float) -> T:
-        """Run the callbacks that are due before `step` has a result, in this thread."""
+    def _call_all(self, step: Callable[..., Awaitable[T | DueCall]], *args: Any, timeout_ms: float | None) -> T:
+        """Run the callbacks that are due before `step` has a result, in this thread. TypeError for async functions."""
         after: DueCall | None = None
         while isinstance(result := self._take(step, *args, timeout_ms=timeout_ms, after=after), DueCall):
             after = result
             try:
                 result.begin()
-                result.run()
+                if inspect.iscoroutine(told := result.run()):
+                    told.close()
+                    raise TypeError("callbacks of a Consumer are plain functions; AsyncConsumer takes async ones")
             finally:
                 self._now(result.finish)
         return result
 
-    def _take(self, step: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float, **options: Any) -> T:
+    def _take(self, step: Callable[..., Awaitable[T]], *args: Any, timeout_ms: float | None, **options: Any) -> T:
         """As `_ask`. Where this thread is interrupted, what the loop had for it by then is given back: a later commit
         would count it as read."""
         had: list[T] = []
@@ -312,7 +313,7 @@ class Consumer(_Front[TrioConsumer]):
             nonlocal is_refused
             is_refused = True
             while had:
-                self._client.give_back(had.pop())
+                self._client._give_back(had.pop())
 
         try:
             return self._ask(hand_over, *args, timeout_ms=timeout_ms, **options)
@@ -371,21 +372,31 @@ class Consumer(_Front[TrioConsumer]):
 
     def __exit__(self, *raised: object) -> None:
         """After an error what the last poll gave is not committed: it may not have been worked on."""
-        self._leaves_in_order = raised[0] is None
-        self.close()
+        if raised[0] is None:
+            self.close()
+        else:
+            self.stop()
 
     def close(self) -> None:
         """`unsubscribe`, then stop; idempotent."""
         try:
-            if self._leaves_in_order and not self._closed and not self._portal.is_foreign and self.failure is None:
+            if self.can_leave:
                 with suppress(ClientClosed):  # by another thread, meanwhile
                     self.unsubscribe()
         finally:
-            super().close()
+            self.stop()
+
+    @property
+    def can_leave(self) -> bool:
+        """It is open, in this process, and works."""
+        return not self._closed and not self._portal.is_foreign and self.failure is None
+
+    def stop(self) -> None:
+        """Without `unsubscribe`: nothing is committed, nobody called. Idempotent."""
+        super().close()
 
     def _close_unasked(self) -> None:
-        self._leaves_in_order = False
-        self.close()
+        self.stop()
 
 
 class Admin(_Front[TrioAdmin]):

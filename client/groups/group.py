@@ -49,7 +49,7 @@ from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.mistakes import warn
 
 OnPartitions = Callable[[list[TopicPartition]], Any]
-"""Of a trio consumer it may be an async function."""
+"""It may be an async function, but of a synchronous `Consumer`."""
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
 

@@ -62,6 +62,8 @@ def test_the_quick_start_works_as_it_is_written(folder: Path) -> None:
     said = run([sys.executable, "-c", program], folder)
     assert "b'ann', b'login')]" in said
     assert "[True, True]" in said, "in asyncio"
+    assert "read of eve: [b'log" in said
+    assert "committed, before others read on: 12" in said, "by an async function, in asyncio's loop"
     assert ": [b'login'" in said, "what a group is given"
     assert "others read on: [TopicPartition(" in said
     shell(down, folder)

@@ -224,7 +224,7 @@ async def test_a_callback_of_a_commit_that_an_interrupted_poll_did_not_run_is_ru
         ended: list[Exception | None] = []
         await consumer.assign(ALL[:1])
         consumer.commit_nowait({ALL[0]: 3}, lambda _, error: ended.append(error))
-        assert isinstance(await consumer.poll_step(None, timeout_ms=60_000), DueCall)
+        assert isinstance(await consumer._poll_step(None, timeout_ms=60_000), DueCall)
         await consumer.poll(timeout_ms=60_000)
         await consumer.poll()
         assert ended == [None]
@@ -235,9 +235,9 @@ async def test_a_callback_that_two_threads_are_handed_runs_once(autojump_clock) 
         told: list[int] = []
         consumer.subscribe(["orders"], on_assigned=lambda given: told.append(len(given)))
         with trio.fail_after(60):
-            while not isinstance(one := await consumer.poll_step(None, timeout_ms=500), DueCall):
+            while not isinstance(one := await consumer._poll_step(None, timeout_ms=500), DueCall):
                 pass
-        same = await consumer.poll_step(None, timeout_ms=0)
+        same = await consumer._poll_step(None, timeout_ms=0)
         assert isinstance(same, DueCall)
         one.begin()
         for is_over in (False, True):

@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from strandline.client import sync_producer as mailboxes
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
+    ClientError,
     FlushTimedOut,
     InvalidClientConfig,
     NoBrokerReachable,
@@ -93,6 +96,7 @@ def test_whatever_the_trio_client_can_do_this_one_can(ours: type, trios: type) -
             assert inspect.iscoroutinefunction(own) == inspect.iscoroutinefunction(member), name
             assert own.__doc__ == member.__doc__ or isinstance(member, property)
             assert isinstance(own, property) == isinstance(member, property)
+            assert isinstance(own, property) or "DueCall" not in str(inspect.signature(own)), f"{name} is for fronts"
 
 
 def test_the_producer_sends_as_the_trio_producer_does() -> None:
@@ -230,21 +234,85 @@ def test_a_block_that_ends_by_an_error_gives_up_what_is_not_delivered() -> None:
     in_asyncio(main)
 
 
-def test_a_block_ends_as_that_of_its_front_does() -> None:
-    """After an error a consumer does not commit what the last poll gave."""
+@contextmanager
+def due(consumer: AsyncConsumer, callback: Callable[..., Any]) -> Iterator[None]:
+    """That a commit failed is what the consumer has to tell next; nobody is there to commit to."""
+    consumer.commit_nowait({T0: 1}, on_done=callback)
+    group = consumer._front._client._group
+    assert group is not None
+    until = time.monotonic() + PATIENCE_S
+    while not group._told:
+        assert time.monotonic() < until
+        time.sleep(0.01)  # it is the background thread that has to get on
+    yield
+    assert not group._told
 
+
+LONELY = {"group_id": "g", "default_api_timeout_ms": 50, "auto_offset_reset": "earliest"}
+
+
+@pytest.mark.parametrize("moment", ["poll", "fetch_batches", "unsubscribe", "close", "end of the block"])
+@pytest.mark.parametrize("kind", ["function", "async function"])
+def test_callbacks_are_called_by_the_task_that_polls_or_ends(kind: str, moment: str) -> None:
     async def main() -> None:
+        called: list[object] = []
+
+        def callback(offsets: object, error: Exception | None) -> None:
+            assert isinstance(error, ClientError)
+            assert consumer.assignment == [], "plain methods can be used"
+            called.append(asyncio.current_task())
+
+        async def async_callback(offsets: object, error: Exception | None) -> None:
+            await asyncio.sleep(0.01)
+            with pytest.raises(ClientError):
+                await consumer.committed([T0], timeout_ms=10)
+            with pytest.raises(RuntimeError, match="callback"):
+                await consumer.poll()
+            callback(offsets, error)
+
+        async with AsyncConsumer("127.0.0.1:1", **LONELY) as consumer:
+            with due(consumer, callback if kind == "function" else async_callback):
+                if moment == "end of the block":
+                    await consumer.__aexit__(None, None, None)
+                else:
+                    await getattr(consumer, moment)()
+        assert called == [asyncio.current_task()]
+
+    in_asyncio(main)
+
+
+@pytest.mark.parametrize("how", ["raises", "is cancelled"])
+def test_a_callback_that_fails_ends_the_poll_and_the_next_one_goes_on(how: str) -> None:
+    async def main() -> None:
+        async def callback(offsets: object, error: Exception | None) -> None:
+            if how == "raises":
+                raise ZeroDivisionError
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.sleep(PATIENCE_S)
+
+        async with AsyncConsumer("127.0.0.1:1", **LONELY) as consumer:
+            with due(consumer, callback):
+                task = asyncio.ensure_future(consumer.poll())
+                with pytest.raises(ZeroDivisionError if how == "raises" else asyncio.CancelledError):
+                    await task
+            assert await consumer.poll() == {}
+
+    in_asyncio(main)
+
+
+def test_after_an_error_a_block_calls_and_commits_nothing() -> None:
+    async def main() -> None:
+        called: list[object] = []
+        consumer = AsyncConsumer("127.0.0.1:1", **LONELY)
         with pytest.raises(KeyError):
-            async with AsyncConsumer("127.0.0.1:1") as consumer:
-                ended: list[object] = []
-                leave = consumer._front.__exit__
-                consumer._front.__class__ = type(
-                    "Watched",
-                    (type(consumer._front),),
-                    {"__exit__": lambda _, *raised: ended.append(raised[0]) or leave(*raised)},
-                )
+            async with consumer:
+                consumer.commit_nowait({T0: 1}, on_done=lambda *_: called.append("told"))
+                consumer._front.unsubscribe = lambda: called.append("unsubscribed")
+                await asyncio.sleep(0.2)
                 raise KeyError
-        assert ended == [KeyError]
+        assert called == []
+        with pytest.raises(ClientClosed):
+            await consumer.poll()
 
     in_asyncio(main)
 

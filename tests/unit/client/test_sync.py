@@ -338,7 +338,7 @@ def test_a_client_that_cannot_be_closed_at_exit_is_warned_of_and_hinders_no_othe
     kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with kind("127.0.0.1:1") as client, monkeypatch.context() as patches:
-        patches.setattr(client, "close", lambda *_: 1 / 0)
+        patches.setattr(client, "stop" if kind is Consumer else "close", lambda *_: 1 / 0)
         with pytest.warns(RuntimeWarning, match="could not be closed: ZeroDivisionError"):
             client.close_at_exit()
 
@@ -531,3 +531,14 @@ def test_what_an_interrupted_thread_did_not_get_comes_again(
                 read(consumer)
             assert consumer.position(T0) == number
             assert [record.value for record in consumer.poll(1000 * PATIENCE_S)[T0]] == [b"%d" % number]
+
+
+def test_an_async_callback_is_refused_rather_than_never_awaited() -> None:
+    async def callback(*_: object) -> None: ...
+
+    with Consumer("127.0.0.1:1", group_id="g", default_api_timeout_ms=50) as consumer:
+        consumer.commit_nowait({T0: 1}, on_done=callback)
+        with pytest.raises(TypeError, match="AsyncConsumer takes async ones"):
+            while True:
+                consumer.poll(timeout_ms=100)
+        assert consumer.poll() == {}
