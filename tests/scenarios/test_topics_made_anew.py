@@ -1,4 +1,4 @@
-"""Consumers of a topic that is deleted and made anew under the same name, while they do not look."""
+"""Consumers and producers of a topic that is deleted and made anew under the same name, while they do not look."""
 
 from __future__ import annotations
 
@@ -72,3 +72,28 @@ async def test_a_group_reads_the_new_topic_from_its_beginning(autojump_clock) ->
         async with cluster.consumer(group_id="g") as reader:
             committed = await reader.committed(ALL)
             assert {at.offset for at in committed.values() if at is not None} == {LATER}
+
+
+async def test_a_producer_goes_on_in_the_new_topic_without_a_gap(autojump_clock) -> None:
+    """Its numbers go on where they are, in a log that knows nothing of it, and several batches are under way."""
+    count = 200
+    async with a_cluster(auto_create_topics_enable="false") as cluster, trio.open_nursery() as nursery:
+        async with cluster.producer(linger_ms=0) as producer:
+            deliveries = []
+            for number in range(count):
+                deliveries.append(await producer.send("orders", b"%d" % number, partition=0))
+                if number == count // 2:
+                    nursery.start_soon(make_anew, cluster)
+                await trio.sleep(0.005)
+            for delivery in deliveries:
+                await delivery
+        async with cluster.consumer(auto_offset_reset="earliest") as reader:
+            await reader.assign(ALL[:1])
+            values: list[bytes | None] = []
+            with trio.fail_after(60):
+                while b"%d" % (count - 1) not in values:
+                    for records in (await reader.poll(timeout_ms=500)).values():
+                        values += [record.value for record in records]
+    found = [int(value) for value in values if value is not None and b"-" not in value]
+    assert 0 < found[0] <= count - 1
+    assert found == list(range(found[0], count))
