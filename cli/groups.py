@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT_MS = 10_000
 LEADER_TIMEOUT_MS = 1_000
 """So long at least each leader may take to say where its logs end; together they have the time of a look."""
+GROUP_TIMEOUT_MS = 20
+"""So much longer may reading what groups have committed take for each of them."""
 CHANGE_TIMEOUT_MS = 30_000
 TO_PEOPLE = {name: name for name in ("topic", "partition", "committed", "log end", "lag", "member", "host")}
 TO_PROGRAMS = {
@@ -148,7 +150,6 @@ def describe(
     """Show what groups have committed, how far they are behind, and who is in them."""
     if bool(names) == all_groups:
         raise click.UsageError("give either GROUP… or --all-groups", ctx)
-    from strandline.client.errors import ClientError
 
     failures: Mapping[int, Exception] = {}
     with admin_of(ctx, bootstrap, settings, LOOK_TIMEOUT_MS) as admin:
@@ -156,15 +157,14 @@ def describe(
             listing = admin.list_groups()
             names, failures = tuple(each.group_id for each in listing.groups), listing.failures
         described = admin.describe_groups(names)
-        views = {name: view for name, view in described.items() if not isinstance(view, Exception)}
-        errors = {name: error for name, error in described.items() if isinstance(error, Exception)}
-        committed: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-        for name in list(views):
-            try:
-                committed[name] = admin.list_group_offsets(name)
-            except ClientError as unread:
-                errors[name] = unread
-                del views[name]
+        there = [name for name, view in described.items() if not isinstance(view, Exception)]
+        limit_ms = LOOK_TIMEOUT_MS + GROUP_TIMEOUT_MS * len(there)
+        read = admin.list_offsets_of_groups(there, timeout_ms=limit_ms)
+        errors = {name: each for name, each in [*described.items(), *read.items()] if isinstance(each, Exception)}
+        committed = {name: each for name, each in read.items() if not isinstance(each, Exception)}
+        views = {
+            name: view for name, view in described.items() if name in committed and not isinstance(view, Exception)
+        }
         wanted = {tp for name, view in views.items() for tp in [*committed[name], *_owners(view)]}
         ends = _log_ends(ctx, admin, bootstrap, settings, wanted)
     parts = {name: _parts(view, committed[name], ends) for name, view in views.items()}

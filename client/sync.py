@@ -538,6 +538,12 @@ class Admin(_Front[TrioAdmin]):
         listed = None if partitions is None else list(partitions)
         return self._ask(self._client.list_group_offsets, group, listed, timeout_ms=timeout_ms)
 
+    def list_offsets_of_groups(
+        self, groups: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, dict[TopicPartition, GroupOffset] | ClientError]:
+        """See `TrioAdmin.list_offsets_of_groups`."""
+        return self._ask(self._client.list_offsets_of_groups, list(groups), timeout_ms=timeout_ms)
+
     def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ClientError | None]:

@@ -262,14 +262,37 @@ class GroupAdministration(ABC):
                 by_topic = _by_topic(dict.fromkeys(part))
                 topics = [OffsetFetchRequestTopic(name, list(numbers)) for name, numbers in by_topic.items()]
             answer = await _of_one(group, attempts, OffsetFetchRequest(group, topics), OffsetFetchResponse, _read_code)
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    tp = TopicPartition(topic.name, each.partition_index)
-                    if each.error_code:
-                        raise error_for(each.error_code, f"reading the offset of group {group!r}{of(tp)}")
-                    if each.committed_offset != NO_OFFSET:
-                        found[tp] = GroupOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
+            found |= _committed(group, answer)
         return {tp: found[tp] for tp in sorted(found)}
+
+    async def list_offsets_of_groups(
+        self, groups: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, dict[TopicPartition, GroupOffset] | ClientError]:
+        """All that each of these groups has committed, or the error that `list_group_offsets` would raise. Coordinators
+        are asked side by side, each for one of its groups after the other."""
+        attempts = self._attempts(timeout_ms)
+
+        async def ask(coordinator: int, names: list[str]) -> Mapping[str, OffsetFetchResponse | ClientError]:
+            found: dict[str, OffsetFetchResponse | ClientError] = {}
+            for name in names:
+                try:
+                    answer = await attempts.ask(coordinator, OffsetFetchRequest(name, None), OffsetFetchResponse)
+                except ClientError as error:
+                    return found | dict.fromkeys(names[len(found) :], error)
+                if answer is None:
+                    break  # the others are asked for again, too, perhaps elsewhere
+                code = _read_code(answer)
+                found[name] = _error(code, f"group {name!r}") if code else answer
+            return found
+
+        answers = await _of_each(groups, attempts, ask)
+        results: dict[str, dict[TopicPartition, GroupOffset] | ClientError] = {}
+        for name, answer in answers.items():
+            try:
+                results[name] = answer if isinstance(answer, ClientError) else _committed(name, answer)
+            except ClientError as error:  # of one partition
+                results[name] = error
+        return results
 
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, timeout_ms: float | None = None
@@ -448,6 +471,19 @@ def _of_partitions(
         else:
             results[tp] = error_for(code, f"{what} in {tp}", detail=detail) if code else None
     return results
+
+
+def _committed(group: str, answer: OffsetFetchResponse) -> dict[TopicPartition, GroupOffset]:
+    """AnsweredError of a partition that could not be read."""
+    found: dict[TopicPartition, GroupOffset] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                raise error_for(each.error_code, f"reading the offset of group {group!r}{of(tp)}")
+            if each.committed_offset != NO_OFFSET:
+                found[tp] = GroupOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
+    return {tp: found[tp] for tp in sorted(found)}
 
 
 def _by_topic(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]:

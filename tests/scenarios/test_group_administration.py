@@ -95,6 +95,8 @@ async def test_what_an_empty_group_has_committed_is_set_and_forgotten(autojump_c
         assert results[T0] is None and isinstance(results[ABSENT], UnknownTopic)
         assert await admin.list_group_offsets("g") == {T0: GroupOffset(7, 3, "by hand")}
         assert await admin.list_group_offsets("g", [T0, ABSENT]) == {T0: GroupOffset(7, 3, "by hand")}
+        known = {"g": {T0: GroupOffset(7, 3, "by hand")}, "other": {}}
+        assert await admin.list_offsets_of_groups(["g", "other"]) == known
         assert await admin.delete_group_offsets("g", [T0]) == {T0: None}
         assert await admin.list_group_offsets("g") == {}
 

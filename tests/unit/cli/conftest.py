@@ -300,6 +300,11 @@ class FakeAdmin(FakeClient):
             raise self.cluster.unanswered[name]
         return self.cluster.committed.get(name, {})
 
+    def list_offsets_of_groups(
+        self, names: Sequence[str], *, timeout_ms: float
+    ) -> dict[str, dict[TopicPartition, GroupOffset] | ClientError]:
+        return {name: self.cluster.unanswered.get(name) or self.cluster.committed.get(name, {}) for name in names}
+
     def alter_group_offsets(self, name: str, offsets: dict[TopicPartition, GroupOffset]) -> dict[TopicPartition, None]:
         self.cluster.settings["reset"] = (name, {tp: each.offset for tp, each in offsets.items()})
         return dict.fromkeys(offsets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from strandline.client.errors import (
     AnsweredError,
@@ -38,6 +39,7 @@ from strandline.protocol.messages import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
@@ -141,6 +143,42 @@ async def test_what_is_wrong_with_one_partition_is_not_asked_again() -> None:
     script = Script({1: [committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]})
     result = (await script.alter_group_offsets("g", {T0: GroupOffset(1)}))[T0]
     assert isinstance(result, UnknownTopic) and "t-0" in str(result) and "'g'" in str(result)
+
+
+async def test_what_many_groups_have_committed_is_asked_of_their_coordinators_side_by_side(autojump_clock) -> None:
+    class Busy(Script):
+        """Each broker takes a second; group "gN" is at broker N % 3. Broker 0 does not answer."""
+
+        under_way, most = 0, 0
+
+        async def ask(self, broker_id: int, request: Request, answer: type[Message]) -> Any:
+            assert isinstance(request, OffsetFetchRequest) and int(request.group_id[1:]) % 3 == broker_id
+            Busy.under_way += 1
+            Busy.most = max(Busy.most, Busy.under_way)
+            await trio.sleep(30 if broker_id == 0 else 1)
+            Busy.under_way -= 1
+            if broker_id == 0:
+                raise RequestTimedOut("not done within 30 s")
+            if request.group_id == "g4":
+                return fetched(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if request.group_id == "g5" and self.rounds == 1:
+                return OffsetFetchResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return OffsetFetchResponse() if request.group_id == "g7" else fetched(ErrorCode.NONE)
+
+        async def ask_any(self, request: Request, answer: type[Message]) -> Any:
+            assert isinstance(request, FindCoordinatorRequest)
+            keys = request.coordinator_keys or []
+            return 9, FindCoordinatorResponse(coordinators=[Coordinator(key, int(key[1:]) % 3, "h", 1) for key in keys])
+
+    names = [f"g{number}" for number in range(9)]
+    with trio.fail_after(70):  # two rounds
+        found = await Busy({}, rounds=1).list_offsets_of_groups(names)
+    assert list(found) == names
+    assert Busy.most == 3, "each broker is asked for one of its groups at a time"
+    assert all(isinstance(found[name], RequestTimedOut) for name in ("g0", "g3", "g6"))
+    assert isinstance(found["g4"], AnsweredError) and "'g4' of t-1" in str(found["g4"])
+    assert found["g7"] == {}
+    assert all(found[name] == {T0: GroupOffset(5), T1: GroupOffset(7)} for name in ("g1", "g2", "g5", "g8"))
 
 
 @pytest.mark.parametrize("change", ["alter", "delete", "remove"])
