@@ -182,7 +182,7 @@ async def test_who_loses_its_partitions_is_told_so_and_not_warned_besides(autoju
 async def test_what_is_committed_when_partitions_are_revoked_is_committed_before_the_group_goes_on(
     autojump_clock,
 ) -> None:
-    """Also without waiting for it, as a callback has to that runs in the loop of an asyncio program."""
+    """Also where the callback does not wait for it."""
     async with a_cluster() as cluster:
         sent = await produce(cluster, 0, 5)
         one, two = (Worker(cluster, name, enable_auto_commit=False) for name in ("one", "two"))
