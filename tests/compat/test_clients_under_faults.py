@@ -101,7 +101,8 @@ class VerifiableSender(Sender):
 
 
 class DrivenSender(Sender):
-    """It is given its records all the time, and flushes when there are no more."""
+    """It is given its records one by one, so that a blow finds some of them under way, and flushes when there are no
+    more."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         super().__init__(name, command, folder)
@@ -113,12 +114,11 @@ class DrivenSender(Sender):
 
     def _give(self, pipe: IO[str]) -> None:
         with contextlib.suppress(BrokenPipeError), pipe:  # whoever stops it finds out why it ended
-            while not self._is_told_to_stop.wait(0.05):
-                for _ in range(RECORDS_PER_S // 20):
-                    value = b"%d" % self._given
-                    record = {"key": None, "value": value.hex(), "headers": [], "timestamp": time.time_ns() // 10**6}
-                    pipe.write(json.dumps(record) + "\n")
-                    self._given += 1
+            while not self._is_told_to_stop.wait(1 / RECORDS_PER_S):
+                value = b"%d" % self._given
+                record = {"key": None, "value": value.hex(), "headers": [], "timestamp": time.time_ns() // 10**6}
+                pipe.write(json.dumps(record) + "\n")
+                self._given += 1
                 pipe.flush()
 
     def _stop(self, process: subprocess.Popen[str]) -> None:
