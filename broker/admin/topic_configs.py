@@ -91,9 +91,11 @@ class TopicConfigs:
     async def _read(self, topics: list[Topic]) -> None:
         if not topics:
             return
+        were_known = [topic in self._known for topic in topics]
         found = await read_overrides(self._coordination, [ConfigZnode.path(name) for name, _ in topics])
-        for count, (topic, standing) in enumerate(zip(topics, found, strict=True), 1):
-            self._resolve(topic, standing)
+        for count, (topic, was_known, standing) in enumerate(zip(topics, were_known, found, strict=True), 1):
+            if not was_known or topic in self._known:  # else it was deleted meanwhile
+                self._resolve(topic, standing)
             if count % TOPICS_PER_STEP == 0:
                 await trio.lowlevel.checkpoint()
 

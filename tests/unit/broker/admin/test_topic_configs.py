@@ -88,6 +88,20 @@ async def test_of_two_readings_the_later_one_counts(site: Site, autojump_clock: 
     assert site.retention_ms == 2
 
 
+async def test_a_topic_that_is_deleted_while_it_is_read_again_is_known_no_more(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.topics.load([T])
+    site.znodes.put("t", retention_ms="nonsense")
+    site.znodes.delay_s = 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.topics.read_again)
+        await trio.sleep(0.5)
+        site.topics.forget(T)
+    assert site.topics.current(*T) is None
+    assert site.topics.troubled() == [], "nobody waits for it to be mended"
+
+
 async def test_what_is_known_is_not_read_and_not_waited_for(site: Site, autojump_clock: MockClock) -> None:
     await site.topics.load([T])
     reads = site.znodes.reads
