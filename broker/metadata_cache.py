@@ -63,12 +63,17 @@ class MetadataCache:
 
     def update(self, request: UpdateMetadataRequest) -> Deleted:
         """Take over what the controller says: live brokers and deletions whole, topics as a change set. Returns what
-        was known and is deleted, also where a topic of that name was made anew."""
+        was known and is deleted, also where a topic of that name was made anew; not what went unheard: an old copy of
+        ZooKeeper's data lacks topics, too, and nothing that groups have committed for these is to go with them."""
         deleted: Deleted = {}
         self.version += 1
         self.controller_id = request.controller_id
         self.brokers = {broker.id: broker for broker in request.live_brokers}
         self.unfinished_deletions = request.unfinished_deletions
+        if request.all_topics is not None:
+            there = frozenset(request.all_topics)
+            for name in [name for name in self.topics if name not in there]:
+                self.name_of.pop(self.topics.pop(name).topic_id, None)
         for topic in request.topic_states:
             known = self.topics.get(topic.topic_name)
             if known is None or known.topic_id != topic.topic_id:

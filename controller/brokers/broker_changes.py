@@ -5,7 +5,7 @@ The procedures carry the numbers of the reference text (000, "Broker failure" an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from strandline.controller.agenda import Event
 from strandline.controller.controller_context import LiveBroker
@@ -17,14 +17,23 @@ from strandline.protocol.types import TopicPartition
 
 
 class BrokerChanges:
-    """One term's. `go_on_deleting`: what brokers that come and go mean for topics that are being deleted."""
+    """One term's. `go_on_deleting`: what brokers that come and go mean for topics that are being deleted.
+    `unreadable_topics`: names, as they are at the moment (`TopicStore.unreadable`)."""
 
-    def __init__(self, tools: Tools, settlement: Settlement, tracker: DeletionTracker, go_on_deleting: Event) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        settlement: Settlement,
+        tracker: DeletionTracker,
+        go_on_deleting: Event,
+        unreadable_topics: Collection[str],
+    ) -> None:
         self._tools = tools
         self._context, self._outbox = tools.context, tools.outbox
         self._settlement = settlement
         self._tracker = tracker
         self._go_on_deleting = go_on_deleting
+        self._unreadable_topics = unreadable_topics
         self._brokers_changed = False
         """What everybody has to know, and does not yet if an event broke off."""
 
@@ -74,6 +83,7 @@ class BrokerChanges:
         for broker in new:
             # Start 1: the whole metadata to the new broker.
             builder.metadata(context.partitions(), only=broker.broker_id)
+            builder.all_topics(broker.broker_id, self._unreadable_topics)
             # Start 2: its replicas are online: LeaderAndIsr for all of them. It joins ISRs when their leaders say so.
             mine = context.partitions_on(broker.broker_id)
             builder.leadership(mine, only=broker.broker_id)

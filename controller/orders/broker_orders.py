@@ -49,12 +49,14 @@ class ClusterWide(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerOrders:
-    """What one broker is to be told. `is_cluster_wide`: what `ClusterWide` holds is news."""
+    """What one broker is to be told. `is_cluster_wide`: what `ClusterWide` holds is news. `all_topics`: the names of
+    those that there were when this was begun; others that the broker knows are gone."""
 
     leader_and_isr: dict[TopicPartition, tuple[TopicId, LeaderAndIsrPartitionState]] = field(default_factory=dict)
     metadata: dict[TopicPartition, tuple[TopicId, UpdateMetadataPartitionState]] = field(default_factory=dict)
     stop: dict[TopicPartition, StopReplicaPartitionState] = field(default_factory=dict)
     is_cluster_wide: bool = False
+    all_topics: list[str] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.leader_and_isr or self.metadata or self.stop or self.is_cluster_wide)
@@ -74,6 +76,8 @@ class BrokerOrders:
             self.stop[topic_partition] = stop
         self.metadata.update(newer.metadata)
         self.is_cluster_wide = self.is_cluster_wide or newer.is_cluster_wide
+        if newer.all_topics is not None:
+            self.all_topics = newer.all_topics
 
 
 def leader_and_isr_state(
@@ -137,6 +141,11 @@ class OrderBuilder:
         """What is said whole to every live broker, whether there is more to say or not."""
         for broker in self.cluster_wide.live:
             self._orders_of(broker.broker_id).is_cluster_wide = True
+
+    def all_topics(self, broker_id: int, unreadable: Iterable[str]) -> None:
+        """Which topics there are, for one that may not have heard that others went. What cannot be read is there."""
+        if broker_id in self._context.brokers:
+            self._orders_of(broker_id).all_topics = list(dict.fromkeys([*self._context.topics, *unreadable]))
 
     def stop(self, broker_id: int, partitions: Iterable[TopicPartition], *, delete: bool = False) -> None:
         """StopReplica, if the broker lives: it follows no more. delete: and removes its log, under the partition's
@@ -235,12 +244,14 @@ def _update_metadata(
         for b in cluster_wide.live
     ]
     unfinished = [UnfinishedDeletion(topic, why) for topic, why in cluster_wide.unfinished_deletions.items()]
+    all_topics = orders.all_topics
     for part in _slices(orders.metadata) if orders.metadata else ({},):
         topics: dict[tuple[str, TopicId], UpdateMetadataTopicState] = {}
         for (name, _), (topic_id, state) in part.items():
             topic = topics.setdefault((name, topic_id), UpdateMetadataTopicState(name, topic_id, []))
             topic.partition_states.append(state)
-        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished)
+        yield UpdateMetadataRequest(*sender, list(topics.values()), brokers, unfinished, all_topics)
+        all_topics = None
 
 
 def _slices(mapping: dict[TopicPartition, T]) -> Iterator[dict[TopicPartition, T]]:

@@ -62,4 +62,6 @@ async def fail_over(
     builder.live_brokers()
     builder.metadata(context.partitions())
     builder.leadership(context.partitions())
+    for broker_id in brokers:
+        builder.all_topics(broker_id, topic_store.unreadable)
     tools.outbox.send(builder)

@@ -120,7 +120,9 @@ class Term:
         self.topic_changes = TopicChanges(tools, self.topic_store, self.settlement, tracker, growth.look)
         topics = self.topic_changes
         self.deletion = Deletion(tools, self.topic_store, tracker, topics.look, topics.tell_unfinished_deletions)
-        self.broker_changes = BrokerChanges(tools, self.settlement, tracker, self.deletion.go_on)
+        self.broker_changes = BrokerChanges(
+            tools, self.settlement, tracker, self.deletion.go_on, self.topic_store.unreadable
+        )
         roles = RoleAnswers(tools, self.settlement)
         isr_change, log_dir_event = IsrChangeNotificationZnode, LogDirEventNotificationZnode
         self.first_looks: tuple[Event, ...] = (

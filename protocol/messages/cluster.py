@@ -144,7 +144,8 @@ class UpdateMetadataResponse(Message, frozen=True, array_like=True, gc=False):
 
 class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     """What every broker answers Metadata from. `live_brokers` and `unfinished_deletions` are complete each time,
-    `topic_states` is a change set."""
+    `topic_states` is a change set. `all_topics`: the names of all that there are, in a controller's first word to a
+    broker, which may have been away when others went; None: no news."""
 
     controller_id: Int32
     controller_epoch: Int32
@@ -152,6 +153,7 @@ class UpdateMetadataRequest(Request, frozen=True, array_like=True, gc=False):
     topic_states: list[UpdateMetadataTopicState]
     live_brokers: list[UpdateMetadataBroker]
     unfinished_deletions: list[UnfinishedDeletion] = []
+    all_topics: list[str] | None = None
 
 
 LEADER_DURING_DELETE = -2

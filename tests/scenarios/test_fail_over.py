@@ -300,3 +300,22 @@ async def test_who_is_left_right_after_a_write_shows_its_last_record_once_a_seco
         for broker in (1, 2):
             await cluster.start_broker(broker)
         await check_at_the_end(cluster, ledger)
+
+
+@pytest.mark.parametrize("who", ["the same controller", "the next controller"])
+async def test_a_broker_that_was_away_when_a_topic_went_does_not_show_it_any_more(
+    who: str, autojump_clock: MockClock
+) -> None:
+    """It runs on, without a session meanwhile, and has no replica that would have held the deletion up."""
+    async with cluster_with_topic(replicas=(1, 2)) as (cluster, _, _), cluster.admin() as admin:
+        cluster.cut_from_zookeeper(3)
+        cluster.expire_session(3)
+        await cluster.until(lambda: cluster.registered() == [1, 2], "broker 3 is away")
+        await admin.delete_topics([T0.topic])
+        assert T0.topic in cluster.broker(3).data.metadata.topics
+        if who == "the next controller":
+            cluster.expire_session(1)
+            await cluster.until(lambda: cluster.registered() == [1, 2] and cluster.controller_id > 0, "another term")
+        cluster.heal_zookeeper(3)
+        await cluster.until(lambda: cluster.registered() == [1, 2, 3], "broker 3 is back")
+        await cluster.until(lambda: not cluster.broker(3).data.metadata.topics, "it has heard")

@@ -112,3 +112,14 @@ def test_a_broker_is_reached_at_the_listener_that_is_asked_for_while_it_lives() 
     for broker_id, listener in ((1, "PLAINTEXT"), (2, "INTERNAL")):
         with pytest.raises(CannotReachBroker, match=f"broker {broker_id} .* {listener}"):
             cache.address_of(broker_id, listener)
+
+
+def test_a_topic_that_went_unheard_is_forgotten_and_nobody_is_told_that_it_was_deleted() -> None:
+    cache = MetadataCache()
+    update(cache, state())
+    assert cache.update(UpdateMetadataRequest(9, 2, 1, [], [], all_topics=["t"])) == {}
+    assert cache.partition("t", 0) is not None
+    assert cache.update(UpdateMetadataRequest(9, 2, 1, [], [])) == {}
+    assert cache.partition("t", 0) is not None
+    assert cache.update(UpdateMetadataRequest(9, 2, 1, [], [], all_topics=["other"])) == {}
+    assert (cache.topics, cache.name_of) == ({}, {})
