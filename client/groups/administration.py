@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import trio
 
@@ -20,8 +20,8 @@ from strandline.client.errors import (
     UnknownGroup,
     error_for,
 )
-from strandline.client.lookup import is_retriable
 from strandline.client.metadata import ClusterView
+from strandline.client.owners import Attempts, R, T, cause, is_open, of_each
 from strandline.client.request_bounds import ALL_ASKED, in_parts, of
 from strandline.protocol.consumer_protocol import CONSUMER, InvalidConsumerData, decode_assignment
 from strandline.protocol.errors import ErrorCode, error_code
@@ -54,9 +54,6 @@ from strandline.protocol.messages import (
     Request,
 )
 from strandline.protocol.types import NO_EPOCH, NO_OFFSET, TopicPartition
-
-R = TypeVar("R", bound=Message)
-T = TypeVar("T")
 
 DEAD = "Dead"
 """The state of a group that does not exist."""
@@ -115,24 +112,6 @@ class GroupOffset(NamedTuple):
     metadata: str = ""
 
 
-class Attempts(Protocol):
-    """One call of the admin client: its deadline, its attempts, its last cause."""
-
-    last_error: Exception | None
-    outcome_was_lost: bool
-
-    def left_ms(self) -> float: ...
-
-    async def ask(self, broker_id: int, request: Request, answer: type[R]) -> R | None:
-        """None: it failed in a way that another attempt may mend. The last cause once the time is over."""
-
-    async def ask_any(self, request: Request, answer: type[R]) -> tuple[int, R]:
-        """Who answered, and what. The last cause once the time is over."""
-
-    async def learn(self) -> None:
-        """Wait a moment. The last cause once the time is over."""
-
-
 class GroupAdministration(ABC):
     """The part of `TrioAdmin` that is about groups."""
 
@@ -160,7 +139,8 @@ class GroupAdministration(ABC):
                 results[broker_id] = error
                 return
             if answer is None or answer.error_code:
-                results[broker_id] = _cause(attempts, answer, f"listing the groups of broker {broker_id}")
+                what = f"listing the groups of broker {broker_id}"
+                results[broker_id] = cause(attempts, what) if answer is None else error_for(answer.error_code, what)
                 return
             results[broker_id] = None
             for each in answer.groups:
@@ -172,9 +152,9 @@ class GroupAdministration(ABC):
                 results = {broker_id: results.get(broker_id, _not_asked(broker_id)) for broker_id in sorted(brokers)}
                 async with trio.open_nursery() as nursery:
                     for broker_id, result in list(results.items()):
-                        if _is_open(result):
+                        if is_open(result):
                             nursery.start_soon(one, broker_id)
-                if brokers and not any(map(_is_open, results.values())):
+                if brokers and not any(map(is_open, results.values())):
                     break
                 attempts.last_error = next(filter(None, results.values()), None)
                 await attempts.learn()
@@ -342,59 +322,27 @@ async def _of_each(
     ask: Callable[[int, list[str]], Awaitable[Mapping[str, T | ClientError]]],
 ) -> dict[str, T | ClientError]:
     """`ask(coordinator, its groups)` until each group has a result that another attempt would not mend."""
-    names = list(dict.fromkeys(groups))
-    results: dict[str, T | ClientError] = {}
 
-    async def one(coordinator: int, asked: list[str]) -> None:
-        failure: ClientError | None = None
-        answers: Mapping[str, T | ClientError] = {}
-        try:
-            answers = await ask(coordinator, asked)
-        except ClientError as error:
-            failure = error
-        for name in asked:
-            results[name] = answers.get(name) or failure or _cause(attempts, None, f"group {name!r}")
-
-    left = names
-    try:
-        while left:
-            by_coordinator = await _coordinators(left, attempts, results)
-            async with trio.open_nursery() as nursery:
-                for coordinator, its_groups in by_coordinator.items():
-                    for part in in_parts(its_groups):
-                        nursery.start_soon(one, coordinator, part)
-            left = [name for name in left if _is_open(results[name])]
-            if left:
-                attempts.last_error = next(error for error in map(results.get, left) if isinstance(error, Exception))
-                await attempts.learn()
-    except ClientError as error:  # the time is over: what is known stays known
-        for name in left:
-            results[name] = error
-    return {name: results[name] for name in names}
-
-
-async def _coordinators(
-    groups: list[str], attempts: Attempts, failures: dict[str, T | ClientError]
-) -> dict[int, list[str]]:
-    """Broker → the groups that it coordinates; the others are among `failures`."""
-    found: dict[int, list[str]] = {}
-    for part in in_parts(groups):
-        request = FindCoordinatorRequest(coordinator_keys=part)
-        broker_id, answer = await attempts.ask_any(request, FindCoordinatorResponse)
-        if answer.error_code:
-            raise error_for(answer.error_code, "finding coordinators", f"broker {broker_id}", answer.error_message)
-        missing = dict.fromkeys(part)
-        for each in answer.coordinators:
-            if each.key in missing:
-                del missing[each.key]
-                if each.error_code:
-                    what = f"finding the coordinator of group {each.key!r}"
-                    failures[each.key] = error_for(each.error_code, what, detail=each.error_message)
+    async def coordinators(names: list[str]) -> Mapping[str, int | ClientError]:
+        found: dict[str, int | ClientError] = {}
+        for part in in_parts(names):
+            request = FindCoordinatorRequest(coordinator_keys=part)
+            broker_id, answer = await attempts.ask_any(request, FindCoordinatorResponse)
+            if answer.error_code:
+                raise error_for(answer.error_code, "finding coordinators", f"broker {broker_id}", answer.error_message)
+            said = {each.key: each for each in answer.coordinators}
+            for name in part:
+                each = said.get(name)
+                if each is None:
+                    found[name] = BrokerMisbehaved(f"broker {broker_id} answered nothing about group {name!r}")
+                elif each.error_code:
+                    what = f"finding the coordinator of group {name!r}"
+                    found[name] = error_for(each.error_code, what, detail=each.error_message)
                 else:
-                    found.setdefault(each.node_id, []).append(each.key)
-        for name in missing:
-            failures[name] = BrokerMisbehaved(f"broker {broker_id} answered nothing about group {name!r}")
-    return found
+                    found[name] = each.node_id
+        return found
+
+    return await of_each(groups, attempts, coordinators, ask)
 
 
 async def _part_by_part(
@@ -491,19 +439,6 @@ def _by_topic(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]
     for (topic, number), value in partitions.items():
         found.setdefault(topic, {})[number] = value
     return found
-
-
-def _is_open(result: object) -> bool:
-    """Worth another attempt."""
-    return isinstance(result, ClientError) and is_retriable(result)
-
-
-def _cause(attempts: Attempts, answer: ListGroupsResponse | None, what: str) -> ClientError:
-    """Why there is no answer that helps."""
-    if answer is not None:
-        return error_for(answer.error_code, what)
-    error = attempts.last_error
-    return error if isinstance(error, ClientError) else BrokerMisbehaved(f"{what}: the answer is incomplete")
 
 
 def _not_asked(broker_id: int) -> ClientError:
