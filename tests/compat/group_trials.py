@@ -158,6 +158,15 @@ class Group:
             f"every member of {self.name} reads on",
         )
 
+    def wait_everywhere(self) -> None:
+        """Until something of each partition is committed."""
+
+        def is_everywhere() -> bool:
+            committed = self.observer.committed() or {}
+            return len(committed) == PARTITIONS and all(committed.values())
+
+        self.wait_until(is_everywhere, f"{self.name} has read something of each partition")
+
     def wait_done(self) -> None:
         """Until everything in the topic is committed; nobody writes any more."""
         self.wait_until(self.observer.has_no_lag, f"{self.name} has no lag")
