@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields, is_dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,12 +16,15 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import Address
 from strandline.testkit.cluster import MemoryCluster
+from support.bad_requests import BATCHES, GOOD_BATCH, TOPIC
+from support.kafka_client import KafkaClient
 from support.kafka_entities import class_of, draw, written
 from support.kafka_frames import answer_in, codes, kafka_frame, read_frame
 from support.raw_client import RawClient
 
 SPOKEN = [api for api in APIS.values() if api.kafka is not None]
 LENGTHS = [bytes.fromhex(text) for text in ("ffffffff", "7fffffff", "80000000", "ffffffff0f", "8080808008", "ffff")]
+SECOND = timedelta(seconds=1)
 PATIENCE_S = 120
 """On the virtual clock; what may wait (a fetch, a join) waits for as long as a random request says, or is closed."""
 
@@ -86,3 +90,21 @@ def twice(asked: Any) -> Any:
     if isinstance(asked, tuple):
         return (twice(asked[0]),) * 2
     return LONG if isinstance(asked, str) else asked
+
+
+@pytest.mark.parametrize("version", [3, 11])
+async def test_a_damaged_batch_is_refused_for_its_partition_alone(version: int, autojump_clock: MockClock) -> None:
+    async with MemoryCluster(1).running() as cluster:
+        async with cluster.admin() as admin:
+            await admin.create_topic(TOPIC, 2, 1)
+        partitions = cluster.broker(1).data.replicas.partitions
+        (address,) = cluster.broker(1).listeners.addresses.values()
+        client = KafkaClient(await cluster.network.node("client").connect(address))
+        for place, row in enumerate(BATCHES):
+            parts = [{"index": 0, "records": row.attachments}, {"index": 1, "records": GOOD_BATCH}]
+            topics = [{"name": TOPIC, "partition_data": parts}]
+            answer = await client.ask(ApiKey.PRODUCE, version, acks=1, timeout=SECOND, topic_data=topics)
+            bad, good = answer.responses[0].partition_responses
+            assert (bad.error_code in row.codes, bad.base_offset) == (True, -1), row
+            assert (good.error_code, good.base_offset) == (0, 3 * place), row
+        assert partitions[(TOPIC, 0)].log.log_end_offset == 0
