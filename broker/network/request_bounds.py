@@ -7,6 +7,7 @@ its partitions assigned by hand, or its settings, whichever are more).
 | above | counted: more than `MAX_NAMED`, or more than `MAX_CLIENT_BODY_BYTES`, is INVALID_REQUEST; so are many more |
 | | lists than that takes (`dialects/native.py`, `MARKERS_PER_ELEMENT`) and a list that is longer (`Named`), before |
 | | they are made. Of Kafka's all of it is counted before anything is made (`protocol/kafka/lengths.py`) |
+| four times as long | refused by the frame's header, where no record batches belong to it |
 | several | bodies count towards the burst's budget (`request_reader.MAX_OTHERS_IN_BURST`): after 32 KiB others run |
 
 So that a step of the event loop is bounded by a count: reading and serving 10,000 partitions takes some tens of

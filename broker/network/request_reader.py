@@ -27,6 +27,7 @@ from strandline.broker.network.connection import Connection, ResponseSlot
 from strandline.broker.network.dialects import PREFIX_BYTES, Dialect, Header
 from strandline.broker.network.limits import ConnectionLimits
 from strandline.broker.network.request import RequestInHand
+from strandline.broker.network.request_bounds import LIMITS, MAX_CLIENT_BODY_BYTES
 from strandline.broker.network.request_channel import RequestChannel, Unfinished
 from strandline.protocol.api import Api, ApiKey, Scheduling
 from strandline.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
@@ -42,6 +43,10 @@ BODY_BYTES_OF_ONE = 2048
 
 MAX_REFUSED_BYTES = 64 * 1024
 """A longer frame that asks for an API which is not spoken is not awaited."""
+
+MAX_FRAME_BYTES_WITHOUT_RECORDS = 4 * MAX_CLIENT_BODY_BYTES
+"""A longer request of clients that brings no record batches is refused by its header, for which 100 MiB would be taken
+otherwise. Somewhat shorter ones are awaited: who is still sending when the connection ends may never see the answer."""
 
 _PRODUCE, _INLINE = ApiKey.PRODUCE, Scheduling.INLINE
 """Looked up once: a member of an enum takes as long to find as a small object to make."""
@@ -137,9 +142,11 @@ class RequestReader:
                 if routed is None and size > self._max_refused_bytes:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
                 if available < size:
-                    connection.expected_bytes, connection.expected_api = size, api
-                    if size > len(view):
-                        next_ = Next.LARGE
+                    if self._is_refused_unread(connection, dialect, api, header):
+                        position = have
+                    else:
+                        connection.expected_bytes, connection.expected_api = size, api
+                        next_ = Next.LARGE if size > len(view) else next_
                     break
                 if room <= len(requests):
                     next_ = Next.YIELD if connection.room else Next.ROOM
@@ -220,13 +227,24 @@ class RequestReader:
         try:
             context, header, message, records = dialect.decode(connection.context, api, header, frame)
         except RemoteProtocolError as error:
-            failure = api.failure(None, ErrorCode.INVALID_REQUEST, str(error))
-            self._refuse(connection, dialect, api, header, failure)
-            self._finish(connection, str(error))
+            self._refuse_unread(connection, dialect, api, header, str(error))
             return None
         connection.context = context
         slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
+
+    def _is_refused_unread(self, connection: Connection, dialect: Dialect, api: Api | None, header: Header) -> bool:
+        """Whether a frame is too long to be awaited, which is answered then. Brokers' orders may be as long."""
+        if api is None or api.key is _PRODUCE or header.size_bytes <= MAX_FRAME_BYTES_WITHOUT_RECORDS:
+            return False
+        if api.inter_broker_only and connection.context.is_inter_broker:
+            return False
+        self._refuse_unread(connection, dialect, api, header, f"a request of {header.size_bytes} bytes ({LIMITS})")
+        return True
+
+    def _refuse_unread(self, connection: Connection, dialect: Dialect, api: Api, header: Header, text: str) -> None:
+        self._refuse(connection, dialect, api, header, api.failure(None, ErrorCode.INVALID_REQUEST, text))
+        self._finish(connection, text)
 
     def _refuse_unknown(self, connection: Connection, dialect: Dialect, header: Header, frame: memoryview) -> None:
         """Answer a request for an API that is not spoken. RemoteProtocolError: its sender would not understand it."""

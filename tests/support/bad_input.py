@@ -220,6 +220,17 @@ BREADTH = [
     ),
 ]
 
+NOT_AWAITED = [
+    BadInput(
+        f"the header of a {name} of 90 MB",
+        _prefix(90_000_000) + frame_of(key, 0, CORRELATION_ID, bytes(body))[4:21],
+        Outcome.ANSWERED_AND_CLOSED,
+        ErrorCode.INVALID_REQUEST,
+    )
+    for name, key, body in (("question", ApiKey.METADATA, 0), ("fetch", ApiKey.FETCH, 10))
+]
+"""Requests without record batches: they are refused by their lengths."""
+
 ATTACHMENTS = [
     _attached("fewer bytes attached than named", 100, attachments=bytes(99)),
     _attached("more bytes attached than named", 100, attachments=bytes(101)),
@@ -230,7 +241,7 @@ ATTACHMENTS = [
     _attached("sizes of 2 GiB", 2**31 - 1, 2**31 - 1, attachments=bytes(100)),
 ]
 
-EVERYWHERE = [*LENGTHS, *OTHER_PROTOCOLS, *HEADERS, *VERSIONS, *BODIES, *BREADTH, *ATTACHMENTS]
+EVERYWHERE = [*LENGTHS, *OTHER_PROTOCOLS, *HEADERS, *VERSIONS, *BODIES, *BREADTH, *NOT_AWAITED, *ATTACHMENTS]
 """Rows for any listener."""
 
 ON_CLIENT_LISTENERS = [

@@ -209,6 +209,20 @@ async def test_a_length_that_no_frame_has_closes_the_connection(
         await is_served(pipeline, witness, other)
 
 
+@pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 1), (ApiKey.FETCH, 12), (ApiKey.JOIN_GROUP, 9)])
+async def test_of_a_request_that_is_too_long_no_more_than_its_header_is_awaited(
+    key: ApiKey, version: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    frame = struct.pack(">i", 90 * 2**20) + kafka_frame(key, version, b"")[4:]
+    async with open_pipeline(HANDLERS, dialects=(NATIVE, KAFKA), is_inter_broker=False) as pipeline:
+        witness, other, client = [await pipeline.connect() for _ in range(3)]
+        await client.send(frame)
+        answer = await read_frame(client)
+        assert answer is not None and ErrorCode.INVALID_REQUEST in codes(answer_in(answer, key, version))
+        assert await client.is_closed_by_peer() and trio.current_time() < 5
+        await is_served(pipeline, witness, other)
+
+
 @pytest.mark.parametrize("api", SPOKEN, ids=lambda api: api.key.name)
 async def test_a_version_that_is_not_served_is_refused_or_closed(
     api: Api, autojump_clock: trio.testing.MockClock

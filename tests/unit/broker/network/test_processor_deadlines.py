@@ -11,7 +11,7 @@ from strandline.protocol.api import APIS, ApiKey
 from strandline.protocol.messages import MetadataRequest, MetadataResponse
 from strandline.runtime.network import TransportClosed
 from support.pipeline import Pipeline, open_pipeline
-from support.raw_client import RawClient, request_frame
+from support.raw_client import RawClient, produce_request, request_frame
 
 FRAME = request_frame(MetadataRequest())
 LIMITS = ConnectionLimits(max_idle_ms=60_000, frame_deadline_ms=10_000, send_timeout_ms=5_000)
@@ -103,13 +103,14 @@ async def test_a_frame_after_frames_has_a_deadline_of_its_own(autojump_clock: tr
 
 async def test_a_large_frame_has_time_for_its_size(autojump_clock: trio.testing.MockClock) -> None:
     limits = ConnectionLimits(frame_deadline_ms=10_000, receive_buffer_bytes=50_000, large_frame_bytes=20_000)
-    async with open_pipeline({ApiKey.METADATA: answer}, limits=limits) as pipeline:
+    async with open_pipeline({ApiKey.PRODUCE: answer}, limits=limits) as pipeline:
         client = await pipeline.connect()
-        head = request_frame(MetadataRequest(), attachments=bytes(20 * 1024 * 1024))[:100]
+        size = 20 * 1024 * 1024
+        head = request_frame(produce_request(size), attachments=bytes(size))[:100]
         await client.send(head)
         assert 30 <= await seconds_until_closed(client, trio.current_time()) <= 31 + TIMER_S
         await trio.testing.wait_all_tasks_blocked()
-        assert pipeline.channel.budget_of(APIS[ApiKey.METADATA]).used_bytes == 0
+        assert pipeline.channel.budget_of(APIS[ApiKey.PRODUCE]).used_bytes == 0
 
 
 async def test_waiting_for_our_own_handlers_is_not_counted_against_a_frame(
