@@ -15,9 +15,9 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -273,32 +273,55 @@ def problem_of(run: Run, output: str) -> str:
     return ""
 
 
-@pytest.fixture(scope="module")
-def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    """Begins with all that is to be run in this scenario."""
-    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
-    asked = [call.params["run"] for call in calls if call is not None and call.params.get("suite") == request.param]
-    folder = tmp_path_factory.mktemp("librdkafka")
-    with ExitStack() as ending:
+class Suites:
+    """One after the other, each on a cluster of its own, which ends where the next one is asked for: a fixture that is
+    parametrized would be made anew for each test, since each has a parameter of its own. Begins with all that is to be
+    run in a scenario."""
+
+    def __init__(self, runs: Sequence[Run], tmp_path_factory: pytest.TempPathFactory) -> None:
+        self._runs = runs
+        self._tmp_path_factory = tmp_path_factory
+        self._scenario = ""
+        self._ending = ExitStack()
+
+    def of(self, scenario: str) -> Suite:
+        if self._scenario != scenario:
+            self.close()
+            self._scenario, self._suite = scenario, self._begun(scenario)
+        return self._suite
+
+    def close(self) -> None:
+        self._scenario = ""
+        self._ending.close()
+
+    def _begun(self, scenario: str) -> Suite:
         bootstrap = BOOTSTRAP
         if bootstrap is None:
-            cluster = Racks(tmp_path_factory.mktemp("cluster"), 3, properties=SCENARIOS[request.param])
-            ending.callback(cluster.stop, timeout_s=10)
+            cluster = Racks(self._tmp_path_factory.mktemp("cluster"), 3, properties=SCENARIOS[scenario])
+            self._ending.callback(cluster.stop, timeout_s=10)
             cluster.start()
             bootstrap = cluster.bootstrap_servers
-        suite = Suite(bootstrap, folder, asked)
-        ending.callback(suite.close)
-        yield suite
+        asked = [run for run in self._runs if run.scenario == scenario]
+        suite = Suite(bootstrap, self._tmp_path_factory.mktemp("librdkafka"), asked)
+        self._ending.callback(suite.close)
+        return suite
 
 
 RUNS = sorted((*(LONG if IS_LONG else ()), *QUICK), key=lambda run: run.scenario)
 """Scenario by scenario: each has one cluster."""
 
 
-@pytest.mark.parametrize(
-    ("suite", "run"), [(run.scenario, run) for run in RUNS], ids=map(str, RUNS), indirect=["suite"]
-)
-def test_a_test_of_librdkafka_passes(suite: Suite, run: Run) -> None:
+@pytest.fixture(scope="module")
+def suites(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suites]:
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    asked = [call.params["run"] for call in calls if call is not None and "run" in call.params]
+    with closing(Suites(asked, tmp_path_factory)) as suites:
+        yield suites
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_a_test_of_librdkafka_passes(suites: Suites, run: Run) -> None:
+    suite = suites.of(run.scenario)
     problem, output = suite.ended(run)
     assert not problem, f"{run}: {problem}\n{output[-SHOWN_CHARACTERS:]}"
 
