@@ -270,6 +270,13 @@ class ConsumeLoop:
                     written[partition] = record.offset + 1
         finally:  # also when interrupted: what is in the buffer comes out in the end
             if written:
-                self._out.flush()
+                try:
+                    self._out.flush()
+                except KeyboardInterrupt:
+                    # It may come at the very end of this, when all lines are out already and somebody has read them:
+                    # they count only if it is certain that they are out.
+                    self._out.flush()
+                    self.printed.update(written)
+                    raise
                 self.printed.update(written)  # only now: what is still in the buffer may never be written
         return self.count - before

@@ -1,5 +1,5 @@
 """What `strandline consume --group` commits: what was printed, and nothing else. Who reads in the group next gets the
-record behind the last line; where an interrupt comes while lines are written, those of that poll come again.
+record behind the last line.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def test_a_group_goes_on_behind_what_it_has_printed(shell: Shell) -> None:
     reader.send_signal(signal.SIGINT)
     _, said = reader.communicate(timeout=TIMEOUT_S)
     assert (reader.returncode, said) == (130, b"Processed a total of 6 messages\n")
-    # What one poll brought comes out at once, and counts when all of it is out. Interrupted in between, it comes again.
-    assert b"4\n5\n6\n7\n8\n9\n".endswith(shell(*args, "--timeout-ms", "5000").stdout)
+    # The last line may come again: nobody knows of a line that comes out while the command is interrupted.
+    assert shell(*args, "--timeout-ms", "5000").stdout in (b"", b"9\n")
     assert shell(*args, "-e").returncode == 2
 
 

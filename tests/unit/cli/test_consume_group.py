@@ -86,6 +86,24 @@ def test_lines_that_never_came_out_are_not_committed(shell: Any, monkeypatch: py
     assert shell.cluster.committed == {"g": {T0: GroupOffset(3)}}
 
 
+def test_lines_that_are_out_are_printed_though_an_interrupt_follows_at_once(shell: Any) -> None:
+    shell.cluster.fill("t", 0, [b"v"] * 3)
+    interrupts = [KeyboardInterrupt()]
+
+    class ReadAtOnce(io.BytesIO):
+        def flush(self) -> None:
+            if interrupts:
+                raise interrupts.pop()
+
+    loop = ConsumeLoop(
+        lambda record, count: b"line", out := ReadAtOnce(), max_messages=9, timeout_ms=1, session=shell.session
+    )
+    with pytest.raises(KeyboardInterrupt), shell.session.consumer("") as consumer:
+        consumer.assign([T0])
+        loop.run(consumer, None)
+    assert (loop.printed, out.getvalue()) == ({T0: 3}, b"line" * 3)
+
+
 def test_an_interrupt_between_two_lines_leaves_the_first_one_printed(shell: Any) -> None:
     shell.cluster.fill("t", 0, [b"v"] * 3)
     written: list[bytes] = []
