@@ -115,7 +115,7 @@ class Fetcher:
                 continue
             state.missing_since = None
             topic_id = self._metadata.view.topics[state.topic_partition.topic].topic_id
-            if topic_id != state.topic_id and self._is_made_anew(state, topic_id):
+            if topic_id != state.topic_id and self._reset_if_made_anew(state, topic_id):
                 continue
             if state.reset_to is not None or self._must_check(state, partition):
                 self._on_positions()
@@ -185,9 +185,9 @@ class Fetcher:
             state.error = error_for(topic.error_code, f"topic {topic.name!r}, which is assigned, has gone")
             self._on_news()
 
-    def _is_made_anew(self, state: Assigned, topic_id: TopicId) -> bool:
-        """The topic was deleted and made anew under its name: an offset of the old one means nothing in it, and may lie
-        in the middle of its records. Then the reset policy decides."""
+    def _reset_if_made_anew(self, state: Assigned, topic_id: TopicId) -> bool:
+        """Where the topic was deleted and made anew under its name, an offset of the old one means nothing in it, and
+        may lie in the middle of its records: the reset policy decides. Returns whether that is so."""
         before = state.topic_id
         if topic_id == NO_TOPIC_ID:
             return False

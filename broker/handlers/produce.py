@@ -12,7 +12,7 @@ those partitions: `handle` returns what is left to do, the channel has it done b
 muted. After that wait everything about roles is checked anew.
 
 So does a request of very many or very large partitions, which would hold the loop for seconds: it is seen to in steps
-(`broker/steps`), each of which appends what it has checked.
+(`broker/steps`), and a partition's batches are appended once all of them are checked.
 
 A partition that stands twice in a request has both batches appended, in their order, each with its own answer. The
 brokers' own topics are written by brokers, never through a request (INVALID_TOPIC_EXCEPTION).

@@ -142,7 +142,7 @@ class RequestReader:
                 if routed is None and size > self._max_refused_bytes:
                     raise RemoteProtocolError(f"unknown api key {header.api_key}")
                 if available < size:
-                    if self._is_refused_unread(connection, dialect, api, header):
+                    if self._refuse_if_too_long(connection, dialect, api, header):
                         position = have
                     else:
                         connection.expected_bytes, connection.expected_api = size, api
@@ -233,8 +233,8 @@ class RequestReader:
         slot = connection.new_slot() if message.has_answer else ResponseSlot(b"")
         return RequestInHand(api, message, records, context, header, dialect, connection, slot)
 
-    def _is_refused_unread(self, connection: Connection, dialect: Dialect, api: Api | None, header: Header) -> bool:
-        """Whether a frame is too long to be awaited, which is answered then. Brokers' orders may be as long."""
+    def _refuse_if_too_long(self, connection: Connection, dialect: Dialect, api: Api | None, header: Header) -> bool:
+        """Answer a frame that is too long to be awaited. False: it is not. Brokers' orders may be as long."""
         if api is None or api.key is _PRODUCE or header.size_bytes <= MAX_FRAME_BYTES_WITHOUT_RECORDS:
             return False
         if api.inter_broker_only and connection.context.is_inter_broker:

@@ -13,7 +13,7 @@ from strandline.client.errors import AnsweredError, CommitFailed, SubscriptionCo
 from strandline.client.groups.administration import GroupOffset
 from strandline.client.groups.group import DueCall
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import OffsetCommitRequest, OffsetFetchRequest, Request
+from strandline.protocol.messages import OffsetFetchRequest, Request
 from strandline.protocol.types import TopicPartition
 
 
@@ -191,16 +191,7 @@ async def test_what_is_committed_when_partitions_are_revoked_is_committed_before
         one.subscribe = lambda: one.consumer.subscribe(
             ["orders"], on_revoked=lambda gone: commit(on_done=lambda _, error: ended.append(error))
         )
-        assert one.consumer._group is not None
-        coordinator = one.consumer._group._coordinator
-        ask = coordinator.ask
-
-        async def ask_slowly(request: Request, *rest: Any, **options: Any) -> Any:
-            if isinstance(request, OffsetCommitRequest):
-                await trio.sleep(8)
-            return await ask(request, *rest, **options)
-
-        coordinator.ask = ask_slowly
+        one.delay_commits(8)
         async with running(one):
             await cluster.until(lambda: len(one.seen) == len(sent), "all is read")
             async with running(two):

@@ -88,6 +88,19 @@ class Worker:
         except Exception as error:
             self.error = error
 
+    def delay_commits(self, seconds: float) -> None:
+        """Each reaches the coordinator so much later."""
+        assert self.consumer._group is not None
+        coordinator = self.consumer._group._coordinator
+        ask = coordinator.ask
+
+        async def ask_slowly(request: Any, *rest: Any, **options: Any) -> Any:
+            if isinstance(request, OffsetCommitRequest):
+                await trio.sleep(seconds)
+            return await ask(request, *rest, **options)
+
+        coordinator.ask = ask_slowly
+
     def stop(self) -> None:
         self.scope.cancel()
 
@@ -244,16 +257,7 @@ async def test_when_partitions_are_revoked_what_was_read_of_them_is_committed(au
             committed.append({None if at is None else at.offset for at in found.values()})
 
         one.subscribe = lambda: one.consumer.subscribe(["orders"], on_revoked=revoked)
-        assert one.consumer._group is not None
-        coordinator = one.consumer._group._coordinator
-        ask = coordinator.ask
-
-        async def ask_slowly(request: Any, *rest: Any, **options: Any) -> Any:
-            if isinstance(request, OffsetCommitRequest):
-                await trio.sleep(2)
-            return await ask(request, *rest, **options)
-
-        coordinator.ask = ask_slowly
+        one.delay_commits(2)
         async with running(one):
             await cluster.until(lambda: len(one.seen) == len(sent), "all is read")
             async with running(two):

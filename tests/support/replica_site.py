@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import structlog
+import trio
 from structlog.testing import LogCapture
 
 from strandline.broker.data_plane import DataPlane
@@ -166,6 +167,22 @@ class Hand:
     def fetched(self) -> list[FetchPartitionData]:
         """Of a Fetch request, over all its topics."""
         return [partition for topic in self.answer.responses for partition in topic.partitions]
+
+
+async def turns_of_others(hand: Hand, work: Callable[[], Awaitable[None]]) -> int:
+    """How often another task ran before `work` had answered the request."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while not hand.is_answered:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await work()
+    return turns
 
 
 def in_hand(hand: Hand) -> RequestInHand:

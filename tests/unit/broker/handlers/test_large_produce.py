@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from strandline.protocol.errors import ErrorCode
-from support.replica_site import T0, T1, Hand, ReplicaSite, batch, produce_hand
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch, produce_hand, turns_of_others
 
 
 @pytest.fixture(autouse=True)
@@ -67,18 +67,7 @@ async def test_others_run_between_its_partitions_and_each_is_appended_whole(auto
 async def test_others_run_between_the_batches_that_are_checked(autojump_clock: MockClock) -> None:
     site = await site_that_leads()
     site.burst(hand := produce_hand((T0, batch(1) * 20), acks=1))
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while not hand.is_answered:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(take_turns)
-        await site.run_submitted()
-    assert turns > 10
+    assert await turns_of_others(hand, site.run_submitted) > 10
 
 
 async def test_nothing_of_a_partition_is_appended_whose_last_batch_is_bad(autojump_clock: MockClock) -> None:

@@ -23,7 +23,7 @@ from strandline.protocol.topic_name import INTERNAL_TOPICS
 from strandline.protocol.types import TopicPartition
 from support.pipeline import open_pipeline
 from support.raw_client import request_frame
-from support.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand
+from support.replica_site import T0, T1, Hand, ReplicaSite, batch, in_hand, turns_of_others
 
 MANY = 5 * PARTITIONS_PER_STEP
 NUMBERS = range(MANY)
@@ -143,23 +143,11 @@ async def queries(site: ReplicaSite) -> QueryHandler:
     return site.queries()
 
 
-async def turns_of_others(handle: Callable[[RequestInHand], Remainder | None], hand: Hand) -> int:
-    """How often another task ran before the answer was there."""
+async def turns_before_answer(handle: Callable[[RequestInHand], Remainder | None], hand: Hand) -> int:
     remainder = handle(in_hand(hand))
     assert isinstance(remainder, InSteps), "answered inline, or by a handler task that may be long in coming"
     assert not hand.is_answered
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while not hand.is_answered:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(others)
-        await remainder()
-    return turns
+    return await turns_of_others(hand, remainder)
 
 
 async def test_questions_about_many_partitions_let_others_run_and_those_about_few_are_answered_at_once(
@@ -182,7 +170,7 @@ async def test_questions_about_many_partitions_let_others_run_and_those_about_fe
         assert handle(in_hand(hand)) is None
         assert hand.is_answered
     for handle, hand in ask(MANY):
-        assert await turns_of_others(handle, hand) >= 4
+        assert await turns_before_answer(handle, hand) >= 4
         answered = hand.answer.topics[0].partitions
         assert len(answered) == MANY
         assert [part.error_code for part in answered[:2]] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -201,7 +189,7 @@ async def test_metadata_of_many_topics_lets_others_run(site: ReplicaSite, querie
         site.update_metadata(m.UpdateMetadataPartitionState(0, 1, 1, 0, [1], 0, [1]), topic=f"n{number:05}")
     for asked in (None, [f"n{number:05}" for number in NUMBERS]):
         hand = Hand(m.MetadataRequest(asked))
-        assert await turns_of_others(queries.metadata, hand) >= 4
+        assert await turns_before_answer(queries.metadata, hand) >= 4
         assert [topic.name for topic in hand.answer.topics] == [f"n{number:05}" for number in NUMBERS]
 
 
@@ -259,7 +247,7 @@ async def test_deletions_of_records_in_many_partitions_let_others_run(site: Repl
     hand = Hand(m.DeleteRecordsRequest([m.DeleteRecordsTopic("t", parts)], 1000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(site.data.log_starts.run)
-        assert await turns_of_others(site.data.delete_records.handle, hand) >= 4
+        assert await turns_before_answer(site.data.delete_records.handle, hand) >= 4
         nursery.cancel_scope.cancel()
     assert hand.deleted[:2] == [(0, 3), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
     assert len(hand.deleted) == MANY
