@@ -23,10 +23,10 @@ from pyspark.sql.types import (
 )
 
 from strandline.spark_connector.errors import CustomSchema
-from strandline.spark_connector.options import parse_options
-from strandline.spark_connector.planning import OffsetRange
-from strandline.spark_connector.pushdown import EVERYTHING, push
-from strandline.spark_connector.request import SourceOptions
+from strandline.spark_connector.options.request import SourceOptions
+from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.reading.planning import OffsetRange
+from strandline.spark_connector.reading.pushdown import EVERYTHING, push
 
 if TYPE_CHECKING:
     import pyarrow
@@ -99,7 +99,7 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
 
     def partitions(self) -> list[InputPartition]:
         """On the driver: resolve all offsets to one snapshot below the high watermarks, and split it."""
-        from strandline.spark_connector.reader import plan_ranges
+        from strandline.spark_connector.reading.reader import plan_ranges
 
         return [RangePartition(each) for each in plan_ranges(self.options, warn, self.narrowing)]
 
@@ -107,7 +107,7 @@ class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has n
         """On an executor. Where there is nothing to read, Spark calls this once with a partition that is not ours."""
         if not isinstance(partition, RangePartition):
             return
-        from strandline.spark_connector.reader import read_range
+        from strandline.spark_connector.reading.reader import read_range
 
         yield from read_range(self.options, partition.wanted, warn)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 
 from compat.jars import KAFKA_OF_SPARK
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.cli.java import spark_environment
 from strandline.client.sync import Admin
 from strandline.client.sync_producer import Producer
+from support.spark import spark_session
 
 PARTITIONS = 3
 RECORDS = 600
@@ -41,26 +40,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
     KAFKA_OF_SPARK.class_path()
-    folder: Path = tmp_path_factory.mktemp("spark")
-    os.environ.update(spark_environment())
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("Spark's Kafka source")
-        .config("spark.jars", ",".join(map(str, sorted(KAFKA_OF_SPARK.folder.glob("*.jar")))))
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.local.dir", str(folder))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    jars = ",".join(map(str, sorted(KAFKA_OF_SPARK.folder.glob("*.jar"))))
+    with spark_session(tmp_path_factory.mktemp("spark"), spark__jars=jars) as session:
+        yield session
 
 
 def write(bootstrap: str, topic: str, first: int, count: int) -> None:

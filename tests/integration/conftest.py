@@ -1,7 +1,8 @@
 """Real processes for the integration tests: a ZooKeeper, and whole clusters whose members can be killed and paused.
 
 A test takes `cluster` (three brokers that serve) or builds its own with `new_cluster`. Every process is stopped when
-the test ends; when it failed, the ends of the logs are printed.
+the test ends; when it failed, the ends of the logs are printed. Tests of Spark share one session (`spark`) and, where
+they do not harm it, one cluster (`spark_cluster`); each has topics of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 from strandline.cli.cluster import EmbeddedCluster
 from strandline.cli.zookeeper import EmbeddedZooKeeper
+from support.spark import spark_session
 
 _LOG_TAIL_BYTES = 6000
 _outcome = pytest.StashKey[bool]()
@@ -66,3 +68,17 @@ def _print_logs(cluster: EmbeddedCluster) -> None:
         if path.exists():
             print(f"--- end of {path}")  # noqa: T201
             print(path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace"))  # noqa: T201
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Spark starts once for all tests."""
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Three brokers for all tests of Spark that do not harm them."""
+    with EmbeddedCluster(tmp_path_factory.mktemp("spark-cluster"), 3) as cluster:
+        yield cluster

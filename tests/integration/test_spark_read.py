@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from strandline import Admin, Producer
 from strandline.cli.cluster import EmbeddedCluster
-from strandline.cli.java import spark_environment
 from strandline.spark_connector.errors import DataLoss
-from strandline.spark_connector.options import parse_options
-from strandline.spark_connector.reader import plan_ranges, read_range
+from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.reading.reader import plan_ranges, read_range
 
 pytestmark = pytest.mark.spark
 
@@ -24,40 +21,16 @@ FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    folder: Path = tmp_path_factory.mktemp("spark")
-    os.environ.update(spark_environment())
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("strandline tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(folder))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """A cluster with `numbers` (three partitions, known records) and `empty`."""
-    with EmbeddedCluster(tmp_path_factory.mktemp("spark-cluster"), 3) as cluster:
-        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topic("numbers", PARTITIONS, 3, {"min.insync.replicas": "2"})
-            admin.create_topic("empty", 2, 3)
-        with Producer(bootstrap_servers=cluster.bootstrap_servers, compression_type="lz4") as producer:
-            for number in range(RECORDS):
-                send(producer, number)
-            producer.flush()
-        yield cluster
+def served(spark_cluster: EmbeddedCluster) -> EmbeddedCluster:
+    """The cluster, with `numbers` (three partitions, known records) and `empty`."""
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        admin.create_topic("numbers", PARTITIONS, 3, {"min.insync.replicas": "2"})
+        admin.create_topic("empty", 2, 3)
+    with Producer(bootstrap_servers=spark_cluster.bootstrap_servers, compression_type="lz4") as producer:
+        for number in range(RECORDS):
+            send(producer, number)
+        producer.flush()
+    return spark_cluster
 
 
 def send(producer: Producer, number: int) -> None:

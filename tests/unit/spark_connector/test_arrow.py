@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from strandline.spark_connector import arrow
-from strandline.spark_connector.arrow import RowBuffer, arrow_schema, timestamps
+from strandline.spark_connector.reading import arrow
+from strandline.spark_connector.reading.arrow import RowBuffer, arrow_schema, timestamps
 from strandline.spark_connector.source import fixed_schema
 
 UTC = datetime.UTC

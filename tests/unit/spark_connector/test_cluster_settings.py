@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from strandline.spark_connector import cluster
-from strandline.spark_connector.cluster import ClusterClient
-from strandline.spark_connector.options import CLIENT_SETTINGS, parse_options
+from strandline.spark_connector.options.source_options import CLIENT_SETTINGS, parse_options
+from strandline.spark_connector.reading import cluster
+from strandline.spark_connector.reading.cluster import ClusterClient
 
 GIVEN = {"servers": "b:1", "subscribePattern": "t.*", "kafka.request.timeout.ms": "7", "kafka.client.id": "mine"}
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
-from strandline.spark_connector.options import parse_options
-from strandline.spark_connector.request import (
+from strandline.spark_connector.options.request import (
     EARLIEST,
     LATEST,
     Assign,
@@ -23,6 +22,7 @@ from strandline.spark_connector.request import (
     Subscribe,
     SubscribePattern,
 )
+from strandline.spark_connector.options.source_options import parse_options
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

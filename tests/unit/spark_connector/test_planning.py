@@ -14,8 +14,7 @@ from strandline.spark_connector.errors import (
     StartAfterEnd,
     StartOffsetMismatch,
 )
-from strandline.spark_connector.planning import Held, OffsetRange, Resolver, check_covers, split
-from strandline.spark_connector.request import (
+from strandline.spark_connector.options.request import (
     EARLIEST,
     LATEST,
     GlobalTimestamp,
@@ -24,6 +23,7 @@ from strandline.spark_connector.request import (
     SpecificOffsets,
     SpecificTimestamps,
 )
+from strandline.spark_connector.reading.planning import Held, OffsetRange, Resolver, check_covers, split
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FROM_EARLIEST, TO_LATEST = OffsetWord(EARLIEST), OffsetWord(LATEST)

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
 )
 
 from strandline.protocol.types import TopicPartition
-from strandline.spark_connector.planning import OffsetRange
-from strandline.spark_connector.pushdown import push
+from strandline.spark_connector.reading.planning import OffsetRange
+from strandline.spark_connector.reading.pushdown import push
 from strandline.spark_connector.source import PushdownReader, StrandlineDataSource, fixed_schema
 
 RANGE = OffsetRange("t", 1, 10, 50)

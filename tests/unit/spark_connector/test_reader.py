@@ -8,13 +8,13 @@ import pytest
 
 from strandline.protocol.records import assign_offset, build_batch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
-from strandline.spark_connector import arrow
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
-from strandline.spark_connector.options import parse_options
-from strandline.spark_connector.planning import Held, OffsetRange
-from strandline.spark_connector.pushdown import Narrowing
-from strandline.spark_connector.reader import plan, read
-from strandline.spark_connector.request import SourceOptions
+from strandline.spark_connector.options.request import SourceOptions
+from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.reading import arrow
+from strandline.spark_connector.reading.planning import Held, OffsetRange
+from strandline.spark_connector.reading.pushdown import Narrowing
+from strandline.spark_connector.reading.reader import plan, read
 from support.compacted import batches_of, compacted_log
 
 T0 = TopicPartition("t", 0)

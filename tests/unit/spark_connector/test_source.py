@@ -13,7 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, InputP
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from strandline.spark_connector.errors import CustomSchema, InvalidOption
-from strandline.spark_connector.planning import OffsetRange
+from strandline.spark_connector.reading.planning import OffsetRange
 from strandline.spark_connector.source import (
     RangePartition,
     SourceWarning,

@@ -17,8 +17,8 @@ from strandline.client.errors import UnknownTopic as NoSuchTopic
 from strandline.client.settings import AdminSettings
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import OffsetGone
-from strandline.spark_connector.planning import Held
-from strandline.spark_connector.request import SourceOptions
+from strandline.spark_connector.options.request import SourceOptions
+from strandline.spark_connector.reading.planning import Held
 
 UNKNOWN_AFTER_MS = 5_000
 """A topic that no broker has heard of by then does not exist: news of a new one travels in less than a second."""

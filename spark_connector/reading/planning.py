@@ -19,7 +19,7 @@ from strandline.spark_connector.errors import (
     StartAfterEnd,
     StartOffsetMismatch,
 )
-from strandline.spark_connector.request import (
+from strandline.spark_connector.options.request import (
     EARLIEST,
     LATEST,
     GlobalTimestamp,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.protocol.types import TopicPartition
-from strandline.spark_connector.planning import OffsetRange
+from strandline.spark_connector.reading.planning import OffsetRange
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")

@@ -18,11 +18,18 @@ import pyarrow as pa
 
 from strandline.protocol.records import Columns, InvalidBatch, decode_columns, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.spark_connector.arrow import RowBuffer
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
-from strandline.spark_connector.planning import Held, OffsetRange, Resolver, asked_timestamps, check_covers, split
-from strandline.spark_connector.pushdown import EVERYTHING, Narrowing
-from strandline.spark_connector.request import Assign, SourceOptions, Subscribe, Subscription
+from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
+from strandline.spark_connector.reading.arrow import RowBuffer
+from strandline.spark_connector.reading.planning import (
+    Held,
+    OffsetRange,
+    Resolver,
+    asked_timestamps,
+    check_covers,
+    split,
+)
+from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
 
 Warn = Callable[[str], None]
 
@@ -58,7 +65,7 @@ class Cluster(Protocol):
 
 def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
     """`plan` over the cluster that the options name."""
-    from strandline.spark_connector.cluster import ClusterClient
+    from strandline.spark_connector.reading.cluster import ClusterClient
 
     with ClusterClient(options) as cluster:
         return plan(options, cluster, warn, narrowing)
@@ -136,7 +143,7 @@ def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[Topi
 
 def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Iterator[pa.RecordBatch]:
     """`read` over the cluster that the options name."""
-    from strandline.spark_connector.cluster import ClusterClient
+    from strandline.spark_connector.reading.cluster import ClusterClient
 
     with ClusterClient(options) as cluster:
         yield from read(options, wanted, cluster, warn)

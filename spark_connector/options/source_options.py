@@ -22,7 +22,7 @@ from typing import Any
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
-from strandline.spark_connector.request import (
+from strandline.spark_connector.options.request import (
     EARLIEST,
     LATEST,
     Assign,
