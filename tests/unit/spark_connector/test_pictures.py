@@ -1,0 +1,81 @@
+"""Pages: well-formed, self-contained, every text escaped, every value drawn."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from strandline.spark_connector.pipelines.pictures import (
+    COLOURS,
+    MOST_MARKS,
+    Span,
+    bars,
+    figures,
+    page,
+    section,
+    size_text,
+    table,
+    timeline,
+)
+
+NASTY = '<script>&"'
+
+
+def titles(piece: str) -> list[str]:
+    """The explanations of the marks; parsing fails where the piece is not well-formed."""
+    root = ElementTree.fromstring(f"<div>{piece}</div>")
+    return [each.text for each in root.iter("title")]
+
+
+def test_a_page_escapes_every_text_and_loads_nothing() -> None:
+    pieces = [
+        figures([(NASTY, NASTY)]),
+        section(NASTY, table([NASTY, "n"], [[NASTY, "1"]], ["n"]), note=NASTY),
+        bars([NASTY], {NASTY: [1]}, unit=NASTY),
+        timeline({NASTY: [Span(0, 1, NASTY, NASTY)]}),
+    ]
+    whole = page(NASTY, pieces, subtitle=NASTY)
+    for piece in pieces:
+        ElementTree.fromstring(f"<div>{piece}</div>")
+    assert "<script" not in whole and not re.search(r"(src|href|url)\s*[=(]", whole)
+
+
+def test_bars_show_every_value_that_is_there() -> None:
+    drawn = bars(["mon", "tue"], {"0": [3, 0], "1": [1, 4]}, unit="records")
+    assert titles(drawn) == ["mon, 0: 3 records", "mon, 1: 1 records", "tue, 1: 4 records"]
+    heights = [float(height) for height in re.findall(r'height="([\d.]+)" fill', drawn)]
+    assert heights[0] == pytest.approx(3 * heights[1], abs=0.05)
+    assert bars([], {}, unit="records") == "<p>nothing to show</p>"
+    assert titles(bars(["mon"], {"0": [0]}, unit="records")) == []
+
+
+def test_series_beyond_the_colours_are_drawn_together() -> None:
+    series = {str(number): [number + 1] for number in range(len(COLOURS) + 2)}
+    drawn = titles(bars(["mon"], series, unit="records"))
+    assert len(drawn) == len(COLOURS) + 1
+    assert drawn[-1] == "mon, 2 others: 3 records"
+
+
+def test_a_timeline_places_spans_on_one_axis() -> None:
+    drawn = timeline(
+        {"p-0": [Span(0, 50, "broker 1"), Span(50, 100, "none", "nobody leads")], "p-1": [Span(0, 100, "broker 1")]},
+        colours={"none": "#f00"},
+    )
+    assert titles(drawn) == ["p-0: broker 1, 0 to 50", "nobody leads", "p-1: broker 1, 0 to 100"]
+    widths = [float(width) for width in re.findall(r'width="([\d.]+)" height', drawn)]
+    assert widths[0] == widths[1] == pytest.approx(widths[2] / 2, abs=0.01)
+    assert drawn.count('fill="#f00"') == 1
+    with pytest.raises(ValueError, match="more than"):
+        timeline({"p": [Span(0, 1, "k")] * (MOST_MARKS + 1)})
+
+
+def test_sizes_are_short() -> None:
+    assert [size_text(size) for size in (0, 1023, 1536, 3 << 30, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 GiB",
+        "5.0 TiB",
+    ]
