@@ -1,0 +1,95 @@
+"""A Spark session inside a command: on this machine, on loopback, quiet, ended with the command; and its progress.
+
+pyspark is imported when the session is made: what is missing is told in one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+
+
+@contextmanager
+def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session with a task slot per core; `settings` are Spark's own and come last. ClickException where pyspark or
+    pyarrow is not installed, JavaNotFound."""
+    try:
+        import pyarrow  # noqa: F401
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise click.ClickException(f"{error}; in the checkout: pip install '.[spark]'") from None
+    from strandline.cli.java import spark_environment
+
+    os.environ.update({**spark_environment(), "SPARK_LOCAL_IP": "127.0.0.1"})
+    builder = SparkSession.builder.master("local[*]").appName(f"strandline {name}")
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def spark_progress(output: str) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr, where that is a terminal and text is asked for. Gives the function to call with what is done
+    now; the bar counts the tasks of the stages that Spark runs meanwhile."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    class Tasks(TextColumn):
+        """Asks Spark whenever the bar is drawn."""
+
+        def render(self, task: Any) -> Any:
+            done, total = _tasks()
+            if total:
+                task.completed, task.total = done, total
+            return super().render(task)
+
+    console = Console(stderr=True)
+    bar = Progress(
+        Tasks("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} tasks"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=output == "json" or not console.is_terminal,
+    )
+    with bar:
+        shown = bar.add_task("starting Spark", total=None)
+        yield lambda what: bar.update(shown, description=what, completed=0, total=None)
+
+
+def _tasks() -> tuple[int, int]:
+    """How many tasks of the stages under way have ended, and how many there are; nothing while no session runs."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return 0, 0
+    try:
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except Exception:  # it is being stopped just now: then there is nothing to count
+        return 0, 0
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
