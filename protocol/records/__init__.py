@@ -4,6 +4,7 @@
 * `validation`  what is checked of batches from producers and leaders (hot path)
 * `codec`       building and decoding
 * `conversion`  what workers do to batches: check, recompress; not imported here
+* `columnar`    decoding into columns of positions, with numpy; not imported here
 * `compression`        decompression with a limit
 """
 

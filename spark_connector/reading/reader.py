@@ -10,17 +10,17 @@ Rules:
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 
-from strandline.protocol.records import Columns, InvalidBatch, decode_columns, scan
+from strandline.protocol.records import InvalidBatch, scan
+from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
-from strandline.spark_connector.reading.arrow import RowBuffer
+from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
 from strandline.spark_connector.reading.planning import (
     Held,
     OffsetRange,
@@ -170,15 +170,10 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
             _refuse_another_topic(options, wanted, position, warn)
             break
         before = position
-        for start, header in scan(fetched):
-            if header.base_offset >= wanted.end:
-                position = wanted.end
-                break
-            batch = memoryview(fetched)[start : start + header.size_bytes]
-            _add(rows, batch, header.timestamp_type, position, wanted.end)
-            position = max(position, header.next_offset)
-            if rows.is_full:
-                yield rows.take()
+        try:
+            position = yield from _read_chunk(rows, fetched, position, wanted.end)
+        except InvalidBatch as error:
+            raise CorruptRecords(str(error)) from error
         if position == before:
             raise ReadTimeout(
                 f"Nothing of {partition} from offset {position} came within {options.poll_timeout_ms} ms, though "
@@ -189,28 +184,40 @@ def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Wa
         yield rows.take()
 
 
-def _add(rows: RowBuffer, batch: memoryview, timestamp_type: int, start: int, end: int) -> None:
-    """The batch's records with offsets in [start, end)."""
-    try:
-        offsets, timestamps_ms, keys, values, headers = decode_columns(batch)
-    except InvalidBatch as error:
-        raise CorruptRecords(str(error)) from error
-    if not offsets:
+def _read_chunk(
+    rows: RowBuffer, fetched: memoryview | bytes, position: int, end: int
+) -> Generator[pa.RecordBatch, None, int]:
+    """Adds the records in [position, end) of whole batches, and yields what is enough for an Arrow batch. Returns where
+    to go on."""
+    start, decoder = position, BatchDecoder(fetched)
+    for place, header in scan(fetched):
+        if header.base_offset >= end:
+            position = end
+            break
+        decoder.add(place, header)
+        position = max(position, header.next_offset)
+        if (
+            len(rows) + decoder.records_count >= ROWS_PER_BATCH
+            or rows.size_bytes + decoder.size_bytes >= BYTES_PER_BATCH
+        ):
+            _add(rows, decoder, start, end)
+            if len(rows):
+                yield rows.take()
+    _add(rows, decoder, start, end)
+    return position
+
+
+def _add(rows: RowBuffer, decoder: BatchDecoder, start: int, end: int) -> None:
+    """The collected records with offsets in [start, end)."""
+    if not decoder.records_count:
         return
-    if offsets[0] < start or offsets[-1] >= end:
-        kept = slice(bisect_left(offsets, start), bisect_left(offsets, end))
-        offsets, timestamps_ms, keys, values, headers = Columns(
-            offsets[kept], timestamps_ms[kept], keys[kept], values[kept], headers[kept]
-        )
-    size_bytes = _size_bytes(batch, keys, values)
-    rows.add(offsets, timestamps_ms, timestamp_type, keys, values, headers, size_bytes)
-
-
-def _size_bytes(batch: memoryview, keys: list[bytes | None], values: list[bytes | None]) -> int:
-    """How large the records are; counted one by one only where the batch may be compressed to a fraction."""
-    if not batch[22] & 0x07:
-        return len(batch)
-    return sum(len(key) for key in keys if key) + sum(len(value) for value in values if value)
+    size_bytes = decoder.size_bytes
+    columns = decoder.take()
+    wanted = (columns.offsets >= start) & (columns.offsets < end)
+    if not wanted.all():
+        columns = columns.rows(wanted)
+    if len(columns.offsets):
+        rows.add(columns, size_bytes)
 
 
 def _is_another_topic(wanted: OffsetRange, cluster: Cluster) -> bool:

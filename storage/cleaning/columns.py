@@ -17,15 +17,13 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from strandline.protocol.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader
+from strandline.protocol.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, InvalidBatch
+from strandline.protocol.records.columnar import VARINT_MAX_BYTES, record_starts, varints
 from strandline.protocol.records.compression import DecompressionFailed, decompress
 from strandline.storage.cleaning.key_hash import I64, SLACK_BYTES, Bytes
 from strandline.storage.cleaning.plan import Unreadable
 
-_VARINT_MAX_BYTES = 10
-_SLACK = bytes(4 * _VARINT_MAX_BYTES + SLACK_BYTES)
-_RECORD_MIN_BYTES = 6
-"""Attributes, two deltas, two lengths, the count of headers."""
+_SLACK = bytes(4 * VARINT_MAX_BYTES + SLACK_BYTES)
 
 
 class Batch(NamedTuple):
@@ -74,7 +72,6 @@ class ChunkReader:
         self._pieces: list[bytes | bytearray | memoryview] = [data]
         self._batches: list[Batch] = []
         self._starts: list[int] = []
-        self._bodies: list[int] = []
         self._end = len(data)
 
     @property
@@ -95,7 +92,11 @@ class ChunkReader:
                 self._end += stop
             else:
                 source, begin, stop, base = self._data, start + HEADER_BYTES, end, 0
-            self._walk(header, source, begin, stop, base)
+            try:
+                starts = record_starts(source, begin, stop, header)
+            except InvalidBatch as error:
+                raise Unreadable(header.base_offset, str(error)) from None
+            self._starts += [start + base for start in starts] if base else starts
         self._batches.append(Batch(header, start, end, first, len(self._starts)))
 
     def _decode(self, header: BatchHeader, start: int, end: int) -> tuple[bytes, int, int]:
@@ -107,51 +108,24 @@ class ChunkReader:
             raise Unreadable(header.base_offset, str(error)) from None
         return bytes(records), 0, len(records)
 
-    def _walk(self, header: BatchHeader, source: bytes, position: int, end: int, base: int) -> None:
-        """Note where the records begin. Hot: one turn per record. `base`: where `source` begins in the buffer."""
-        starts, bodies = self._starts, self._bodies
-        before = len(starts)
-        limit = end - _RECORD_MIN_BYTES
-        while position < limit:
-            starts.append(position + base)
-            byte = source[position]
-            if byte < 128:
-                position += 1
-            else:
-                following = source[position + 1]
-                position += 2
-                if following < 128:
-                    byte = byte & 127 | following << 7
-                else:
-                    byte, position = _long_varint(source, position - 2, end, header)
-            if byte & 1:
-                break
-            bodies.append(position + base)
-            position += byte >> 1
-        if position != end or len(starts) - before != header.records_count or len(bodies) != len(starts):
-            raise Unreadable(
-                header.base_offset,
-                f"its {header.records_count} records end at byte {position}, the batch at {end} after"
-                f" {len(starts) - before} of them",
-            )
-
     def columns(self) -> Columns:
         """Of the batches so far; `Unreadable` names the first of them that is not what it should be."""
         buffer = b"".join((*self._pieces, _SLACK))
         array = np.frombuffer(buffer, dtype=np.uint8)
-        starts, bodies = np.array(self._starts, dtype=np.int64), np.array(self._bodies, dtype=np.int64)
+        starts = np.array(self._starts, dtype=np.int64)
+        _, bodies = varints(array, starts)
         ends = self._record_ends(starts)
         base_offsets = np.repeat(
             np.array([batch.header.base_offset for batch in self._batches], dtype=np.int64),
             [batch.records_end - batch.first_record for batch in self._batches],
         )
-        timestamp_deltas, after_timestamps = _varints(array, bodies + 1)
-        offset_deltas, position = _varints(array, after_timestamps)
-        key_lengths, key_starts = _varints(array, position)
+        timestamp_deltas, after_timestamps = varints(array, bodies + 1)
+        offset_deltas, position = varints(array, after_timestamps)
+        key_lengths, key_starts = varints(array, position)
         # Lengths are believed only once they are known to stay within the record, and used for indexing only then.
         sane = (key_lengths >= -1) & (key_lengths <= ends - key_starts)
         values_at = np.where(sane, key_starts + np.maximum(key_lengths, 0), bodies)
-        value_lengths, values = _varints(array, values_at)
+        value_lengths, values = varints(array, values_at)
         sane &= (values <= ends) & (value_lengths >= -1) & (np.maximum(value_lengths, 0) < ends - values + 1)
         columns = Columns(
             buffer,
@@ -211,32 +185,3 @@ def check_batch(header: BatchHeader, view: memoryview) -> None:
         raise Unreadable(header.base_offset, f"no batch stands there: magic {header.magic}")
     if crc32c.crc32c(view[CRC_START:]) != header.crc:
         raise Unreadable(header.base_offset, "the CRC does not match")
-
-
-def _long_varint(source: bytes, position: int, end: int, header: BatchHeader) -> tuple[int, int]:
-    """(raw value, position behind it) of a length of three bytes or more."""
-    value = shift = 0
-    for place in range(position, min(end, position + _VARINT_MAX_BYTES)):
-        byte = source[place]
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place + 1
-        shift += 7
-    raise Unreadable(header.base_offset, "a record's length does not end")
-
-
-def _varints(array: Bytes, positions: I64) -> tuple[I64, I64]:
-    """(values, positions behind them) of the zigzag varints at `positions`. One that has no end within ten bytes is
-    given an end there: its value is nonsense, which the caller's bounds find."""
-    byte = array[positions].astype(np.uint64)
-    values = byte & np.uint64(127)
-    behind = positions + 1
-    waiting = np.flatnonzero(byte > 127)
-    shift = 7
-    while len(waiting) and shift < 7 * _VARINT_MAX_BYTES:
-        byte = array[behind[waiting]].astype(np.uint64)
-        values[waiting] |= (byte & np.uint64(127)) << np.uint64(shift)
-        behind[waiting] += 1
-        waiting = waiting[byte > 127]
-        shift += 7
-    return ((values >> np.uint64(1)) ^ (np.uint64(0) - (values & np.uint64(1)))).astype(np.int64), behind

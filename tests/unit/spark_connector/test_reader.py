@@ -164,6 +164,15 @@ def test_large_ranges_come_in_batches_of_about_ten_thousand_rows(cluster: Memory
     assert [batch.num_rows for batch in batches] == [10_000, 10_000, 4_000]
 
 
+def test_large_records_come_in_batches_of_some_megabytes(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.batches_per_fetch = 100
+    for base in range(60):
+        cluster.add(T0, base, [bytes(1 << 20)], "none" if base % 3 else "lz4")
+    batches = list(read(options(), OffsetRange("t", 0, 0, 60), cluster, warnings.append))
+    assert sum(batch.num_rows for batch in batches) == 60
+    assert max(batch.nbytes for batch in batches) < arrow.BYTES_PER_BATCH + (1 << 20) + 1000
+
+
 def test_tombstones_and_headers_arrive(cluster: MemoryCluster, warnings: list[str]) -> None:
     cluster.add(T0, 0, [None])
     (batch,) = read(options(includeHeaders="true"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
