@@ -29,6 +29,7 @@ _HOMES = {
     "NewTopic": "admin",
     "OffsetAndMetadata": "groups.offsets",
     "Producer": "sync_producer",
+    "ProducerIdentity": "identity",
     "RecordMetadata": "delivery",
     "TrioAdmin": "admin",
     "TrioConsumer": "consumer",

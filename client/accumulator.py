@@ -219,9 +219,14 @@ class Accumulator:
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         queue = self.queues.get(topic_partition)
         if queue is None:
-            numbering = Numbering() if self.settings.is_idempotent else None
+            numbering = self._numbering(topic_partition)
             queue = self.queues[topic_partition] = PartitionQueue(topic_partition, numbering)
         return queue
+
+    def _numbering(self, topic_partition: TopicPartition) -> Numbering | None:
+        if self.settings.identity is not None:
+            return Numbering.given(self.settings.identity, topic_partition)
+        return Numbering() if self.settings.is_idempotent else None
 
     def open_batch(self, queue: PartitionQueue, first: KeyAndValue, headers: Sequence[Header], now: float) -> bool:
         """Make the queue ready to take `first`, closing a batch that is full. False: no memory now.

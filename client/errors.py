@@ -183,6 +183,16 @@ class DeliveryTimeout(DeliveryFailed):
     """`delivery_timeout_ms` passed before the record was acknowledged."""
 
 
+class SequenceTaken(DeliveryFailed):
+    """With a given identity: the leader knows the batch's numbers as taken, or they do not follow the last ones that it
+    knows. Somebody else with this identity wrote there, or this producer itself, whose answer was lost: then
+    `outcome_unknown`. What stands there only the log tells. The partition's later records fail with it."""
+
+
+class ProducerFenced(DeliveryFailed):
+    """With a given identity: a later epoch of it writes. Everything that this producer has left fails with it."""
+
+
 class BufferFull(ClientError):
     """`buffer_memory` is used up by records that wait for delivery; this record was not accepted."""
 

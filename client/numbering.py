@@ -13,6 +13,11 @@ The rules of a partition (KIP-98, KIP-360; its broker's side is `storage/produce
   sequence 0: so do batches that are certainly not in the log. Those of which nobody can tell are given up: under new
   numbers they might stand twice.
 * INVALID_PRODUCER_EPOCH: somebody else uses this id. The partition begins anew, too, with an id that is asked for.
+
+Of a given identity (`identity`) nothing begins anew, and nothing follows what was given up: no partition has a gap.
+A batch that is refused for its numbers, or acknowledged as one that the log has already, fails, since somebody else may
+have written that; so does what is behind it. That goes for one that was sent again after its answer was lost, too: the
+log has it, or something else under its numbers.
 """
 
 from __future__ import annotations
@@ -21,19 +26,17 @@ from collections.abc import Callable
 
 import trio
 
-from strandline.client.errors import BrokerMisbehaved, error_for
+from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, error_for
+from strandline.client.identity import MAX_EPOCH, SEQUENCES, ProducerIdentity
 from strandline.client.metadata import SILENT_AFTER_S, backoff_ms
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.settings import ProducerSettings
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Message
-from strandline.protocol.types import NO_EPOCH, NO_PRODUCER_ID
+from strandline.protocol.types import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 
 MAX_IN_FLIGHT = 5
-SEQUENCES = 2**31
-"""Sequences run from 0 to 2^31 - 1, and on with 0."""
-MAX_EPOCH = 2**15 - 1
 FORGOTTEN_AFTER_S = 60.0
 """Without a batch a leader may forget a producer. Kafka's brokers do so after a day; to be sure costs a roundtrip."""
 
@@ -50,9 +53,13 @@ NUMBERS_REFUSED = frozenset(
 class Numbering:
     """The numbers of one partition's batches."""
 
-    __slots__ = ("epoch", "is_proven", "is_void", "next_sequence", "producer_id")
+    __slots__ = ("epoch", "failure", "is_given", "is_proven", "is_void", "next_sequence", "producer_id")
 
     def __init__(self) -> None:
+        self.is_given = False
+        """By the program: see `ProducerIdentity`."""
+        self.failure: DeliveryFailed | None = None
+        """Of given numbers: of the first batch that was given up. Nothing more is sent."""
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.next_sequence = 0
@@ -60,6 +67,16 @@ class Numbering:
         """Nothing more is sent with these numbers: `begin` anew."""
         self.is_proven = False
         """The last answer, not long ago, was an acknowledgement: the leader knows this producer."""
+
+    @classmethod
+    def given(cls, identity: ProducerIdentity, topic_partition: TopicPartition) -> Numbering:
+        """From where the program says on."""
+        numbering = cls()
+        numbering.is_given = True
+        numbering.producer_id, numbering.epoch = identity.producer_id, identity.epoch
+        numbering.next_sequence = identity.next_sequence.get(topic_partition, 0)
+        numbering.is_void = False
+        return numbering
 
     def begin(self, producer_id: int) -> bool:
         """Count from 0, with an epoch that this partition has not seen. False: this id has no more epochs."""
@@ -80,7 +97,7 @@ class Numbering:
         return self.producer_id, self.epoch, base_sequence
 
 
-class ProducerIdentity:
+class AskedIdentity:
     """The id of one producer, asked for over the connections that it has anyway. Nothing here waits."""
 
     def __init__(self, settings: ProducerSettings, environment: ClientEnvironment, wake: Callable[[], None]) -> None:

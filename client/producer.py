@@ -13,7 +13,8 @@ record stands in the log at most once, in the order of sending, however often it
 became of answers; exactly once where its delivery succeeds. Where it fails, `outcome_unknown` tells whether the record
 may be there, as without idempotence. A record is given up rather than doubled: where one before it is lost for good,
 after its timeout say, and the leader refuses what followed, that fails, too, if it may be in the log. All this holds
-for one producer object: what a program sends again by itself is another record.
+for one producer object: what a program sends again by itself is another record, unless it gives the producer its
+identity (`ProducerIdentity`): then records sent again under the same numbers are refused (SequenceTaken).
 
 Otherwise a batch whose answer was lost is sent again and may stand twice: `retried` tells.
 """

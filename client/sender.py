@@ -22,10 +22,23 @@ from itertools import accumulate
 import trio
 
 from strandline.client.accumulator import Accumulator, Batch, PartitionQueue
-from strandline.client.errors import BrokerMisbehaved, DeliveryFailed, DeliveryTimeout, error_for, no_answer
+from strandline.client.batch_failures import failed, given_up_with, too_late
+from strandline.client.errors import (
+    BrokerMisbehaved,
+    DeliveryFailed,
+    ProducerFenced,
+    error_for,
+    no_answer,
+)
 from strandline.client.links import Link, Links
 from strandline.client.metadata import SILENT_AFTER_S, Metadata, backoff_ms
-from strandline.client.numbering import FORGOTTEN_AFTER_S, MAX_IN_FLIGHT, NUMBERS_REFUSED, Numbering, ProducerIdentity
+from strandline.client.numbering import (
+    FORGOTTEN_AFTER_S,
+    MAX_IN_FLIGHT,
+    NUMBERS_REFUSED,
+    AskedIdentity,
+    Numbering,
+)
 from strandline.client.pipelined import PipelinedConnection
 from strandline.client.request_bounds import ALL_ASKED, MAX_ASKED
 from strandline.client.settings import ProducerSettings
@@ -83,7 +96,9 @@ class Sender:
         self._metadata = metadata
         self._links = links
         self._wake = wake
-        self._identity = ProducerIdentity(settings, links.environment, wake)
+        self._identity = AskedIdentity(settings, links.environment, wake)
+        self._fenced: ProducerFenced | None = None
+        """A later epoch of the given identity writes: nothing more is sent."""
 
     def pump(self, now: float) -> float:
         """Do what can be done now; the time at which there is more to do if nothing happens before."""
@@ -91,6 +106,7 @@ class Sender:
         sendable: dict[int, list[PartitionQueue]] = {}
         for queue in list(self._accumulator.active.values()):
             self._expire(queue, now)
+            self._end_if_over(queue)
             next_time = min(next_time, self._close_lingering(queue, now), self._next_expiry(queue))
             if queue.is_empty:
                 del self._accumulator.active[queue.topic_partition]
@@ -128,7 +144,9 @@ class Sender:
             queue.in_flight = []
             queue.ready.clear()
         self._accumulator.active.clear()
-        _settle_all(partial(self._accumulator.give_up, batch, self._timeout_error(batch, why)) for batch in left)
+        _settle_all(
+            partial(self._accumulator.give_up, batch, too_late(batch, why, self._cause(batch))) for batch in left
+        )
 
     # --- 1 and 2: time ---
 
@@ -136,10 +154,34 @@ class Sender:
         for batch in queue.in_flight:
             if batch.deadline <= now and not batch.done:
                 batch.maybe_appended = True
-                self._accumulator.give_up(batch, self._timeout_error(batch, self._timeout_reason()))
+                self._give_up(queue, batch, too_late(batch, self._timeout_reason(), self._cause(batch)))
         while queue.ready and queue.ready[0].deadline <= now:
-            self._accumulator.give_up(queue.ready[0], self._timeout_error(queue.ready[0], self._timeout_reason()))
+            batch = queue.ready[0]
+            self._give_up(queue, batch, too_late(batch, self._timeout_reason(), self._cause(batch)))
             del queue.ready[0]
+
+    def _over(self, queue: PartitionQueue) -> DeliveryFailed | None:
+        """Why nothing more is sent with given numbers."""
+        if queue.numbering is None or not queue.numbering.is_given:
+            return None
+        return self._fenced or queue.numbering.failure
+
+    def _end_if_over(self, queue: PartitionQueue) -> None:
+        if (why := self._over(queue)) is None:
+            return
+        if queue.builder is not None:
+            self._accumulator.close_batch(queue)
+        left = list(queue.ready)
+        queue.ready.clear()
+        _settle_all(partial(self._accumulator.give_up, batch, given_up_with(why, batch)) for batch in left)
+
+    def _give_up(self, queue: PartitionQueue, batch: Batch, failure: DeliveryFailed) -> None:
+        """Before its time, so that nothing may follow it with given numbers."""
+        if queue.numbering is not None and queue.numbering.is_given:
+            queue.numbering.failure = queue.numbering.failure or failure
+            if isinstance(failure, ProducerFenced):
+                self._fenced = self._fenced or failure
+        self._accumulator.give_up(batch, failure)
 
     def _close_lingering(self, queue: PartitionQueue, now: float) -> float:
         """Close the open batch if it is time; otherwise when that will be."""
@@ -170,7 +212,7 @@ class Sender:
             return False
         text = "a batch before it was lost, and under a new number it might stand twice"
         _settle_all(
-            partial(self._accumulator.give_up, batch, self._failure(batch, batch.last_error or text))
+            partial(self._accumulator.give_up, batch, failed(batch, batch.last_error or text))
             for batch in queue.take_back_numbers()
         )
         return True
@@ -273,6 +315,11 @@ class Sender:
             if part is None or (part.error_code == ErrorCode.NONE and part.base_offset < 0):
                 missing = BrokerMisbehaved(f"{who} did not say what became of the records for {queue.topic_partition}")
                 self._failed(queue, group, missing, sent=True)
+            elif queue.numbering is not None and queue.numbering.is_given and _is_known(part):
+                where = f"the log has this batch's numbers, at offset {part.base_offset} (-1: it does not say)"
+                code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+                error = error_for(code, f"producing to {queue.topic_partition}", who, where)
+                self._failed(queue, group, error, sent=False)
             elif part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self._delivered(queue, group, NO_OFFSET, -1)
             elif part.error_code != ErrorCode.NONE:
@@ -302,10 +349,13 @@ class Sender:
             batch.last_error = error
             batch.maybe_appended = batch.maybe_appended or sent
         retriable = getattr(error, "retriable", False)
+        is_given = queue.numbering is not None and queue.numbering.is_given
         if queue.numbering is not None:
             queue.numbering.is_proven = False
             if getattr(error, "code", None) in NUMBERS_REFUSED:
                 retriable = self._numbers_refused(queue, queue.numbering, group[0], error)
+        over = self._over(queue)
+        retriable = retriable and over is None
         if getattr(error, "invalid_metadata", False):
             self._metadata.request_update()
         if not retriable and not sent and len(left) > 1:
@@ -317,14 +367,25 @@ class Sender:
             wait_ms = backoff_ms(self._settings, max(1, again[0].attempts), self._links.environment)
             queue.put_back(again, trio.current_time() + wait_ms / 1000)
         lost = [batch for batch in left if batch not in again]
-        _settle_all(partial(self._accumulator.give_up, batch, self._failure(batch, error)) for batch in lost)
+        _settle_all(
+            partial(
+                self._give_up,
+                queue,
+                batch,
+                given_up_with(over, batch) if over else failed(batch, error, is_given=is_given),
+            )
+            for batch in lost
+        )
 
     def _numbers_refused(self, queue: PartitionQueue, numbering: Numbering, batch: Batch, error: Exception) -> bool:
         """A batch was refused for its numbers: whether it may be sent again."""
+        is_fenced = getattr(error, "code", None) == ErrorCode.INVALID_PRODUCER_EPOCH
         if not queue.is_first(batch):
-            return True  # behind the one before it
+            return not (numbering.is_given and is_fenced)  # behind the one before it
+        if numbering.is_given:
+            return False
         numbering.is_void = True
-        if getattr(error, "code", None) == ErrorCode.INVALID_PRODUCER_EPOCH:
+        if is_fenced:
             self._identity.renew(numbering.producer_id)
         return not batch.maybe_appended
 
@@ -332,14 +393,6 @@ class Sender:
 
     def _timeout_reason(self) -> str:
         return f"not acknowledged within {self._settings.delivery_timeout_ms:g} ms (delivery_timeout_ms)"
-
-    def _timeout_error(self, batch: Batch, reason: str) -> DeliveryTimeout:
-        cause = self._cause(batch)
-        return DeliveryTimeout(
-            f"{_records(batch)}: {reason}; last cause: {cause}; {_outcome(batch)}",
-            outcome_unknown=batch.maybe_appended,
-            cause=cause if isinstance(cause, Exception) else None,
-        )
 
     def waiting(self, now: float) -> dict[TopicPartition, Exception]:
         """The partitions whose records cannot be delivered now, and why."""
@@ -390,14 +443,6 @@ class Sender:
             return f"it was not sent to broker {partition.leader} yet"
         return link.last_error or f"waiting for earlier requests to broker {partition.leader}"
 
-    @staticmethod
-    def _failure(batch: Batch, error: Exception | str) -> DeliveryFailed:
-        return DeliveryFailed(
-            f"{_records(batch)}: {error}; {_outcome(batch)}",
-            outcome_unknown=batch.maybe_appended,
-            cause=error if isinstance(error, Exception) else None,
-        )
-
 
 def _has_next(queue: PartitionQueue) -> bool:
     """Something is ready, and may be sent beside what is under way."""
@@ -422,9 +467,6 @@ def _settle_all(settlements: Iterable[Callable[[], None]]) -> None:
         raise mistakes[0]
 
 
-def _records(batch: Batch) -> str:
-    return f"{batch.records_count} record{'s' if batch.records_count != 1 else ''} for {batch.topic_partition}"
-
-
-def _outcome(batch: Batch) -> str:
-    return "they may be in the log all the same" if batch.maybe_appended else "they are not in the log"
+def _is_known(part: PartitionProduceResponse) -> bool:
+    """The log had the batch's numbers before this attempt."""
+    return part.is_repetition or part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER

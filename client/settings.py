@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from strandline.client.errors import InvalidClientConfig
+from strandline.client.identity import ProducerIdentity
 from strandline.protocol.native.frame import MAX_FRAME_BYTES
 from strandline.runtime.network import Address
 
@@ -68,11 +69,16 @@ class ProducerSettings(ClientSettings):
     enable_idempotence: bool | None = field(
         default=None, metadata={"doc": "no record stands twice; None: as long as acks=all and retries allow it"}
     )
+    identity: ProducerIdentity | None = field(
+        default=None, metadata={"doc": "id, epoch and first sequences of the program's own; None: a broker gives them"}
+    )
     partitioner: Partitioner | None = field(default=None, metadata={"doc": "for records with a key; None: murmur2"})
 
     def __post_init__(self) -> None:
         if self.enable_idempotence and not self._allows_idempotence:
             raise InvalidClientConfig("enable_idempotence=true needs acks=all and retries above 0")
+        if self.identity is not None and not self.is_idempotent:
+            raise InvalidClientConfig("identity needs acks=all, retries above 0 and enable_idempotence")
 
     @property
     def is_idempotent(self) -> bool:
@@ -155,6 +161,8 @@ def _checked(item: dataclasses.Field[Any], given: str, value: Any) -> Any:
         if str(value) not in ACKS:
             raise InvalidClientConfig(f"acks={value!r}: use 0, 1 or all")
         return ACKS[str(value)]
+    if item.name == "identity" and not isinstance(value, ProducerIdentity | None):
+        raise InvalidClientConfig(f"identity={value!r} is not a ProducerIdentity")
     if item.name == "bootstrap_servers" and not isinstance(value, str):
         value = ",".join(str(part) for part in value)
     if "several_of" in item.metadata:

@@ -88,7 +88,12 @@ class ProduceOperation(msgspec.Struct, eq=False):
     def reached(self, waiter: Waiter, log_start_offset: int) -> None:
         """The log has the records, on as many replicas as was asked for."""
         outcome = PartitionProduceResponse(
-            waiter.partition, 0, waiter.base_offset, waiter.log_append_time_ms, log_start_offset
+            waiter.partition,
+            0,
+            waiter.base_offset,
+            waiter.log_append_time_ms,
+            log_start_offset,
+            is_repetition=waiter.is_repetition,
         )
         self.complete(waiter.position, outcome)
 

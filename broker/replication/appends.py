@@ -98,7 +98,8 @@ class Appends:
             stamped_ms = -1
             if batches[0].attributes & TIMESTAMP_TYPE_BIT:  # a repetition has the time of its first append
                 stamped_ms = outcome.timestamp_ms if outcome.is_repetition else batches[0].max_timestamp_ms
-            waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms)
+            known = outcome.is_repetition
+            waiter = Waiter(outcome.next_offset, operation, position, index, outcome.base_offset, stamped_ms, known)
             self._acknowledge(partition, operation, waiter)
         partition.complete_waiters()
 

@@ -50,7 +50,7 @@ class Waiter(msgspec.Struct, eq=False):
     """One partition of an operation, which waits until some offset of the partition reaches `required_offset`.
 
     `base_offset`: of what was appended; `log_append_time_ms`: the broker's time in its batches, −1 where they have the
-    producer's."""
+    producer's; `is_repetition`: it was appended earlier."""
 
     required_offset: int
     operation: Operation
@@ -58,6 +58,7 @@ class Waiter(msgspec.Struct, eq=False):
     partition: int
     base_offset: int = -1
     log_append_time_ms: int = -1
+    is_repetition: bool = False
 
 
 class OffsetWaiters:

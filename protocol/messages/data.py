@@ -62,6 +62,8 @@ class PartitionProduceResponse(Message, frozen=True, array_like=True, gc=False):
     current_leader_epoch: Int32 = NO_EPOCH
     record_errors: list[BatchIndexAndErrorMessage] = []
     """The records at fault, as far as that is known: the producer may send the others again."""
+    is_repetition: bool = False
+    """The log had a batch with these numbers of this producer, and nothing was appended; ours, not Kafka's."""
 
 
 class TopicProduceResponse(Message, frozen=True, array_like=True, gc=False):

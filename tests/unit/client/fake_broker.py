@@ -110,8 +110,8 @@ class FakeLog:
         self.epoch_ends[epoch] = self.end
         return base
 
-    def produce(self, records: bytes | memoryview, epoch: int) -> int:
-        """As `append`, but a numbered batch is appended once. ProducerRefused."""
+    def produce(self, records: bytes | memoryview, epoch: int) -> tuple[int, bool]:
+        """As `append`, but a numbered batch is appended once: whether it was before. ProducerRefused."""
         headers = [header for _, header in scan(bytes(records))]
         for header in headers:
             if header.producer_id >= 0:
@@ -119,9 +119,9 @@ class FakeLog:
                 numbers = (header.producer_id, header.producer_epoch, header.base_sequence)
                 known = self.producers.check(*numbers, header.records_count)
                 if known is not None:
-                    return known.base_offset
+                    return known.base_offset, True
                 self.producers.note(*numbers, self.end, self.end + header.last_offset_delta, header.max_timestamp_ms)
-        return self.append(records, epoch)
+        return self.append(records, epoch), False
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         data = b""
@@ -305,14 +305,17 @@ class FakeBroker:
         for (name, part), records in zip(parts, pieces, strict=True):
             partition = TopicPartition(name, part.index)
             code = self._not_leader(partition)
-            base = -1
+            base, known = -1, False
             if code is ErrorCode.NONE and fault.apply:
                 try:
-                    base = self.cluster.logs[partition].produce(records or b"", self.cluster.leaders[partition][1])
+                    log, epoch = self.cluster.logs[partition], self.cluster.leaders[partition][1]
+                    base, known = log.produce(records or b"", epoch)
                 except ProducerRefused as refused:
                     code = refused.code
             code = fault.error or code
-            answers.setdefault(name, []).append(PartitionProduceResponse(part.index, code, base if not code else -1))
+            answers.setdefault(name, []).append(
+                PartitionProduceResponse(part.index, code, -1 if code else base, is_repetition=known and not code)
+            )
         return ProduceResponse([TopicProduceResponse(name, items) for name, items in answers.items()])
 
     async def _fetch(self, request: FetchRequest, fault: Fault) -> tuple[Message, list[bytes]]:

@@ -11,7 +11,8 @@ from trio.testing import MockClock
 
 from strandline.client import DeliveredBatch, FailedBatch, TrioProducer
 from strandline.client.errors import DeliveryFailed, DeliveryTimeout, InvalidClientConfig
-from strandline.client.numbering import FORGOTTEN_AFTER_S, MAX_EPOCH, MAX_IN_FLIGHT, SEQUENCES, Numbering
+from strandline.client.identity import MAX_EPOCH, SEQUENCES
+from strandline.client.numbering import FORGOTTEN_AFTER_S, MAX_IN_FLIGHT, Numbering
 from strandline.client.settings import ProducerSettings, from_mapping
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import InitProducerIdRequest, ProduceRequest

@@ -111,4 +111,6 @@ async def test_a_repetition_has_the_time_of_its_first_append(autojump_clock: Moc
     first = site.produce((T0, from_producer(0)), acks=1).outcomes[0]
     await trio.sleep(5)
     again = site.produce((T0, from_producer(0)), acks=1).outcomes[0]
-    assert first == again and first.log_append_time_ms > 0
+    assert (first.base_offset, first.log_append_time_ms) == (again.base_offset, again.log_append_time_ms)
+    assert first.log_append_time_ms > 0
+    assert (first.is_repetition, again.is_repetition) == (False, True)

@@ -1,0 +1,53 @@
+"""What callers are told of a batch that is given up: class, text, and whether its records may be in the log."""
+
+from __future__ import annotations
+
+from strandline.client.accumulator import Batch
+from strandline.client.errors import DeliveryFailed, DeliveryTimeout, ProducerFenced, SequenceTaken
+from strandline.client.numbering import NUMBERS_REFUSED
+from strandline.protocol.errors import ErrorCode
+
+
+def failed(batch: Batch, error: Exception | str, *, is_given: bool = False) -> DeliveryFailed:
+    """It will not be sent again after this. `is_given`: so are its numbers."""
+    kind = _kind(error) if is_given else DeliveryFailed
+    return kind(
+        f"{_records(batch)}: {error}; {_outcome(batch)}",
+        outcome_unknown=batch.maybe_appended,
+        cause=error if isinstance(error, Exception) else None,
+    )
+
+
+def too_late(batch: Batch, reason: str, cause: Exception | str) -> DeliveryTimeout:
+    """It was not acknowledged in time, because of `cause`."""
+    return DeliveryTimeout(
+        f"{_records(batch)}: {reason}; last cause: {cause}; {_outcome(batch)}",
+        outcome_unknown=batch.maybe_appended,
+        cause=cause if isinstance(cause, Exception) else None,
+    )
+
+
+def given_up_with(first: DeliveryFailed, batch: Batch) -> DeliveryFailed:
+    """With given numbers nothing follows what failed."""
+    kind = type(first) if isinstance(first, SequenceTaken | ProducerFenced) else DeliveryFailed
+    return kind(
+        f"{_records(batch)}: given up with what failed before: {first}; {_outcome(batch)}",
+        outcome_unknown=batch.maybe_appended,
+        cause=first,
+    )
+
+
+def _kind(error: object) -> type[DeliveryFailed]:
+    code = getattr(error, "code", None)
+    if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return ProducerFenced
+    is_taken = code in NUMBERS_REFUSED or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    return SequenceTaken if is_taken else DeliveryFailed
+
+
+def _records(batch: Batch) -> str:
+    return f"{batch.records_count} record{'s' if batch.records_count != 1 else ''} for {batch.topic_partition}"
+
+
+def _outcome(batch: Batch) -> str:
+    return "they may be in the log all the same" if batch.maybe_appended else "they are not in the log"
