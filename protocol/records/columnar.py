@@ -1,8 +1,9 @@
 """Records of many batches as columns of positions: what Spark's reader makes Arrow columns of, and the cleaner's tools.
 
-A batch's records are told apart by a walk over their length varints (`record_starts`), the one Python loop; every other
-field is read by numpy for all records at once (`varints`). Keys and values are not copied: the columns say where in one
-buffer they stand. That is the fetched chunk itself or, of compressed batches, what they decode to.
+A batch's records are told apart by a walk over their length varints: of many batches in step (`_starts_in_step`), of
+few one by one (`record_starts`). Every other field is read by numpy for all records at once (`varints`). Keys and
+values are not copied: the columns say where in one buffer they stand. That is the fetched chunk itself or, of
+compressed batches, what they decode to.
 
 Rules: nothing is believed. CRCs are checked, records fill their batch exactly, every position and length stays within
 its record; else `InvalidBatch`. Headers of records are looked into only by `header_columns`. Format: `batch`.
@@ -12,6 +13,7 @@ Not imported by `protocol.records`: brokers do without numpy.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,7 @@ from strandline.protocol.records.compression import MAX_DECOMPRESSED_BYTES, Deco
 I64 = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Pairs = np.ndarray[tuple[int, ...], np.dtype[np.uint16]]
 
 VARINT_MAX_BYTES = 10
 RECORD_MIN_BYTES = 6
@@ -94,22 +97,17 @@ class BatchDecoder:
 
     def _clear(self) -> None:
         self._batches: list[BatchHeader] = []
-        self._counts: list[int] = []
         self._pieces: list[tuple[Buffer, int, int]] = []
         """(source, start, end) of each batch's records."""
-        self._starts: list[int] = []
         self._has_decoded = False
+        self.records_count = 0
         self.size_bytes = 0
         """Of all records collected, decoded."""
-
-    @property
-    def records_count(self) -> int:
-        return len(self._starts)
 
     def add(self, position: int, header: BatchHeader) -> None:
         """The whole batch at `position` of the chunk, as `scan` yields it; a control batch has no rows.
 
-        InvalidBatch: a wrong CRC, damaged, more than allowed when decoded, or records that do not fill it.
+        InvalidBatch: a wrong CRC, damaged, more than allowed when decoded, or no room for that many records.
         """
         start, end = position + HEADER_BYTES, position + header.size_bytes
         if crc32c(self._chunk[position + CRC_START : end]) != header.crc:
@@ -125,30 +123,30 @@ class BatchDecoder:
             except DecompressionFailed as error:
                 raise InvalidBatch(error.code, str(error)) from None
             start, end = 0, len(source)
-        before = len(self._starts)
-        self._starts += record_starts(source, start, end, header)
+            self._has_decoded = True
+        if not 0 <= header.records_count * (1 + RECORD_MIN_BYTES) <= end - start:
+            raise _malformed(header.base_offset, f"{end - start} bytes have no room for {header.records_count}")
         self._batches.append(header)
-        self._counts.append(len(self._starts) - before)
         self._pieces.append((source, start, end))
-        self._has_decoded = self._has_decoded or source is not self._chunk
+        self.records_count += header.records_count
         self.size_bytes += end - start
 
     def take(self) -> RecordColumns:
         """Columns of all batches since the last time. InvalidBatch: records are malformed."""
-        starts = np.array(self._starts, dtype=np.int64)
-        counts = np.array(self._counts, dtype=np.int64)
-        ends = np.empty_like(starts)
-        ends[:-1] = starts[1:]
-        ends[(np.cumsum(counts) - 1)[counts > 0]] = _column([end for _, _, end in self._pieces])[counts > 0]
         buffer: Buffer = self._chunk
         if self._has_decoded:
-            # All records behind each other: each batch moves from where it begins in its source to where it begins now.
             buffer = b"".join([memoryview(source)[start:end] for source, start, end in self._pieces])
-            lengths = _column([end - start for _, start, end in self._pieces])
-            shifts = np.cumsum(lengths) - lengths - _column([start for _, start, _ in self._pieces])
-            shift = np.repeat(shifts, counts)
-            starts, ends = starts + shift, ends + shift
-        columns = self._columns(buffer, starts, ends, counts)
+            ends = np.cumsum(_column([end - start for _, start, end in self._pieces]))
+            firsts = np.append(_column([0]), ends)[:-1]
+        else:
+            firsts = _column([start for _, start, _ in self._pieces])
+            ends = _column([end for _, _, end in self._pieces])
+        starts = _starts_in_step(buffer, firsts, ends, self._batches)
+        counts = _column([header.records_count for header in self._batches])
+        record_ends = np.empty_like(starts)
+        record_ends[:-1] = starts[1:]
+        record_ends[(np.cumsum(counts) - 1)[counts > 0]] = ends[counts > 0]
+        columns = self._columns(buffer, starts, record_ends, counts)
         self._clear()
         return columns
 
@@ -238,9 +236,59 @@ def _walk_headers(columns: RecordColumns, row: int, position: int, found: list[S
     return position == end
 
 
-def record_starts(source: Buffer, position: int, end: int, header: BatchHeader) -> list[int]:
-    """Where the records of one batch begin (their length varints), found by walking from length to length. Hot: one
-    turn per record. InvalidBatch: they do not end at `end`, or are not as many as the header says.
+def _starts_in_step(buffer: Buffer, positions: I64, ends: I64, batches: list[BatchHeader]) -> I64:
+    """Where the records of all batches begin (their length varints), one batch behind the other. Walked are the first
+    record of every batch, then the second …: a turn of the loop serves as many records as there are batches.
+    InvalidBatch: records of a batch do not end where it ends."""
+    counts = _column([header.records_count for header in batches])
+    firsts = np.cumsum(counts) - counts
+    starts = np.empty(int(counts.sum()), dtype=np.int64)
+    array = np.frombuffer(buffer, dtype=np.uint8)
+    pairs: Pairs = np.ndarray((max(len(array) - 1, 0),), dtype="<u2", buffer=array, strides=(1,))
+    sizes = _record_sizes()
+    rows, turn, next_end = np.arange(len(batches)), 0, 0
+    while True:
+        if turn == next_end:  # the batches with the fewest records, of those that are left
+            at_end = counts[rows] == turn
+            wrong = rows[at_end][positions[at_end] != ends[rows[at_end]]]
+            if len(wrong):
+                raise _not_filled(batches[wrong[0]])
+            rows, positions = rows[~at_end], positions[~at_end]
+            if len(rows) < _FEW_ROWS:
+                break
+            next_end, places = int(counts[rows].min()), firsts[rows]
+        starts[places + turn] = positions
+        try:
+            steps = sizes[pairs[positions]]
+        except IndexError:
+            raise _not_filled(batches[rows[np.argmax(positions)]]) from None
+        if not steps.all():
+            for place in np.flatnonzero(steps == 0).tolist():
+                row, position = int(rows[place]), int(positions[place])
+                steps[place] = _long_record(buffer, position, int(ends[row]), batches[row].base_offset) - position
+        positions = positions + steps
+        turn += 1
+    for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
+        header, place = batches[row], int(firsts[row])
+        rest = record_starts(buffer, position, int(ends[row]), header.base_offset, header.records_count - turn)
+        starts[place + turn : place + header.records_count] = rest
+    return starts
+
+
+@cache
+def _record_sizes() -> I64:
+    """By the first two bytes of a record (little endian): how long it is, with its length in front. 0: that takes a
+    longer look, or cannot be."""
+    pairs = np.arange(2**16, dtype=np.int64)
+    low, high = pairs & 255, pairs >> 8
+    sizes = np.where(low < 128, (low >> 1) + 1, ((low & 127 | high << 7) >> 1) + 2)
+    is_plain = ((low < 128) | (high < 128)) & (low & 1 == 0) & (sizes > RECORD_MIN_BYTES)
+    return np.where(is_plain, sizes, 0)
+
+
+def record_starts(source: Buffer, position: int, end: int, base_offset: int, count: int) -> list[int]:
+    """Where the `count` records begin that one batch has from `position` on, found by walking from length to length.
+    Hot: one turn per record. InvalidBatch: they do not end at `end`, or are not as many.
 
     Where several records are of the same length, those that follow are looked at together: as long as the bytes at
     their beginnings are the same, so are their lengths.
@@ -258,10 +306,9 @@ def record_starts(source: Buffer, position: int, end: int, header: BatchHeader) 
             if following < 128:
                 size = ((byte & 127 | following << 7) >> 1) + 2
             else:
-                raw, body = _varint(source, position, end)
-                size = (raw >> 1) + body - position
+                size = _long_record(source, position, end, base_offset) - position
         if byte & 1 or size <= RECORD_MIN_BYTES:
-            raise _malformed(header.base_offset, "one of its records has no room for its fields")
+            raise _malformed(base_offset, "one of its records has no room for its fields")
         position += size
         if size != before:
             before, equal = size, 0
@@ -273,12 +320,22 @@ def record_starts(source: Buffer, position: int, end: int, header: BatchHeader) 
             if run:
                 starts += range(position, position + run * size, size)
                 position += run * size
-    if position != end or len(starts) != header.records_count:
-        raise _malformed(
-            header.base_offset,
-            f"its {header.records_count} records end at byte {position}, its bytes at {end} after {len(starts)}",
-        )
+    if position != end or len(starts) != count:
+        raise _malformed(base_offset, f"{count} records end at byte {position}, its bytes at {end} after {len(starts)}")
     return starts
+
+
+def _long_record(source: Buffer, position: int, end: int, base_offset: int) -> int:
+    """Where the record at `position` ends, whatever its length varint."""
+    raw, body = _varint(source, position, end)
+    size = (raw >> 1) + body - position
+    if raw & 1 or not RECORD_MIN_BYTES < size <= end - position:
+        raise _malformed(base_offset, "one of its records has no room for its fields")
+    return position + size
+
+
+def _not_filled(header: BatchHeader) -> InvalidBatch:
+    return _malformed(header.base_offset, f"its {header.records_count} records do not end where it ends")
 
 
 def _equal_run(source: Buffer, position: int, limit: int, size: int, model: int) -> int:

@@ -93,7 +93,7 @@ class ChunkReader:
             else:
                 source, begin, stop, base = self._data, start + HEADER_BYTES, end, 0
             try:
-                starts = record_starts(source, begin, stop, header)
+                starts = record_starts(source, begin, stop, header.base_offset, header.records_count)
             except InvalidBatch as error:
                 raise Unreadable(header.base_offset, str(error)) from None
             self._starts += [start + base for start in starts] if base else starts
