@@ -18,8 +18,13 @@ from strandline.protocol.records.columnar import I64, RecordColumns, Spans, head
 ROWS_PER_BATCH = 10_000
 """100 rows per batch are 3 to 4 times slower, more than 10,000 no faster (measured with 140-byte rows)."""
 
-BYTES_PER_BATCH = 32 << 20
-"""A batch is closed early when its records reach this; Arrow's binary columns end at 2 GiB."""
+BYTES_PER_BATCH = 8 << 20
+"""A batch is closed early when its records reach this, which keeps a worker's memory small."""
+
+WORTH_ROWS = 2_500
+WORTH_BYTES = 1 << 20
+"""With one of these, what a fetch brought is a batch of its own: to put it together with more is a copy of everything,
+which costs more than Spark's work for one more batch."""
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -56,8 +61,8 @@ class RowBuffer:
         return self._rows
 
     @property
-    def size_bytes(self) -> int:
-        return self._bytes
+    def is_worth_a_batch(self) -> bool:
+        return self._rows >= WORTH_ROWS or self._bytes >= WORTH_BYTES
 
     def add(self, columns: RecordColumns, size_bytes: int) -> None:
         """Copies the records out of their buffer. `size_bytes`: how large they are, roughly. InvalidBatch: headers are

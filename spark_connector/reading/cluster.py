@@ -23,6 +23,10 @@ from strandline.spark_connector.reading.planning import Held
 UNKNOWN_AFTER_MS = 5_000
 """A topic that no broker has heard of by then does not exist: news of a new one travels in less than a second."""
 
+FETCH_BYTES = 4 << 20
+"""Of one partition at a time, unless the user says otherwise (kafka.max.partition.fetch.bytes): a task reads but one,
+and each fetch has a price."""
+
 
 class ClusterClient:
     """Implements `reader.Cluster`. All calls raise the client's errors, which name broker, cause and setting."""
@@ -33,7 +37,9 @@ class ClusterClient:
             "client_id": "strandline-spark",
             **options.client_settings,
         }
-        self._consumer = Consumer(**{**self._settings, "auto_offset_reset": "none"})
+        self._consumer = Consumer(
+            **{"max_partition_fetch_bytes": FETCH_BYTES, **self._settings, "auto_offset_reset": "none"}
+        )
         self._assigned: TopicPartition | None = None
         self._next_offset = -1
         self._chunks: deque[FetchedBatches] = deque()

@@ -196,14 +196,13 @@ def _read_chunk(
             break
         decoder.add(place, header)
         position = max(position, header.next_offset)
-        if (
-            len(rows) + decoder.records_count >= ROWS_PER_BATCH
-            or rows.size_bytes + decoder.size_bytes >= BYTES_PER_BATCH
-        ):
+        if decoder.records_count >= ROWS_PER_BATCH or decoder.size_bytes >= BYTES_PER_BATCH:
             _add(rows, decoder, start, end)
-            if len(rows):
+            if rows.is_worth_a_batch:
                 yield rows.take()
     _add(rows, decoder, start, end)
+    if rows.is_worth_a_batch:
+        yield rows.take()
     return position
 
 

@@ -11,7 +11,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.protocol.records import InvalidBatch, Record, assign_offset, build_batch, scan
 from strandline.protocol.records.columnar import BatchDecoder, RecordColumns
-from strandline.spark_connector.reading.arrow import RowBuffer, arrow_schema, header_column, timestamps
+from strandline.spark_connector.reading.arrow import (
+    WORTH_BYTES,
+    WORTH_ROWS,
+    RowBuffer,
+    arrow_schema,
+    header_column,
+    timestamps,
+)
 from strandline.spark_connector.source import fixed_schema
 
 UTC = datetime.UTC
@@ -40,7 +47,7 @@ def test_rows_keep_their_values_and_nulls() -> None:
     rows = RowBuffer("t", 3, include_headers=True)
     rows.add(columns_of(7, record(None, b"\xff")), 10)
     rows.add(columns_of(9, record(b"k", None, ("a", b"1"), ("a", None), timestamp_ms=1_700_000_000_123)), 10)
-    assert (len(rows), rows.size_bytes) == (2, 20)
+    assert len(rows) == 2
     batch = rows.take()
     assert len(rows) == 0
     assert batch.schema.equals(arrow_schema(include_headers=True))
@@ -78,6 +85,17 @@ def test_timestamps_beyond_microseconds_become_the_last_one_and_do_not_fail() ->
     column = timestamps(np.array([2**62, -(2**62), 5]))
     assert column.type == pa.timestamp("us", tz="UTC")
     assert column.cast(pa.int64()).to_pylist() == [(2**63 - 1) // 1000 * 1000, -((2**63 - 1) // 1000) * 1000, 5000]
+
+
+def test_a_buffer_is_worth_a_batch_by_rows_or_by_bytes() -> None:
+    rows = RowBuffer("t", 0, include_headers=False)
+    rows.add(columns_of(0, record(None, b"")), WORTH_BYTES - 1)
+    assert not rows.is_worth_a_batch
+    rows.add(columns_of(1, record(None, b"")), 1)
+    assert rows.is_worth_a_batch
+    rows.take()
+    rows.add(columns_of(0, *[record(None, b"")] * WORTH_ROWS), 0)
+    assert rows.is_worth_a_batch
 
 
 def test_headers_stand_with_their_records() -> None:

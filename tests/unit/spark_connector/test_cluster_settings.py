@@ -42,7 +42,8 @@ def test_topics_of_a_pattern_are_listed_with_the_settings_of_the_query(monkeypat
         client.topics()
     common = {"bootstrap_servers": "b:1", "client_id": "mine", "request_timeout_ms": "7"}
     assert made["Admin"] == common
-    assert made["Consumer"] == {**common, "fetch_max_bytes": "1000", "auto_offset_reset": "none"}
+    own = {"max_partition_fetch_bytes": cluster.FETCH_BYTES, "auto_offset_reset": "none"}
+    assert made["Consumer"] == {**common, "fetch_max_bytes": "1000", **own}
 
 
 def test_the_admin_client_takes_whatever_reaches_it() -> None:
@@ -51,3 +52,10 @@ def test_the_admin_client_takes_whatever_reaches_it() -> None:
     options = parse_options({"servers": "127.0.0.1:1", "subscribePattern": "t.*", **values})
     with ClusterClient(options) as client, pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         client.topics()
+
+
+def test_what_the_user_says_of_fetches_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, dict[str, Any]] = {}
+    monkeypatch.setattr(cluster, "Consumer", type("Consumer", (Recorder,), {"made": made}))
+    ClusterClient(parse_options({**GIVEN, "kafka.max.partition.fetch.bytes": "1000"}))
+    assert made["Consumer"]["max_partition_fetch_bytes"] == "1000"

@@ -160,8 +160,16 @@ def test_records_deleted_since_the_plan_are_an_error_or_a_warning(cluster: Memor
 def test_large_ranges_come_in_batches_of_about_ten_thousand_rows(cluster: MemoryCluster, warnings: list[str]) -> None:
     for base in range(0, 24_000, 1000):
         cluster.add(T0, base, [b"v"] * 1000)
+    cluster.batches_per_fetch = 24
     batches = list(read(options(), OffsetRange("t", 0, 0, 24_000), cluster, warnings.append))
     assert [batch.num_rows for batch in batches] == [10_000, 10_000, 4_000]
+
+
+def test_small_fetches_are_put_together(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for base in range(0, 6_000, 100):
+        cluster.add(T0, base, [b"v"] * 100)
+    batches = list(read(options(), OffsetRange("t", 0, 0, 6_000), cluster, warnings.append))
+    assert [batch.num_rows for batch in batches] == [2_600, 2_600, 800]
 
 
 def test_large_records_come_in_batches_of_some_megabytes(cluster: MemoryCluster, warnings: list[str]) -> None:
