@@ -98,3 +98,30 @@ class ReadTimeout(SourceError):
     """The brokers did not hand out the range in time."""
 
     condition = "KAFKA_READ_TIMEOUT"
+
+
+# --- Pipelines -------------------------------------------------------------------------------------------------
+
+
+class ArchiveBusy(SourceError):
+    """Another archive run works in the folder, or committed the same run first."""
+
+    condition = "ARCHIVE_BUSY"
+
+
+class ArchiveMismatch(SourceError):
+    """The topic is not the one that the folder holds, or lost records that the archive needs."""
+
+    condition = "ARCHIVE_DOES_NOT_MATCH_TOPIC"
+
+
+class ArchiveDamaged(SourceError):
+    """A manifest or a file of an archive is missing or is not what was committed."""
+
+    condition = "ARCHIVE_DAMAGED"
+
+
+class RestoreRefused(SourceError):
+    """The topic holds something that a restore would double or mix with the archive."""
+
+    condition = "RESTORE_REFUSED"
