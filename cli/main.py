@@ -53,6 +53,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "delete-records": CommandEntry(
         "strandline.cli.delete_records", "delete_records", "Delete records before an offset."
     ),
+    "archive": CommandEntry("strandline.cli.archive", "archive", "Archive a topic as Parquet files, by day."),
+    "restore": CommandEntry("strandline.cli.archive", "restore", "Write an archive back into a topic."),
     "dump-log": CommandEntry("strandline.cli.dump_log", "dump_log", "Show what segment and index files hold."),
     "log-check": CommandEntry("strandline.cli.log_check", "log_check", "Verify a stopped broker's data folders."),
     "doctor": CommandEntry("strandline.cli.doctor", "doctor", "Check what this machine needs to run it all."),

@@ -6,6 +6,7 @@ pyspark is imported when the session is made: what is missing is told in one lin
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,26 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    from pyspark.errors import PySparkException
+
     try:
         yield session
+    except PySparkException as error:
+        raise click.ClickException(_in_one_line(str(error))) from error
     finally:
         session.stop()
+
+
+_OWN_ERROR = re.compile(r"^(?:pyspark\.\S*: )?strandline\.[\w.]+: (.+)$", re.MULTILINE)
+"""The last line of the traceback of a worker, where our own error ended it."""
+
+
+def _in_one_line(text: str) -> str:
+    """What went wrong in a worker, without the ways that it took through Python and Java."""
+    if found := _OWN_ERROR.findall(text):
+        return str(found[-1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Spark failed: {lines[0][:500] if lines else 'no message'} (STRANDLINE_DEBUG=1 shows where)"
 
 
 @contextmanager
@@ -53,22 +70,23 @@ def spark_progress(output: str) -> Iterator[Callable[[str], None]]:
     """A bar on stderr, where that is a terminal and text is asked for. Gives the function to call with what is done
     now; the bar counts the tasks of the stages that Spark runs meanwhile."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    class Tasks(TextColumn):
+    class Tasks(ProgressColumn):
         """Asks Spark whenever the bar is drawn."""
 
-        def render(self, task: Any) -> Any:
+        def render(self, task: Any) -> Text:
             done, total = _tasks()
             if total:
                 task.completed, task.total = done, total
-            return super().render(task)
+            return Text(f"{done}/{total} tasks" if total else "")
 
     console = Console(stderr=True)
     bar = Progress(
-        Tasks("{task.description}"),
+        TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} tasks"),
+        Tasks(),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -84,7 +102,7 @@ def _tasks() -> tuple[int, int]:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    if context is None or context._jsc is None:
+    if getattr(context, "_jsc", None) is None:  # while it starts it has no such attribute yet
         return 0, 0
     try:
         tracker = context.statusTracker()
