@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from strandline.cli.java import cache_folder, spark_environment
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,8 +25,20 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-    "spark.log.level": "ERROR",
 }
+
+_LOGGING = """\
+# Spark's log inside a command: what goes wrong is told by the command, in one line.
+rootLogger.level = off
+rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 @contextmanager
@@ -36,11 +50,9 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise click.ClickException(f"{error}; in the checkout: pip install '.[spark]'") from None
-    from strandline.cli.java import spark_environment
-
     os.environ.update({**spark_environment(), "SPARK_LOCAL_IP": "127.0.0.1"})
     builder = SparkSession.builder.master("local[*]").appName(f"strandline {name}")
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    for key, value in {**_SETTINGS, **_logging(), **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     from pyspark.errors import PySparkException
@@ -51,6 +63,16 @@ def spark_of_command(name: str, settings: dict[str, str] | None = None) -> Itera
         raise click.ClickException(_in_one_line(str(error))) from error
     finally:
         session.stop()
+
+
+def _logging() -> dict[str, str]:
+    """Spark keeps quiet, unless STRANDLINE_DEBUG is set."""
+    if os.environ.get("STRANDLINE_DEBUG"):
+        return {}
+    path = cache_folder() / "spark-log4j2.properties"
+    if not (path.is_file() and path.read_text(encoding="utf-8") == _LOGGING):
+        path.write_text(_LOGGING, encoding="utf-8")
+    return {"spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="file:{path}"'}
 
 
 _OWN_ERROR = re.compile(r"^(?:pyspark\.\S*: )?strandline\.[\w.]+: (.+)$", re.MULTILINE)

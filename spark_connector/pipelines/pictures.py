@@ -19,6 +19,7 @@ REST_COLOUR = "#9498a0"
 
 WIDTH, LEFT, RIGHT = 960, 120, 12
 BAR_HEIGHT, ROW_HEIGHT = 220, 22
+WIDEST_BAR = 90
 MOST_LABELS = 12
 MOST_MARKS = 20_000
 """Of one timeline; a browser draws so many at once without delay."""
@@ -102,6 +103,7 @@ def bars(
     stacked = _largest(series)
     highest = max(sum(values[place] for values in stacked.values()) for place in range(len(labels))) or 1
     step = (WIDTH - LEFT - RIGHT) / len(labels)
+    width = min(max(step * 0.8, 0.5), WIDEST_BAR)
     marks = []
     for value in (0, highest / 2, highest):
         y = BAR_HEIGHT - value / highest * (BAR_HEIGHT - 15)
@@ -116,9 +118,9 @@ def bars(
             if height <= 0:
                 continue
             y -= height
-            title = escape(f"{label}, {name}: {shown(values[place])} {unit}")
+            title = escape(f"{label}, {name}: {shown(values[place])} {unit}".rstrip())
             marks.append(
-                f'<rect x="{x + step * 0.1:.2f}" y="{y:.2f}" width="{max(step * 0.8, 0.5):.2f}" '
+                f'<rect x="{x + (step - width) / 2:.2f}" y="{y:.2f}" width="{width:.2f}" '
                 f'height="{height:.2f}" fill="{colour}"><title>{title}</title></rect>'
             )
         if place % every == 0:
