@@ -4,6 +4,7 @@
 
 The topic is created where there is none, with the partitions of the archive and without an end to its retention: what
 is restored is old. Offsets begin at 0 and have no gaps, so they are those of the archive only where that had no gaps.
+Timestamps that the brokers set (LogAppendTime) come back as timestamps of a producer.
 
 Nothing is doubled, because nothing is written that is not known to follow. A topic that holds records is refused; with
 `resume` each task first compares what the partition holds with the beginning of the archive, record by record, and goes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,15 @@ def test_a_restore_is_told_as_a_table_and_a_page(shell: Any, asked: list[Any], t
 def test_a_wrong_command_line_is_told_in_one_line(shell: Any, arguments: tuple[str, ...], told: str) -> None:
     ran = shell(*arguments)
     assert (ran.code, ran.err.count("\n")) == (2, 1) and told in ran.err
+
+
+@pytest.mark.parametrize("package", ["pyspark.sql", "pyarrow"])
+def test_what_is_not_installed_is_told_in_one_line(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    ran = shell("archive", "clicks", "--to", str(tmp_path), "-b", "there:1")
+    assert (ran.code, ran.err.count("\n")) == (1, 1) and "pip install '.[spark]'" in ran.err
 
 
 def test_what_went_wrong_in_a_worker_is_one_line() -> None:
