@@ -78,6 +78,36 @@ class DataLoss(SourceError):
         super().__init__(f"{text}. {DATA_LOSS_REMEDY}")
 
 
+class PartitionsDeleted(DataLoss):
+    """A stream has read partitions that do not exist any more, or a topic that was created anew."""
+
+    condition = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+
+
+class PartitionOffsetChanged(DataLoss):
+    """A partition ends before the offset that a stream has read up to."""
+
+    condition = "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
+
+
+class AddedPartitionNotFromZero(DataLoss):
+    """A partition that a stream found while running has lost its first records already."""
+
+    condition = "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"
+
+
+class StartOffsetReset(DataLoss):
+    """A stream is to begin at an offset that its partition does not hold."""
+
+    condition = "KAFKA_DATA_LOSS.START_OFFSET_RESET"
+
+
+class UnreadableOffset(SourceError):
+    """The checkpoint holds an offset that is not of this source."""
+
+    condition = "UNREADABLE_CHECKPOINT_OFFSET"
+
+
 class CorruptRecords(SourceError):
     """Records fail their checksum or cannot be decoded, though the brokers hand them out."""
 

@@ -6,8 +6,8 @@ this module must be importable on both, and the objects hold nothing but options
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -22,11 +22,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.spark_connector.errors import CustomSchema
+from strandline.spark_connector.errors import CustomSchema, InvalidOption
 from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
-from strandline.spark_connector.reading.planning import OffsetRange
+from strandline.spark_connector.options.stream_options import parse_stream_options
 from strandline.spark_connector.reading.pushdown import EVERYTHING, push
+from strandline.spark_connector.reading.ranges import RangePartition, warn
+from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,10 +48,6 @@ COLUMNS = (
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 
-class SourceWarning(UserWarning):
-    """An option has no effect, or data is missing that the user said may be missing."""
-
-
 def fixed_schema(*, include_headers: bool) -> StructType:
     """The schema of every read; `headers` is the last column where it is asked for."""
     fields = [StructField(name, kind) for name, kind in COLUMNS]
@@ -66,28 +64,38 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         return "strandline"
 
     def schema(self) -> StructType:
-        """Raises InvalidOption, so that a wrong option fails at load()."""
-        return fixed_schema(include_headers=parse_options(self.options).include_headers)
+        """Raises InvalidOption, so that a wrong option fails at load(). Of a batch or a stream: Spark does not say
+        which; what only one of them refuses is refused by its reader."""
+        return fixed_schema(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> StrandlineReader:
         """Raises InvalidOption; CustomSchema where the user gave a schema."""
         options = parse_options(self.options)
-        if schema.simpleString() != fixed_schema(include_headers=options.include_headers).simpleString():
-            raise CustomSchema
-        for text in options.warnings:
-            warn(text)
+        _check(schema, options)
         return PushdownReader(options) if options.pushdown else StrandlineReader(options)
 
+    def streamReader(self, schema: StructType) -> StrandlineStreamReader:
+        """Raises InvalidOption; CustomSchema where the user gave a schema."""
+        options = parse_stream_options(self.options)
+        _check(schema, options.source)
+        return StrandlineStreamReader(options)
 
-class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark has no types
-    """The range of offsets that one task reads."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(tuple(wanted))
+def wants_headers(options: Mapping[str, str]) -> bool:
+    """Raises InvalidOption where neither a batch nor a stream can have these options."""
+    try:
+        return parse_options(options).include_headers
+    except InvalidOption:
+        with suppress(InvalidOption):
+            return parse_stream_options(options).source.include_headers
+        raise
 
-    @property
-    def wanted(self) -> OffsetRange:
-        return OffsetRange(*self.value)
+
+def _check(schema: StructType, options: SourceOptions) -> None:
+    if schema.simpleString() != fixed_schema(include_headers=options.include_headers).simpleString():
+        raise CustomSchema
+    for text in options.warnings:
+        warn(text)
 
 
 class StrandlineReader(DataSourceReader):  # type: ignore[misc]  # pyspark has no types
@@ -120,8 +128,3 @@ class PushdownReader(StrandlineReader):
         """Called before `partitions`, in the same process; returns what Spark must still apply."""
         self.narrowing, left = push(filters)
         return left
-
-
-def warn(text: str) -> None:
-    """Tell the user through the worker's stderr, which Spark shows on the console."""
-    warnings.warn(text, SourceWarning, stacklevel=2)

@@ -1,11 +1,13 @@
 """The options of `spark.read.format("strandline")`: names, defaults and meaning of Spark's Kafka source. Pure.
+What only streams have is in stream_options.py.
 
 `parse_options` turns the strings into one checked value; nothing here talks to a cluster, so partitions that do not
 exist are found later (planning.py). Rules:
 
 * Names are case-insensitive; the user's own spelling is lost on the way, so messages use the documented one.
 * Start, by priority: startingTimestamp, startingOffsetsByTimestamp, startingOffsets (default earliest).
-  End: endingTimestamp, endingOffsetsByTimestamp, endingOffsets (default latest); an end is exclusive.
+  End: endingTimestamp, endingOffsetsByTimestamp, endingOffsets (default latest); an end is exclusive. A stream has
+  none, and begins at latest unless told otherwise.
 * In JSON, -2 means earliest and -1 latest; other negative numbers, booleans and fractions are refused, and so is a key
   that stands twice.
 * `kafka.*` options that a Spark query must not change are refused, those our client knows are passed on, the others and
@@ -42,7 +44,8 @@ DEFAULT_POLL_TIMEOUT_MS = 120_000
 
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "commitGroup")
+BATCH_ONLY = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 NO_EFFECT = ("groupIdPrefix", "kafka.group.id", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 """Accepted for the sake of queries written for Kafka: batch reads join no group, and our client retries by its own
 settings (kafka.retry.backoff.ms, kafka.default.api.timeout.ms)."""
@@ -95,9 +98,12 @@ CLIENT_SETTINGS = (
 """`kafka.<name>` is handed to the client as `<name>`."""
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
+def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
     given = {key.lower(): value for key, value in options.items()}
+    for name in BATCH_ONLY:
+        if is_stream and name.lower() in given:
+            raise InvalidOption(f"ending offset not valid in streaming queries: leave out the option {name}")
     for name, remedy in PROTECTED.items():
         if name in given:
             raise InvalidOption(f"Option {name} is not supported: {remedy}")
@@ -108,17 +114,17 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         bootstrap_servers=_bootstrap(given),
         subscription=_subscription(given),
-        starting=_starting(given),
+        starting=_limit(given, "starting", OffsetWord(LATEST)) if is_stream else _starting(given),
         ending=_ending(given),
         late_start_is_latest=strategy == "latest",
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
-        min_partitions=_positive(given, "minPartitions"),
-        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        min_partitions=positive(given, "minPartitions"),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         include_headers=_boolean(given, "includeHeaders", False),
-        poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
+        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
         pushdown=_boolean(given, "pushdown", False),
         client_settings=settings,
-        warnings=(*warnings, *_warnings(given)),
+        warnings=(*warnings, *_warnings(given, is_stream=is_stream)),
     )
 
 
@@ -282,7 +288,8 @@ def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     return value.strip().lower() == "true"
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def positive(given: Mapping[str, str], name: str) -> int | None:
+    """A whole number above 0, None where it is not given. `given` has its names in lower case. Raises InvalidOption."""
     value = given.get(name.lower())
     if value is None:
         return None
@@ -310,13 +317,16 @@ def _kafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]
     return settings, warnings
 
 
-def _warnings(given: Mapping[str, str]) -> list[str]:
+def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
     warnings = []
-    for name in STREAM_ONLY:
+    for name in () if is_stream else STREAM_ONLY:
         if name.lower() in given:
             warnings.append(f"option {name} is for streams and has no effect in a batch query")
+    if is_stream and _boolean(given, "pushdown", False):
+        warnings.append("option pushdown has no effect in a stream: Spark hands filters to batch queries only")
     if "kafka.group.id" in given:
-        warnings.append("option kafka.group.id has no effect: a batch query joins no consumer group")
+        advice = "; commitGroup shows a group where the query is" if is_stream else ""
+        warnings.append(f"option kafka.group.id has no effect: a query joins no consumer group{advice}")
     known = {name.lower() for name in KNOWN}
     for key in given:
         if key not in known and not key.startswith("kafka."):

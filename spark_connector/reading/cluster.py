@@ -48,6 +48,9 @@ class ClusterClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._consumer.close()
 
     def topics(self) -> list[str]:

@@ -104,7 +104,7 @@ class Resolver(NamedTuple):
         """
         ranges = []
         for partition in sorted(self.held):
-            start, end = self._start(partition, starting), self._end(partition, ending)
+            start, end = self.start(partition, starting), self._end(partition, ending)
             if start > end:
                 raise StartAfterEnd(
                     f"The range for {partition} has a start offset greater than its end: {start} > {end}. "
@@ -115,7 +115,8 @@ class Resolver(NamedTuple):
                 ranges.append(OffsetRange(*partition, start, end))
         return ranges
 
-    def _start(self, partition: TopicPartition, limit: OffsetLimit) -> int:
+    def start(self, partition: TopicPartition, limit: OffsetLimit) -> int:
+        """Where the limit says, whether the partition holds that or not. Raises NoOffsetForTimestamp."""
         if not isinstance(limit, GlobalTimestamp | SpecificTimestamps):
             return self._offset(partition, limit)
         found = self.at_start_time[partition]

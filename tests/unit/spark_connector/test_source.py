@@ -14,9 +14,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from strandline.spark_connector.errors import CustomSchema, InvalidOption
 from strandline.spark_connector.reading.planning import OffsetRange
+from strandline.spark_connector.reading.ranges import RangePartition, SourceWarning
 from strandline.spark_connector.source import (
-    RangePartition,
-    SourceWarning,
     StrandlineDataSource,
     StrandlineReader,
     fixed_schema,

@@ -1,0 +1,114 @@
+"""Where a batch of a stream begins and what it reads, by its offsets and by what the cluster holds. Pure.
+
+What is gone is an error or, with failOnDataLoss=false, a warning, and the stream goes on with what is left. The names
+of these errors are those of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.spark_connector.errors import (
+    AddedPartitionNotFromZero,
+    DataLoss,
+    PartitionOffsetChanged,
+    PartitionsDeleted,
+)
+from strandline.spark_connector.reading.planning import Held, OffsetRange
+from strandline.spark_connector.streaming.offsets import StreamOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the cluster holds of the partitions that the options name."""
+
+    held: Mapping[TopicPartition, Held]
+    topic_ids: Mapping[str, TopicId]
+
+    def whole(self) -> StreamOffset:
+        """The offset of a stream that has read everything."""
+        return StreamOffset({each: held.latest for each, held in self.held.items()}, self.topic_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What to do about data that is gone; `warn` is told what the user allowed."""
+
+    fail_on_data_loss: bool
+    warn: Callable[[str], None]
+
+    def tell(self, error: type[DataLoss], text: str) -> None:
+        if self.fail_on_data_loss:
+            raise error(text)
+        self.warn(text)
+
+
+def begin(start: StreamOffset, seen: Seen, losses: Losses) -> dict[TopicPartition, int]:
+    """Where the next batch begins in each partition: where the last one ended, in new partitions at the beginning.
+
+    Raises PartitionsDeleted, PartitionOffsetChanged, AddedPartitionNotFromZero.
+    """
+    anew = {topic for topic, each in seen.topic_ids.items() if not start.is_same_topic(topic, each)}
+    for topic in sorted(anew):
+        losses.tell(
+            PartitionsDeleted,
+            f"Topic {topic!r} was deleted and created anew since the last batch: what was left of the old one is gone, "
+            "and the new one is read from its beginning",
+        )
+    missing = sorted(set(start.positions) - set(seen.held))
+    if missing:
+        names = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+        losses.tell(PartitionsDeleted, f"Partitions {names} were read by this query and do not exist any more")
+    result = {}
+    for partition, held in sorted(seen.held.items()):
+        position = None if partition.topic in anew else start.positions.get(partition)
+        if position is None:
+            position = _first_of(partition, held, losses)
+        elif position > held.latest:
+            losses.tell(
+                PartitionOffsetChanged,
+                f"{partition} was read up to offset {position} and ends at {held.latest} now: records that this query "
+                "has read were lost there",
+            )
+            position = held.latest
+        result[partition] = position
+    return result
+
+
+def _first_of(partition: TopicPartition, held: Held, losses: Losses) -> int:
+    """A partition that the stream has not met before is read from its first record on."""
+    if held.earliest > 0:
+        losses.tell(
+            AddedPartitionNotFromZero,
+            f"{partition} is new to this query and begins at offset {held.earliest}: what stood before is gone",
+        )
+    return held.earliest
+
+
+def ranges(start: StreamOffset, end: StreamOffset, seen: Seen, losses: Losses) -> list[OffsetRange]:
+    """What the batch from `start` to `end` reads: the same whenever it is asked for, also after a restart, as far as
+    the cluster still holds it. Raises DataLoss where it does not."""
+    result = []
+    for partition, end_offset in sorted(end.positions.items()):
+        topic_id = end.topic_ids.get(partition.topic, NO_TOPIC_ID)
+        held = seen.held.get(partition)
+        if held is None or not end.is_same_topic(partition.topic, seen.topic_ids.get(partition.topic, NO_TOPIC_ID)):
+            if start.positions.get(partition) != end_offset:
+                losses.tell(PartitionsDeleted, f"{partition} was deleted before offsets up to {end_offset} were read")
+            continue
+        position = start.positions.get(partition) if start.is_same_topic(partition.topic, topic_id) else None
+        first = _first_of(partition, held, losses) if position is None else position
+        if first >= end_offset:
+            continue
+        clipped = max(first, held.earliest), min(end_offset, held.latest)
+        if clipped != (first, end_offset):
+            losses.tell(
+                DataLoss,
+                f"Offsets [{first}, {end_offset}) of {partition} were to be read, but the partition holds "
+                f"[{held.earliest}, {held.latest}) now",
+            )
+        if clipped[0] < clipped[1]:
+            result.append(OffsetRange(*partition, *clipped, topic_id))
+    return result

@@ -1,0 +1,236 @@
+"""One streaming query on the driver: where it begins, how far the next batch goes, what the batch reads.
+
+It lives as long as the query and keeps its connections. What it must not lose is in the offsets that Spark persists
+(offsets.py); what it keeps itself is lost with a restart, and does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from strandline.protocol.records import scan
+from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.spark_connector.errors import InvalidOption, OffsetGone, StartOffsetReset, UnknownTopic
+from strandline.spark_connector.options.request import (
+    Assign,
+    SpecificOffsets,
+    SubscribePattern,
+)
+from strandline.spark_connector.options.stream_options import StreamOptions
+from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, check_covers, split
+from strandline.spark_connector.reading.reader import Cluster, Warn, wanted_partitions
+from strandline.spark_connector.streaming.limits import Sizes, is_worth_a_batch, taken
+from strandline.spark_connector.streaming.offsets import (
+    Positions,
+    StreamOffset,
+    effective_start,
+    from_json,
+    to_json,
+)
+from strandline.spark_connector.streaming.progress import Losses, Seen, begin, ranges
+
+SAMPLED_AGAIN_AFTER = 16
+"""After so many batches the sizes of records are estimated anew."""
+
+
+class Group(Protocol):
+    """Where lag tools look; `groups.GroupCommits` is the real one."""
+
+    def commit(self, positions: Positions) -> None:
+        """Show that everything below was read. Never raises for what the cluster says."""
+
+
+class StreamQuery:
+    """Offsets are dictionaries as Spark keeps them. `now_ms` is asked for the delay of minOffsetsPerTrigger only."""
+
+    def __init__(
+        self, options: StreamOptions, cluster: Cluster, group: Group | None, now_ms: Callable[[], int], warn: Warn
+    ) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._group = group
+        self._now_ms = now_ms
+        self._warn = warn
+        self._losses = Losses(options.source.fail_on_data_loss, warn)
+        self._initial: StreamOffset | None = None
+        self._cursor: StreamOffset | None = None
+        """Where the last planned batch ended: for a Spark that does not tell where the next one begins."""
+        self._target: StreamOffset | None = None
+        """Trigger.AvailableNow: nothing behind it is read."""
+        self._newest: StreamOffset | None = None
+        self._last_batch_ms: int | None = None
+        self._known_ids: dict[str, TopicId] = {}
+        self._sampled: dict[TopicPartition, float] = {}
+        self._batches = 0
+
+    # --- What Spark asks for ---
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query begins: resolved once, since Spark asks twice and means the same. Raises as `plan`, and
+        StartOffsetReset."""
+        if self._initial is None:
+            self._initial = self._resolved()
+        return to_json(self._initial)
+
+    def prepare_available_now(self) -> None:
+        """Pin the end of what this query reads."""
+        self._target = self._seen().whole()
+
+    def latest(self, start: Mapping[str, Any] | None, *, is_limited: bool) -> dict[str, Any]:
+        """Where the next batch ends; `start` itself if there is none yet. `start` None: Spark before 4.2 does not say
+        where it is, and knows no limits. Raises DataLoss, InvalidOption."""
+        at = from_json(start) if start is not None else self._guessed_start()
+        if self._group is not None and not at.is_new:
+            self._group.commit(at.positions)
+        seen = self._seen()
+        self._newest = seen.whole()
+        begins = begin(at, seen, self._losses)
+        waiting: Sizes = {
+            each: max(begins[each], self._pinned(each, held.latest)) - begins[each]
+            for each, held in sorted(seen.held.items())
+        }
+        if is_limited:
+            waiting = self._limited(begins, waiting)
+        ends = {each: begins[each] + count for each, count in waiting.items()}
+        if not at.is_new and ends == at.positions and self._has_same_topics(at, seen):
+            return dict(start) if start is not None else to_json(at)
+        self._last_batch_ms = self._now_ms()
+        found = StreamOffset(ends, seen.topic_ids, initial=at.positions if at.is_new else None)
+        self._cursor = found
+        return to_json(found)
+
+    def newest(self) -> dict[str, Any] | None:
+        """Up to where there was something to read when `latest` looked last."""
+        return None if self._newest is None else to_json(self._newest)
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+        """What the batch between two offsets reads. Raises DataLoss."""
+        upto = from_json(end)
+        self._cursor = upto
+        self._batches += 1
+        planned = ranges(effective_start(from_json(start), upto), upto, self._seen(upto), self._losses)
+        source = self._options.source
+        return split(
+            planned,
+            min_partitions=source.min_partitions,
+            max_records_per_partition=source.max_records_per_partition,
+        )
+
+    def completed(self, end: Mapping[str, Any]) -> None:
+        """Spark has written down that everything below `end` was processed."""
+        if self._group is not None:
+            self._group.commit(from_json(end).positions)
+
+    # --- What the cluster holds ---
+
+    def _seen(self, also: StreamOffset | None = None) -> Seen:
+        """The partitions that the options name and the cluster has; those of `also` that still exist, too."""
+        try:
+            wanted = wanted_partitions(self._options.source.subscription, self._cluster)
+        except UnknownTopic:  # what the query has read of it, if anything, is missed by those who compare
+            wanted = self._those_that_exist()
+        if also is not None:
+            known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
+            wanted = sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
+        topic_ids = self._topic_ids(wanted)
+        return Seen(self._cluster.held(wanted) if wanted else {}, topic_ids)
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, TopicId]:
+        """Those that the cluster has told by now, or told once: what it does not know at the moment has not changed."""
+        for topic in sorted({each.topic for each in partitions}):
+            topic_id = self._cluster.topic_id(topic)
+            if topic_id != NO_TOPIC_ID or topic not in self._known_ids:
+                self._known_ids[topic] = topic_id
+        return {topic: self._known_ids[topic] for topic in sorted({each.topic for each in partitions})}
+
+    def _those_that_exist(self) -> list[TopicPartition]:
+        subscription = self._options.source.subscription
+        assert not isinstance(subscription, SubscribePattern), "a pattern names only what exists"
+        topics = (
+            sorted({each.topic for each in subscription.partitions})
+            if isinstance(subscription, Assign)
+            else list(subscription.topics)
+        )
+        existing = [TopicPartition(topic, number) for topic in topics for number in self._cluster.partitions(topic)]
+        if isinstance(subscription, Assign):
+            return [each for each in subscription.partitions if each in existing]
+        return sorted(existing)
+
+    def _has_same_topics(self, at: StreamOffset, seen: Seen) -> bool:
+        return all(at.topic_ids.get(topic, NO_TOPIC_ID) == topic_id for topic, topic_id in seen.topic_ids.items())
+
+    def _limited(self, begins: Positions, waiting: Sizes) -> Sizes:
+        limits = self._options.limits
+        is_pinned = self._target is not None  # then nothing more is to come that could be waited for
+        if not is_pinned and not is_worth_a_batch(limits, waiting, self._now_ms(), self._last_batch_ms):
+            return dict.fromkeys(waiting, 0)
+        return taken(limits, waiting, self._bytes_per_offset(begins, waiting))
+
+    def _pinned(self, partition: TopicPartition, latest: int) -> int:
+        if self._target is None:
+            return latest
+        return min(latest, self._target.positions.get(partition, 0))
+
+    # --- Where to begin ---
+
+    def _resolved(self) -> StreamOffset:
+        source = self._options.source
+        partitions = wanted_partitions(source.subscription, self._cluster)
+        check_covers(source.starting, partitions, starting=True)
+        times = asked_timestamps(source.starting, partitions)
+        held = self._cluster.held(partitions)
+        resolver = Resolver(
+            held=held,
+            at_start_time=self._cluster.offsets_at(times) if times else {},
+            at_end_time={},
+            late_start_is_latest=source.late_start_is_latest,
+            fail_on_data_loss=source.fail_on_data_loss,
+            warn=self._warn,
+        )
+        positions = {each: resolver.start(each, source.starting) for each in partitions}
+        for each, position in positions.items():
+            nearest = max(held[each].earliest, min(position, held[each].latest))
+            if nearest != position and isinstance(source.starting, SpecificOffsets):
+                self._losses.tell(
+                    StartOffsetReset,
+                    f"startingOffsets says {position} for {each}, which holds [{held[each].earliest}, "
+                    f"{held[each].latest})",
+                )
+                positions[each] = nearest
+        return StreamOffset(positions, self._topic_ids(partitions), is_new=True)
+
+    def _guessed_start(self) -> StreamOffset:
+        limits = self._options.limits
+        if limits.max_offsets is not None or limits.min_offsets is not None or limits.max_bytes is not None:
+            raise InvalidOption(
+                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: this one "
+                "does not tell a Python source where the next batch begins; leave them out"
+            )
+        if self._cursor is not None:
+            return self._cursor
+        return from_json(self.initial())
+
+    # --- How large records are ---
+
+    def _bytes_per_offset(self, begins: Positions, waiting: Sizes) -> dict[TopicPartition, float]:
+        """Estimated from the batches at the beginning of what waits; 1.0 where nothing waits."""
+        if self._options.limits.max_bytes is None:
+            return {}
+        if self._batches % SAMPLED_AGAIN_AFTER == 0:
+            self._sampled.clear()
+        for each, count in waiting.items():
+            if count and each not in self._sampled:
+                self._sampled[each] = self._sample(each, begins[each])
+        return {each: self._sampled.get(each, 1.0) for each in waiting}
+
+    def _sample(self, partition: TopicPartition, position: int) -> float:
+        try:
+            fetched = self._cluster.fetch(partition, position, self._options.source.poll_timeout_ms)
+        except OffsetGone:
+            return 1.0  # planning meets the same, and tells
+        headers = [header for _, header in scan(fetched)]
+        if not headers:
+            return 1.0
+        size_bytes = sum(header.size_bytes for header in headers)
+        return size_bytes / max(1, headers[-1].next_offset - headers[0].base_offset)

@@ -1,0 +1,112 @@
+"""What Spark sees of a stream: one object on the driver for the life of the query, and one per task that only reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from strandline.runtime.client_environment import production_client_environment
+from strandline.spark_connector.options.stream_options import StreamOptions
+from strandline.spark_connector.reading.ranges import RangePartition, warn
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from strandline.spark_connector.streaming.query import StreamQuery
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+except ImportError:  # before Spark 4.2, which asks for the latest offset and for nothing else
+    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = ReadMinRows = None
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]  # stands in for the one that is missing
+        """Nobody asks for it."""
+
+
+METADATA_MAX_AGE_MS = "1000"
+"""New partitions and topics are found this soon, unless the user set metadata.max.age.ms."""
+
+
+class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Offsets and their rules: offsets.py; the query itself: query.py."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self.options = options
+        self._query: StreamQuery | None = None
+        self._open: list[Any] = []
+
+    # --- On the driver ---
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._driver().initial()
+
+    def getDefaultReadLimit(self) -> Any:
+        """One of the limits, for Spark's eyes: all of them are applied whenever Spark hands a limit on."""
+        limits = self.options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """`limit` ReadAllAvailable: Spark wants everything in one batch, whatever the options say."""
+        is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
+        return self._driver().latest(start, is_limited=is_limited)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver().prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._driver().newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [RangePartition(each) for each in self._driver().plan(start, end)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._driver().completed(end)
+
+    def stop(self) -> None:
+        while self._open:
+            self._open.pop().close()
+        self._query = None
+
+    def _driver(self) -> StreamQuery:
+        """Made when it is asked for first: tasks never do."""
+        if self._query is None:
+            from strandline.spark_connector.reading.cluster import ClusterClient
+            from strandline.spark_connector.streaming.groups import GroupCommits
+            from strandline.spark_connector.streaming.query import StreamQuery
+
+            source = self.options.source
+            fresh = {"metadata_max_age_ms": METADATA_MAX_AGE_MS, **source.client_settings}
+            cluster = ClusterClient(dataclasses.replace(source, client_settings=fresh))
+            self._open.append(cluster)
+            group = None
+            if self.options.commit_group is not None:
+                group = GroupCommits(source, self.options.commit_group, warn)
+                self._open.append(group)
+            clock = production_client_environment().wall_clock
+            self._query = StreamQuery(self.options, cluster, group, clock.now_ms, warn)
+        return self._query
+
+    # --- In a task ---
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        if not isinstance(partition, RangePartition):
+            return
+        from strandline.spark_connector.reading.reader import read_range
+
+        yield from read_range(self.options.source, partition.wanted, warn)

@@ -1,0 +1,173 @@
+"""Streaming queries of Spark over a real cluster: every record once, whatever happens to query and topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Admin, Consumer, Producer, TopicPartition
+from strandline.cli.cluster import EmbeddedCluster
+from strandline.client.errors import UnknownTopic
+
+pytestmark = pytest.mark.spark
+
+PATIENCE_S = 120
+
+
+class Topic:
+    """One topic of a test's own; its records are numbered."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
+        self.bootstrap, self.name = bootstrap, name
+        self.written = 0
+        self.create(partitions)
+
+    def create(self, partitions: int) -> None:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topic(self.name, partitions, 3)
+
+    def write(self, count: int, partitions: int) -> None:
+        with Producer(bootstrap_servers=self.bootstrap, compression_type="lz4") as producer:
+            for number in range(self.written, self.written + count):
+                producer.send(self.name, b"%d" % number, partition=number % partitions)
+        self.written += count
+
+
+class Query:
+    """A query that writes to Parquet; each run goes on from its checkpoint and ends when it has read what there is."""
+
+    def __init__(self, spark: Any, topic: Topic, folder: Path, **options: str) -> None:
+        self._spark, self._topic, self._folder, self.options = spark, topic, folder, options
+        self.progress: list[Any] = []
+
+    def begin(self, **trigger: Any) -> Any:
+        source = self._spark.readStream.format("strandline").option("servers", self._topic.bootstrap)
+        writer = source.options(**self.options).load(self._topic.name).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        return writer.option("path", str(self._folder / "written")).trigger(**trigger).start()
+
+    def run(self) -> None:
+        query = self.begin(availableNow=True)
+        try:
+            assert query.awaitTermination(PATIENCE_S), "the stream has not come to its end"
+            self.progress = list(query.recentProgress)
+        finally:
+            query.stop()
+
+    def numbers(self) -> list[int]:
+        rows = self._spark.read.parquet(str(self._folder / "written")).select("value").collect()
+        return sorted(int(bytes(row.value)) for row in rows)
+
+
+@pytest.fixture
+def new_topic(spark_cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Topic]]:
+    made: list[Topic] = []
+
+    def build(partitions: int = 2, name: str = "") -> Topic:
+        name = name or f"stream-{request.node.name.removeprefix('test_')[:60]}-{len(made)}"
+        made.append(Topic(spark_cluster.bootstrap_servers, name, partitions))
+        return made[-1]
+
+    yield build
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        for topic in made:
+            admin.delete_topic(topic.name)
+
+
+@pytest.fixture
+def new_query(spark: Any, tmp_path: Path) -> Callable[..., Query]:
+    def build(topic: Topic, **options: str) -> Query:
+        return Query(spark, topic, tmp_path, **options)
+
+    return build
+
+
+def test_limited_batches_come_to_the_end_and_a_restart_goes_on(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query], spark_cluster: EmbeddedCluster
+) -> None:
+    topic = new_topic()
+    topic.write(50, partitions=2)
+    query = new_query(topic, startingOffsets="earliest", maxOffsetsPerTrigger="20", commitGroup="watched")
+    query.run()
+    assert query.numbers() == list(range(50))
+    assert [each.numInputRows for each in query.progress if each.numInputRows] == [20, 20, 10]
+    first = query.progress[0].sources[0]
+    assert json.loads(first.endOffset)[topic.name] == {"0": 10, "1": 10}
+    assert json.loads(first.latestOffset)[topic.name] == {"0": 25, "1": 25}, "what is left to read is to be seen"
+    topic.write(5, partitions=1)
+    query.run()
+    assert query.numbers() == list(range(55))
+    partitions = [TopicPartition(topic.name, number) for number in range(2)]
+    with Consumer(bootstrap_servers=spark_cluster.bootstrap_servers, group_id="watched") as consumer:
+        committed = consumer.committed(partitions)
+    assert {each.partition: at and at.offset for each, at in committed.items()} == {0: 30, 1: 25}
+
+
+def test_nothing_is_skipped_behind_the_latest_offset_of_the_first_start(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    topic = new_topic()
+    topic.write(10, partitions=2)
+    query = new_query(topic)
+    query.run()
+    topic.write(7, partitions=2)  # while the query is away, which has read nothing so far
+    query.run()
+    assert query.numbers() == list(range(10, 17))
+
+
+def test_partitions_that_appear_under_a_running_query_are_read_from_their_beginning(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    topic = new_topic(partitions=1)
+    topic.write(3, partitions=1)
+    query = new_query(topic, startingOffsets="earliest")
+    running = query.begin(processingTime="0 seconds")
+    try:
+        running.processAllAvailable()
+        with Admin(bootstrap_servers=topic.bootstrap) as admin:
+            admin.create_partitions(topic.name, 3)
+        topic.write(30, partitions=3)
+        while len(query.numbers()) < topic.written and running.isActive:
+            running.processAllAvailable()
+        assert running.exception() is None
+    finally:
+        running.stop()
+    assert query.numbers() == list(range(33))
+
+
+def test_a_topic_made_anew_fails_the_query_or_is_read_anew(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    topic = new_topic()
+    topic.write(4, partitions=2)
+    query = new_query(topic, startingOffsets="earliest")
+    query.run()
+    with Admin(bootstrap_servers=topic.bootstrap) as admin:
+        admin.delete_topic(topic.name)
+        while _exists(admin, topic.name):
+            pass
+    topic.create(2)
+    topic.write(8, partitions=2)  # as many as before, and more
+    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.PARTITIONS_DELETED.*created anew"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    assert query.numbers() == list(range(12))
+
+
+def _exists(admin: Admin, name: str) -> bool:
+    try:
+        return name in admin.describe_topics([name])
+    except UnknownTopic:
+        return False
+
+
+def test_an_end_is_refused_with_the_text_that_users_know(
+    new_topic: Callable[..., Topic], new_query: Callable[..., Query]
+) -> None:
+    with pytest.raises(Exception, match="ending offset not valid in streaming queries"):
+        new_query(new_topic(), endingOffsets="latest").run()
