@@ -26,6 +26,7 @@ _HOMES = {
     "GroupOffset": "groups.administration",
     "GroupView": "groups.administration",
     "GroupMetadata": "groups.group",
+    "KnownProducer": "producer_states",
     "NewTopic": "admin",
     "OffsetAndMetadata": "groups.offsets",
     "Producer": "sync_producer",

@@ -30,6 +30,7 @@ from strandline.client.groups.administration import GroupAdministration
 from strandline.client.links import Links
 from strandline.client.lookup import BrokerCalls, is_retriable
 from strandline.client.metadata import ClusterView, Metadata, TopicView, backoff_ms, raise_refusal
+from strandline.client.producer_states import KnownProducers, describe_producers
 from strandline.client.record_deletion import delete_records
 from strandline.client.request_bounds import in_parts
 from strandline.client.service import Service
@@ -271,6 +272,23 @@ class TrioAdmin(Service, GroupAdministration):
             return await self._ask_any(list(topics), call.left_ms())
 
         return await delete_records(offsets, call, describe)
+
+    async def describe_producers(
+        self,
+        partitions: Iterable[TopicPartition],
+        producer_ids: Iterable[int] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> KnownProducers:
+        """What each partition's leader knows of idempotent producers (of these ids, None: of all that were not idle for
+        `producer.id.expiration.ms`), up to the end of its log, also beyond what is committed. A broker that leads no
+        more, and has not heard so, tells what it knew. UnknownTopic, another AnsweredError or the last cause."""
+        call = _ControllerCall(self, timeout_ms)
+
+        async def describe(topics: Iterable[str]) -> ClusterView:
+            return await self._ask_any(list(topics), call.left_ms())
+
+        return await describe_producers(partitions, producer_ids, call, describe)
 
     async def list_topics(self, *, timeout_ms: float | None = None) -> list[str]:
         """Names of all topics, sorted."""

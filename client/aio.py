@@ -35,7 +35,8 @@ from strandline.client.delivery import DeliveredBatch, RecordMetadata, RecordsSi
 from strandline.client.errors import ClientClosed
 from strandline.client.polling import Polling
 from strandline.client.settings import ProducerSettings
-from strandline.client.sync import Admin, Consumer, SyncClient
+from strandline.client.sync import Admin, Consumer
+from strandline.client.sync_client import SyncClient
 from strandline.client.sync_producer import Letter, Producer
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.processes.asyncio_loop import AsyncioLoop, Future

@@ -21,7 +21,7 @@ class ProducerIdentity:
     by then are refused as `SequenceTaken`. What a leader knows, and so what this protects from:
     * It knows the last five batches of an id, until nothing came from it for `producer.id.expiration.ms` (a day). It
       takes any first number of an id that it does not know: then records may stand twice. Who may come back so late
-      looks into the log first (`describe_producers`, `records_of`).
+      looks into the log first (`Admin.describe_producers`, `protocol.records.of_producer`).
     * A higher epoch begins with sequence 0 in each partition, and shuts lower ones out of the partitions that it wrote
       to: `ProducerFenced`. Elsewhere the leader has not heard of it.
     * Numbers are per id: who makes them up must know that nobody else does, and brokers give out ids from 0 on.

@@ -12,10 +12,13 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from strandline.client.errors import BrokerMisbehaved, ClientError
+from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, error_for
 from strandline.client.lookup import is_retriable
+from strandline.client.metadata import ClusterView
 from strandline.client.request_bounds import in_parts
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import Message, Request
+from strandline.protocol.types import NO_BROKER, TopicPartition
 
 R = TypeVar("R", bound=Message)
 K = TypeVar("K")
@@ -45,10 +48,40 @@ def is_open(result: object) -> bool:
     return isinstance(result, ClientError) and is_retriable(result)
 
 
+def is_open_if_known(result: object) -> bool:
+    """The same, but a topic that is not there is taken at its word: what is asked is for those who know it."""
+    unknown = isinstance(result, AnsweredError) and result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return is_open(result) and not unknown
+
+
 def cause(attempts: Attempts, what: str) -> ClientError:
     """Why there is no answer."""
     error = attempts.last_error
     return error if isinstance(error, ClientError) else BrokerMisbehaved(f"{what}: the answer is incomplete")
+
+
+def leaders(
+    describe: Callable[[Iterable[str]], Awaitable[ClusterView]],
+) -> Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int | ClientError]]]:
+    """The owners of partitions, for `of_each`. `describe` gives the topics as a broker sees them now."""
+
+    async def owners(left: list[TopicPartition]) -> Mapping[TopicPartition, int | ClientError]:
+        view = await describe(dict.fromkeys(tp.topic for tp in left))
+        return {tp: _leader(view, tp) for tp in left}
+
+    return owners
+
+
+def _leader(view: ClusterView, tp: TopicPartition) -> int | AnsweredError:
+    topic = view.topics.get(tp.topic)
+    if topic is not None and topic.error_code:
+        return error_for(topic.error_code, f"topic {tp.topic!r}")
+    if topic is None or tp.partition not in topic.partitions:
+        return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}")
+    leader = topic.partitions[tp.partition].leader
+    if leader == NO_BROKER:
+        return view.no_leader(tp)
+    return leader
 
 
 async def of_each(

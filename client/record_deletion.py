@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from strandline.client.errors import AnsweredError, BrokerMisbehaved, ClientError, error_for
+from strandline.client.errors import BrokerMisbehaved, ClientError, error_for
 from strandline.client.metadata import ClusterView
-from strandline.client.owners import Attempts, is_open, of_each
+from strandline.client.owners import Attempts, is_open_if_known, leaders, of_each
 from strandline.client.request_bounds import ALL_ASKED, of
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -19,7 +19,7 @@ from strandline.protocol.messages import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from strandline.protocol.types import NO_BROKER, TopicPartition
+from strandline.protocol.types import TopicPartition
 
 _REASONS: Mapping[int, str] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "only what is committed can be deleted, and this offset lies above it",
@@ -36,26 +36,10 @@ async def delete_records(
 ) -> dict[TopicPartition, int | ClientError]:
     """Low watermark or error of each partition. `describe` gives the topics as a broker sees them now."""
 
-    async def leaders(left: list[TopicPartition]) -> Mapping[TopicPartition, int | ClientError]:
-        view = await describe(dict.fromkeys(tp.topic for tp in left))
-        return {tp: _leader(view, tp) for tp in left}
-
     async def ask(leader: int, asked: list[TopicPartition]) -> Mapping[TopicPartition, int | ClientError]:
         return await _ask(leader, {tp: offsets[tp] for tp in asked}, attempts)
 
-    return await of_each(offsets, attempts, leaders, ask, is_open=_is_open)
-
-
-def _leader(view: ClusterView, tp: TopicPartition) -> int | AnsweredError:
-    topic = view.topics.get(tp.topic)
-    if topic is not None and topic.error_code:
-        return error_for(topic.error_code, f"topic {tp.topic!r}")
-    if topic is None or tp.partition not in topic.partitions:
-        return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}")
-    leader = topic.partitions[tp.partition].leader
-    if leader == NO_BROKER:
-        return view.no_leader(tp)
-    return leader
+    return await of_each(offsets, attempts, leaders(describe), ask, is_open=is_open_if_known)
 
 
 async def _ask(
@@ -91,9 +75,3 @@ async def _ask(
             elif tp == ALL_ASKED and isinstance(result, ClientError):
                 results.update(dict.fromkeys(asked, result))
     return results
-
-
-def _is_open(result: object) -> bool:
-    """A topic that is not there is taken at its word: deletion is for those who know it."""
-    unknown = isinstance(result, AnsweredError) and result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return is_open(result) and not unknown

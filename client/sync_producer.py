@@ -32,7 +32,7 @@ from strandline.client.errors import (
 )
 from strandline.client.producer import TrioProducer
 from strandline.client.signals import News
-from strandline.client.sync import GRACE_S, SyncClient
+from strandline.client.sync_client import GRACE_S, SyncClient
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
 from strandline.runtime.processes.outcomes import Outcome

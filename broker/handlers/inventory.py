@@ -7,7 +7,7 @@ room a volume has is asked of it. Nothing else of these answers needs the disk: 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import trio
 
@@ -130,15 +130,18 @@ class InventoryHandler:
     # --- DescribeProducers -------------------------------------------------------------------------------------
 
     def describe_producers(self, request: RequestInHand[DescribeProducersRequest]) -> Remainder | None:
-        """From any replica that is here. A partition that is named twice is INVALID_REQUEST: its producers, which may
-        be many, are told once."""
+        """From any replica that is here. A partition or a producer that is named twice is INVALID_REQUEST: what may be
+        much is told once."""
         wanted = [
             TopicPartition(topic.name, index) for topic in request.message.topics for index in topic.partition_indexes
         ]
         if len(set(wanted)) < len(wanted):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "a DescribeProducers request names a partition twice")
+        asked = request.message.producer_ids
+        if asked is not None and len(set(asked)) < len(asked):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "a DescribeProducers request names a producer twice")
         logs = [log for tp in wanted if (log := self._logs.get(tp)) is not None]
-        producers = sum(len(log.producers.states) for log in logs)
+        producers = sum(len(log.producers.states) if asked is None else len(asked) for log in logs)
         return at_once_or_in_steps(self._tell_producers(request), len(wanted) + producers)
 
     def _tell_producers(self, request: RequestInHand[DescribeProducersRequest]) -> Iterator[int]:
@@ -148,16 +151,17 @@ class InventoryHandler:
                 states: list[ProducerState] = []
                 code = self._why_no_replica(topic.name, index)
                 if not code:
-                    yield from self._tell_states(TopicPartition(topic.name, index), states)
+                    asked = request.message.producer_ids
+                    yield from self._tell_states(TopicPartition(topic.name, index), asked, states)
                 answer.partitions.append(DescribeProducersPartitionResponse(index, code, active_producers=states))
                 yield 1
         request.respond(DescribeProducersResponse(topics))
 
-    def _tell_states(self, tp: TopicPartition, told: list[ProducerState]) -> Iterator[int]:
+    def _tell_states(self, tp: TopicPartition, asked: Sequence[int] | None, told: list[ProducerState]) -> Iterator[int]:
         """Others run in between, so producers may come and go: the list is of those at the beginning, each is told as
-        it is at its turn."""
+        it is at its turn. asked: of these only, None: of all."""
         states = self._replicas.partitions[tp].log.producers.states
-        for producer_id in list(states):
+        for producer_id in list(states) if asked is None else asked:
             producer = states.get(producer_id)
             if producer is not None:
                 told.append(
@@ -168,6 +172,7 @@ class InventoryHandler:
                         producer.timestamp_ms,
                         producer.coordinator_epoch,
                         producer.transaction_start,
+                        producer.last_offset,
                     )
                 )
             yield 1

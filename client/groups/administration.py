@@ -275,11 +275,19 @@ class GroupAdministration(ABC):
         return results
 
     async def alter_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, timeout_ms: float | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        *,
+        retention_time_ms: int = -1,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ClientError | None]:
         """Set what a group without members has committed; the group is made where it does not exist. Returns what
         became of each partition: None, UnknownTopic or another AnsweredError. GroupNotEmpty: it has members, who would
-        not hear of it; or the last cause. Where earlier requests of many changed something, that is a result, too."""
+        not hear of it; or the last cause. Where earlier requests of many changed something, that is a result, too.
+
+        retention_time_ms: kept for so long from now on; −1: as `offsets.retention.minutes` says. A metadata text longer
+        than `offset.metadata.max.bytes` is refused: OFFSET_METADATA_TOO_LARGE."""
         attempts = self._attempts(timeout_ms)
 
         async def change(part: list[TopicPartition]) -> Mapping[TopicPartition, ClientError | None]:
@@ -289,7 +297,7 @@ class GroupAdministration(ABC):
                 )
                 for name, numbers in _by_topic({tp: offsets[tp] for tp in part}).items()
             ]
-            request = OffsetCommitRequest(group, topics)
+            request = OffsetCommitRequest(group, topics, retention_time_ms=retention_time_ms)
             answer = await _of_one(group, attempts, request, OffsetCommitResponse, _first_code)
             return _of_partitions(answer, part, f"setting the offset of group {group!r}")
 

@@ -96,7 +96,8 @@ class DescribeLogDirsRequest(Request, frozen=True, array_like=True, gc=False):
 
 
 class ProducerState(Message, frozen=True, array_like=True, gc=False):
-    """What a log knows of one idempotent producer. `last_timestamp`: of its last batch, in ms."""
+    """What a log knows of one idempotent producer. `last_timestamp`: of its last batch, in ms; `last_offset`: of its
+    last record, −1 where no batch is known (ours, not Kafka's)."""
 
     producer_id: Int64
     producer_epoch: Int32
@@ -104,6 +105,7 @@ class ProducerState(Message, frozen=True, array_like=True, gc=False):
     last_timestamp: Int64 = -1
     coordinator_epoch: Int32 = -1
     current_txn_start_offset: Int64 = NO_OFFSET
+    last_offset: Int64 = NO_OFFSET
 
 
 class DescribeProducersPartitionResponse(Message, frozen=True, array_like=True, gc=False):
@@ -129,9 +131,11 @@ class DescribeProducersTopic(Message, frozen=True, array_like=True, gc=False):
 
 
 class DescribeProducersRequest(Request, frozen=True, array_like=True, gc=False):
-    """Asked of any replica: each keeps what it knows of producers beside its log (KIP-664)."""
+    """Asked of any replica: each keeps what it knows of producers beside its log (KIP-664). `producer_ids`: of these
+    only; None: of all (ours, not Kafka's)."""
 
     topics: Named[DescribeProducersTopic]
+    producer_ids: Named[Int64] | None = None
 
 
 # --- ListPartitionReassignments --------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
-from strandline.client import ProducerIdentity, TrioProducer
-from strandline.client.errors import DeliveryFailed, ProducerFenced, SequenceTaken
+from strandline.client import KnownProducer, ProducerIdentity, TrioProducer
+from strandline.client.errors import DeliveryFailed, ProducerFenced, SequenceTaken, UnknownTopic
+from strandline.protocol.records.of_producer import records_of_producer
+from strandline.protocol.types import TopicPartition
 from strandline.testkit.cluster import CLIENT, MemoryCluster, node_name
 from strandline.testkit.inspection import values
 from support.scenario import T0, check_at_the_end, cluster_with_topic, numbered
@@ -116,6 +118,53 @@ async def test_a_later_epoch_ends_an_earlier_one(autojump_clock) -> None:
             [error] = await write(skips, [b"z"])
             assert isinstance(error, SequenceTaken), "a new epoch begins with 0"
         assert log_values(cluster) == [b"old", b"new"]
+
+
+async def test_leaders_tell_what_they_know_of_producers_whoever_leads(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, _, _), cluster.admin() as admin:
+        await admin.create_topic("u", num_partitions=12, replication_factor=2)
+        others = [TopicPartition("u", number) for number in range(12)]
+        async with writer(cluster, ProducerIdentity(4711, 2, {others[5]: 7})) as producer:
+            assert await write(producer, numbered("m", 3)) == [None] * 3
+            await (await producer.send("u", b"x", partition=5, timestamp_ms=5000))
+        async with writer(cluster, ProducerIdentity(4712)) as producer:
+            assert await write(producer, [b"n"]) == [None]
+        for _ in range(2):
+            found = await admin.describe_producers([T0, *others])
+            [mine, other] = found[T0]
+            assert mine[:4] == (4711, 2, 2, 2) and other[:4] == (4712, 0, 0, 3)
+            assert found[others[5]] == [KnownProducer(4711, 2, 7, 0, 5000)]
+            assert not any(found[tp] for tp in others if tp != others[5])
+            known = await admin.describe_producers([T0, others[5]], [4712, 1])
+            assert known == {T0: [other], others[5]: []}
+            if cluster.leader(T0) == 2:
+                await another_leads(cluster, 2)
+        absent = await admin.describe_producers([TopicPartition("absent", 0), T0], [1])
+        assert isinstance(absent[TopicPartition("absent", 0)], UnknownTopic) and absent[T0] == []
+        many = await admin.describe_producers([T0], range(5_000))
+        assert [each.producer_id for each in many[T0]] == [4711, 4712]
+
+
+async def test_what_stands_under_an_identity_is_read_back_with_its_sequences(autojump_clock) -> None:
+    async with cluster_with_topic([2, 3, 1]) as (cluster, others, _):
+        for number in range(3):
+            async with cluster.producer(identity=ProducerIdentity(4711, 0, {T0: number * 2}), linger_ms=5) as producer:
+                await producer.send_many(T0.topic, [(b"k", b"%d" % number), (None, None)], partition=0)
+            await (await others.send(T0.topic, b"between", partition=0))
+        async with cluster.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([T0])
+            found = []
+            while len(found) < 6:
+                for chunk in await consumer.fetch_batches(timeout_ms=1000):
+                    found += records_of_producer(chunk.records, 4711, 0)
+        assert [(each.sequence, each.record.value, each.record.offset) for each in found] == [
+            (0, b"0", 0),
+            (1, None, 1),
+            (2, b"1", 3),
+            (3, None, 4),
+            (4, b"2", 6),
+            (5, None, 7),
+        ]
 
 
 async def test_a_leader_that_has_forgotten_the_identity_takes_it_for_a_new_one(autojump_clock) -> None:

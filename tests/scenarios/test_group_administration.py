@@ -101,6 +101,20 @@ async def test_what_an_empty_group_has_committed_is_set_and_forgotten(autojump_c
         assert await admin.list_group_offsets("g") == {}
 
 
+async def test_an_offset_is_kept_as_long_as_it_is_asked_for(autojump_clock: object) -> None:
+    config = {"offsets.retention.minutes": "2", "offsets.retention.check.interval.ms": "10000"}
+    async with MemoryCluster(1, config=config).running() as cluster, cluster.admin() as admin:
+        await admin.create_topic(T0.topic, 1, 1)
+        minute_ms = 60_000
+        await admin.alter_group_offsets("short", {T0: GroupOffset(1)}, retention_time_ms=minute_ms)
+        await admin.alter_group_offsets("usual", {T0: GroupOffset(2)})
+        await admin.alter_group_offsets("long", {T0: GroupOffset(3, -1, "x" * 900)}, retention_time_ms=3 * minute_ms)
+        for left in ({"usual", "long"}, {"long"}, set()):
+            await trio.sleep(75)
+            kept = await admin.list_offsets_of_groups(["short", "usual", "long"])
+            assert {group for group, offsets in kept.items() if offsets} == left
+
+
 async def test_a_group_with_members_is_left_as_it_is(autojump_clock: object) -> None:
     async with a_site() as (cluster, admin):
         member = await a_member(cluster)

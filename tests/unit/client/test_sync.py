@@ -21,7 +21,7 @@ import trio
 import trio.testing
 
 from strandline import Admin, Consumer, Producer
-from strandline.client import RecordMetadata, sync, sync_producer
+from strandline.client import RecordMetadata, sync_client, sync_producer
 from strandline.client.errors import (
     ClientClosed,
     FlushTimedOut,
@@ -32,7 +32,7 @@ from strandline.client.errors import (
     UnknownTopic,
 )
 from strandline.client.signals import News
-from strandline.client.sync import SyncClient
+from strandline.client.sync_client import SyncClient
 from strandline.protocol.records import decode_columns
 from strandline.protocol.types import TopicPartition
 from strandline.runtime.client_environment import ClientEnvironment
@@ -327,7 +327,7 @@ def test_calls_after_the_loop_itself_failed_name_what_ended_it() -> None:
 def test_a_client_can_be_closed_from_the_moment_on_that_the_interpreter_may_close_it(
     kind: Callable[[str], SyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sync, sync_producer):
+    for module in (sync_client, sync_producer):
         monkeypatch.setattr(module, "close_at_exit", lambda client: client.close_at_exit())
     kind("127.0.0.1:1")
     assert Portal._shared is None

@@ -46,8 +46,8 @@ class Inventory:
         topics = [DescribableLogDirTopic(tp.topic, [tp.partition]) for tp in partitions]
         return await self.handler.describe_log_dirs(in_hand(Hand(DescribeLogDirsRequest(topics or None))))
 
-    async def producers(self, *indexes: int) -> list[DescribeProducersPartitionResponse]:
-        hand = Hand(DescribeProducersRequest([DescribeProducersTopic("t", list(indexes))]))
+    async def producers(self, *indexes: int, ids: list[int] | None = None) -> list[DescribeProducersPartitionResponse]:
+        hand = Hand(DescribeProducersRequest([DescribeProducersTopic("t", list(indexes))], ids))
         remainder = self.handler.describe_producers(in_hand(hand))
         if remainder is not None:
             await remainder()
@@ -164,10 +164,25 @@ async def test_a_volume_that_cannot_be_asked_is_told_without_its_size(
 async def test_the_producers_of_a_log_are_told_by_any_replica(site: ReplicaSite) -> None:
     await site.lead(T0)
     site.produce((T0, batch(2, producer=(7, 3, 0), timestamp_ms=5000)))
-    expected = DescribeProducersPartitionResponse(0, 0, active_producers=[ProducerState(7, 3, 1, 5001)])
+    expected = DescribeProducersPartitionResponse(0, 0, active_producers=[ProducerState(7, 3, 1, 5001, last_offset=1)])
     assert await Inventory(site).producers(0) == [expected]
     await site.follow_leader(T0, epoch=1)
     assert await Inventory(site).producers(0) == [expected]
+
+
+async def test_those_producers_are_told_that_are_asked_for(site: ReplicaSite) -> None:
+    await site.lead(T0)
+    for producer_id in (7, 8, 9):
+        site.produce((T0, batch(1, producer=(producer_id, 0, 0))))
+    for asked, told in (([9, 5, 7], [9, 7]), ([5], []), ([], []), (None, [7, 8, 9])):
+        [answer] = await Inventory(site).producers(0, ids=asked)
+        assert [each.producer_id for each in answer.active_producers] == told
+
+
+async def test_a_producer_that_is_named_twice_is_refused(site: ReplicaSite) -> None:
+    with pytest.raises(BrokerError) as refused:
+        await Inventory(site).producers(0, ids=[7, 7])
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 async def test_partitions_that_are_not_here_have_their_own_error(site: ReplicaSite) -> None:
