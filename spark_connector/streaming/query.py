@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from strandline.protocol.records import scan
+from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.spark_connector.errors import InvalidOption, OffsetGone, StartOffsetReset, UnknownTopic
+from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset, UnknownTopic
 from strandline.spark_connector.options.request import (
     Assign,
     SpecificOffsets,
@@ -54,6 +54,7 @@ class StreamQuery:
         self._warn = warn
         self._losses = Losses(options.source.fail_on_data_loss, warn)
         self._initial: StreamOffset | None = None
+        self._unresolved: SourceError | None = None
         self._cursor: StreamOffset | None = None
         """Where the last planned batch ended: for a Spark that does not tell where the next one begins."""
         self._target: StreamOffset | None = None
@@ -67,10 +68,17 @@ class StreamQuery:
     # --- What Spark asks for ---
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query begins: resolved once, since Spark asks twice and means the same. Raises as `plan`, and
-        StartOffsetReset."""
+        """Where a new query begins: resolved once, since Spark asks twice and means the same.
+
+        Spark also asks a query that was killed in its first batch. The end of that batch carries where it began, so it
+        goes on even if the starting options fit no longer; who really begins here raises what is wrong with them.
+        """
         if self._initial is None:
-            self._initial = self._resolved()
+            try:
+                self._initial = self._resolved()
+            except SourceError as error:
+                self._unresolved = error
+                self._initial = StreamOffset({}, is_new=True)
         return to_json(self._initial)
 
     def prepare_available_now(self) -> None:
@@ -79,8 +87,10 @@ class StreamQuery:
 
     def latest(self, start: Mapping[str, Any] | None, *, is_limited: bool) -> dict[str, Any]:
         """Where the next batch ends; `start` itself if there is none yet. `start` None: Spark before 4.2 does not say
-        where it is, and knows no limits. Raises DataLoss, InvalidOption."""
+        where it is, and knows no limits. Raises DataLoss, InvalidOption; where a new query cannot begin, the errors of
+        planning.py, UnknownTopic, StartOffsetReset."""
         at = from_json(start) if start is not None else self._guessed_start()
+        self._check_begins(at)
         if self._group is not None and not at.is_new:
             self._group.commit(at.positions)
         seen = self._seen()
@@ -91,12 +101,19 @@ class StreamQuery:
             for each, held in sorted(seen.held.items())
         }
         if is_limited:
-            waiting = self._limited(begins, waiting)
+            if self._must_wait(waiting) and not at.is_new:
+                return dict(start) if start is not None else to_json(at)
+            waiting = taken(self._options.limits, waiting, self._bytes_per_offset(begins, waiting))
         ends = {each: begins[each] + count for each, count in waiting.items()}
-        if not at.is_new and ends == at.positions and self._has_same_topics(at, seen):
+        # An id that the cluster does not tell now, though it did, is not forgotten: it may have changed by then.
+        topic_ids = {
+            topic: at.topic_ids.get(topic, NO_TOPIC_ID) if topic_id == NO_TOPIC_ID else topic_id
+            for topic, topic_id in seen.topic_ids.items()
+        }
+        if not at.is_new and ends == at.positions and _known(topic_ids) == _known(at.topic_ids):
             return dict(start) if start is not None else to_json(at)
         self._last_batch_ms = self._now_ms()
-        found = StreamOffset(ends, seen.topic_ids, initial=at.positions if at.is_new else None)
+        found = StreamOffset(ends, topic_ids, initial=at.positions if at.is_new else None)
         self._cursor = found
         return to_json(found)
 
@@ -105,11 +122,13 @@ class StreamQuery:
         return None if self._newest is None else to_json(self._newest)
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """What the batch between two offsets reads. Raises DataLoss."""
+        """What the batch between two offsets reads. Raises as `latest`."""
         upto = from_json(end)
         self._cursor = upto
         self._batches += 1
-        planned = ranges(effective_start(from_json(start), upto), upto, self._seen(upto), self._losses)
+        at = effective_start(from_json(start), upto)
+        self._check_begins(at)
+        planned = ranges(at, upto, self._seen(upto), self._losses)
         source = self._options.source
         return split(
             planned,
@@ -157,15 +176,10 @@ class StreamQuery:
             return [each for each in subscription.partitions if each in existing]
         return sorted(existing)
 
-    def _has_same_topics(self, at: StreamOffset, seen: Seen) -> bool:
-        return all(at.topic_ids.get(topic, NO_TOPIC_ID) == topic_id for topic, topic_id in seen.topic_ids.items())
-
-    def _limited(self, begins: Positions, waiting: Sizes) -> Sizes:
-        limits = self._options.limits
-        is_pinned = self._target is not None  # then nothing more is to come that could be waited for
-        if not is_pinned and not is_worth_a_batch(limits, waiting, self._now_ms(), self._last_batch_ms):
-            return dict.fromkeys(waiting, 0)
-        return taken(limits, waiting, self._bytes_per_offset(begins, waiting))
+    def _must_wait(self, waiting: Sizes) -> bool:
+        if self._target is not None:  # nothing more is to come that could be waited for
+            return False
+        return not is_worth_a_batch(self._options.limits, waiting, self._now_ms(), self._last_batch_ms)
 
     def _pinned(self, partition: TopicPartition, latest: int) -> int:
         if self._target is None:
@@ -179,6 +193,8 @@ class StreamQuery:
         partitions = wanted_partitions(source.subscription, self._cluster)
         check_covers(source.starting, partitions, starting=True)
         times = asked_timestamps(source.starting, partitions)
+        # Before their offsets: those of a topic that is created anew in between must not pass for the new one's.
+        topic_ids = self._topic_ids(partitions)
         held = self._cluster.held(partitions)
         resolver = Resolver(
             held=held,
@@ -198,7 +214,11 @@ class StreamQuery:
                     f"{held[each].latest})",
                 )
                 positions[each] = nearest
-        return StreamOffset(positions, self._topic_ids(partitions), is_new=True)
+        return StreamOffset(positions, topic_ids, is_new=True)
+
+    def _check_begins(self, at: StreamOffset) -> None:
+        if at.is_new and self._unresolved is not None:
+            raise self._unresolved
 
     def _guessed_start(self) -> StreamOffset:
         limits = self._options.limits
@@ -227,10 +247,14 @@ class StreamQuery:
     def _sample(self, partition: TopicPartition, position: int) -> float:
         try:
             fetched = self._cluster.fetch(partition, position, self._options.source.poll_timeout_ms)
-        except OffsetGone:
-            return 1.0  # planning meets the same, and tells
-        headers = [header for _, header in scan(fetched)]
+            headers = [header for _, header in scan(fetched)]
+        except (OffsetGone, InvalidBatch):
+            return 1.0  # who plans or reads meets the same, and tells
         if not headers:
             return 1.0
         size_bytes = sum(header.size_bytes for header in headers)
         return size_bytes / max(1, headers[-1].next_offset - headers[0].base_offset)
+
+
+def _known(topic_ids: Mapping[str, TopicId]) -> dict[str, TopicId]:
+    return {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id != NO_TOPIC_ID}

@@ -17,6 +17,7 @@ from strandline.spark_connector.errors import (
     InvalidOption,
     PartitionOffsetChanged,
     PartitionsDeleted,
+    SourceError,
     StartOffsetReset,
     UnknownTopic,
     UnreadableOffset,
@@ -310,14 +311,96 @@ def test_lag_is_reported_against_everything_that_there_is(new_query: Callable[..
     assert positions(newest) == {"0": 10, "1": 4}
 
 
+def first_batch(query: StreamQuery) -> Offset:
+    return query.latest(stored(query.initial()), is_limited=False)
+
+
 def test_where_a_stream_begins_must_exist(new_query: Callable[..., StreamQuery], cluster: MemoryCluster) -> None:
     with pytest.raises(StartOffsetReset):
-        new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": 0}})).initial()
+        first_batch(new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": 0}})))
     lenient = new_query(startingOffsets=json.dumps({"t": {"0": 11, "1": -2}}), failOnDataLoss="false")
     assert positions(lenient.initial()) == {"0": 10, "1": 0}
     cluster.batches.clear()
     with pytest.raises(UnknownTopic):
-        new_query().initial()
+        first_batch(new_query())
+
+
+def grown(cluster: MemoryCluster) -> None:
+    cluster.add(TopicPartition("t", 2), 0, [b"y"])
+
+
+def aged(cluster: MemoryCluster) -> None:
+    cluster.add(T1, 4, [b"y"])
+    cluster.log_start[T1] = 5
+
+
+@pytest.mark.parametrize("change", [grown, aged])
+def test_a_query_killed_in_its_first_batch_does_not_need_its_starting_options_again(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, change: Callable[[MemoryCluster], None]
+) -> None:
+    start = json.dumps({"t": {"0": 1, "1": 4}})
+    end = first_batch(new_query(startingOffsets=start))
+    change(cluster)
+    again = new_query(startingOffsets=start)
+    assert planned(again, again.initial(), end) == {0: (1, 10)}
+    with pytest.raises(SourceError):
+        first_batch(new_query(startingOffsets=start))
+    with pytest.raises(SourceError):  # Spark's Kafka source keeps the beginning elsewhere
+        planned(again, again.initial(), {"t": {"0": 10, "1": 4}})
+
+
+def test_a_topic_made_anew_while_the_start_is_looked_up_is_not_taken_for_the_old_one(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = cluster.held
+
+    def held_and_then_made_anew(partitions: list[TopicPartition]) -> Any:
+        found = held(partitions)
+        cluster.topic_ids["t"] = NEW
+        return found
+
+    monkeypatch.setattr(cluster, "held", held_and_then_made_anew)
+    query = new_query()
+    first = query.initial()
+    with pytest.raises(PartitionsDeleted, match="created anew"):
+        query.latest(stored(first), is_limited=False)
+
+
+def test_a_new_partition_does_not_end_the_wait_for_enough_offsets(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    now = [1_000]
+    query = new_query(now=lambda: now[0], startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    at = query.latest(query.initial(), is_limited=True)
+    now[0] += 9_000
+    grown(cluster)
+    assert query.latest(stored(at), is_limited=True) == at
+    now[0] += 1_000
+    assert positions(query.latest(stored(at), is_limited=True)) == {"0": 10, "1": 4, "2": 1}
+
+
+def test_a_topic_id_that_the_cluster_does_not_tell_for_a_while_is_kept(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    at = first_batch(new_query(startingOffsets="earliest"))
+    cluster.topic_ids.clear()
+    again = new_query()
+    assert again.latest(stored(at), is_limited=False) == at
+    cluster.add(T0, 10, [b"y"])
+    later = again.latest(stored(at), is_limited=False)
+    cluster.topic_ids["t"] = NEW
+    with pytest.raises(PartitionsDeleted, match="created anew"):
+        again.latest(stored(later), is_limited=False)
+
+
+def test_a_damaged_batch_is_left_to_the_task_that_reads_it(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    damaged = bytearray(cluster.batches[T0][0])
+    damaged[16] = 9  # no such format of batches
+    cluster.batches[T0][0] = bytes(damaged)
+    query = new_query(startingOffsets="earliest", maxBytesPerTrigger="100000")
+    assert positions(query.latest(query.initial(), is_limited=True)) == {"0": 10, "1": 4}
 
 
 @pytest.mark.parametrize(
