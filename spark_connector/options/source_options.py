@@ -16,8 +16,6 @@ exist are found later (planning.py). Rules:
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,6 +35,17 @@ from strandline.spark_connector.options.request import (
     Subscribe,
     SubscribePattern,
     Subscription,
+)
+from strandline.spark_connector.options.values import (
+    boolean,
+    is_offset,
+    is_partition,
+    is_timestamp,
+    json_object,
+    kafka_settings,
+    near,
+    positive,
+    timestamp,
 )
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
@@ -80,23 +89,6 @@ PROTECTED = {
     "kafka.interceptor.classes": "interceptors could change what Spark counts on",
 }
 
-CLIENT_SETTINGS = (
-    "client.id",
-    "client.rack",
-    "check.crcs",
-    "default.api.timeout.ms",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "max.partition.fetch.bytes",
-    "metadata.max.age.ms",
-    "request.timeout.ms",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "socket.connection.setup.timeout.ms",
-)
-"""`kafka.<name>` is handed to the client as `<name>`."""
-
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
@@ -110,19 +102,19 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
-    settings, warnings = _kafka_settings(given)
+    settings, warnings = kafka_settings(given, KNOWN)
     return SourceOptions(
         bootstrap_servers=_bootstrap(given),
         subscription=_subscription(given),
         starting=_limit(given, "starting", OffsetWord(LATEST)) if is_stream else _starting(given),
         ending=_ending(given),
         late_start_is_latest=strategy == "latest",
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
-        include_headers=_boolean(given, "includeHeaders", False),
+        include_headers=boolean(given, "includeHeaders", False),
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
-        pushdown=_boolean(given, "pushdown", False),
+        pushdown=boolean(given, "pushdown", False),
         client_settings=settings,
         warnings=(*warnings, *_warnings(given, is_stream=is_stream)),
     )
@@ -166,10 +158,10 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     expected = 'give JSON such as {"topic":[0,1]}'
     if not value.startswith("{"):
         raise InvalidOption(f"No topic partitions to assign: the option 'assign' is {value!r}; {expected}")
-    parsed = _json("assign", value, expected)
+    parsed = json_object("assign", value, expected)
     partitions = []
     for topic, numbers in parsed.items():
-        if not isinstance(numbers, list) or not all(_is_partition(number) for number in numbers):
+        if not isinstance(numbers, list) or not all(is_partition(number) for number in numbers):
             raise InvalidOption(f"assign: the partitions of {topic!r} are {numbers!r}; {expected}")
         partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
@@ -209,24 +201,17 @@ def _limit(given: Mapping[str, str], side: str, default: OffsetLimit) -> OffsetL
     """The option of highest priority that is set, of `<side>Timestamp`, `<side>OffsetsByTimestamp`, `<side>Offsets`."""
     name = f"{side}Timestamp"
     if (value := given.get(name.lower())) is not None:
-        return GlobalTimestamp(_timestamp(name, value))
+        return GlobalTimestamp(timestamp(name, value))
     name = f"{side}OffsetsByTimestamp"
     if (value := given.get(name.lower())) is not None:
-        return SpecificTimestamps(_per_partition(name, value, _is_timestamp, "a time in ms since 1970"))
+        return SpecificTimestamps(_per_partition(name, value, is_timestamp, "a time in ms since 1970"))
     name = f"{side}Offsets"
     if (value := given.get(name.lower())) is None:
         return default
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return OffsetWord(EARLIEST if word == "earliest" else LATEST)
-    return SpecificOffsets(_per_partition(name, value, _is_offset, "an offset, -2 for earliest or -1 for latest"))
-
-
-def _timestamp(name: str, value: str) -> int:
-    text = value.strip()
-    if not (text.isascii() and text.isdigit()) or not _is_timestamp(int(text)):
-        raise InvalidOption(f"Expected a single long value (ms since 1970) for {name}, got {value!r}")
-    return int(text)
+    return SpecificOffsets(_per_partition(name, value, is_offset, "an offset, -2 for earliest or -1 for latest"))
 
 
 def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meaning: str) -> dict[TopicPartition, int]:
@@ -234,11 +219,11 @@ def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meani
     words = "earliest, latest or " if name.endswith("Offsets") else ""
     expected = f'give {words}JSON such as {{"topic":{{"0":23}}}}'
     result: dict[TopicPartition, int] = {}
-    for topic, numbers in _json(name, value, expected).items():
+    for topic, numbers in json_object(name, value, expected).items():
         if not isinstance(numbers, dict):
             raise InvalidOption(f"{name}: {topic!r} has {numbers!r} instead of partitions; {expected}")
         for partition, number in numbers.items():
-            if not (partition.isascii() and partition.isdigit() and _is_partition(int(partition))):
+            if not (partition.isascii() and partition.isdigit() and is_partition(int(partition))):
                 raise InvalidOption(f"{name}: {topic!r} has no partition {partition!r}; {expected}")
             if not is_valid(number):
                 raise InvalidOption(f"{name}: {topic}-{partition} is {number!r}, but must be {meaning}")
@@ -246,75 +231,7 @@ def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meani
     return dict(sorted(result.items()))
 
 
-def _json(name: str, value: str, expected: str) -> dict[str, Any]:
-    """A JSON object without repeated keys."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            raise InvalidOption(f"{name}: a key stands twice in {value!r}")
-        return result
-
-    try:
-        parsed = json.loads(value, object_pairs_hook=unique)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise InvalidOption(f"{name} {value!r} is not understood; {expected}")
-    return parsed
-
-
-def _is_partition(number: Any) -> bool:
-    return type(number) is int and 0 <= number < 2**31
-
-
-def _is_timestamp(number: Any) -> bool:
-    return type(number) is int and 0 <= number < 2**63
-
-
-def _is_offset(number: Any) -> bool:
-    return type(number) is int and EARLIEST <= number < 2**63
-
-
-# --- Small values and warnings ---------------------------------------------------------------------------------
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    if value.strip().lower() not in ("true", "false"):
-        raise InvalidOption(f"{name} must be true or false, not {value!r}")
-    return value.strip().lower() == "true"
-
-
-def positive(given: Mapping[str, str], name: str) -> int | None:
-    """A whole number above 0, None where it is not given. `given` has its names in lower case. Raises InvalidOption."""
-    value = given.get(name.lower())
-    if value is None:
-        return None
-    text = value.strip()
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 2**63:
-        raise InvalidOption(f"{name} must be a positive integer, not {value!r}")
-    return int(text)
-
-
-def _kafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """`kafka.*` options for our client, and a warning for each that it does not have."""
-    settings: dict[str, str] = {}
-    warnings: list[str] = []
-    known = {name.lower() for name in KNOWN}
-    for key, value in given.items():
-        if not key.startswith("kafka.") or key in known:
-            continue
-        name = key.removeprefix("kafka.")
-        if name in CLIENT_SETTINGS:
-            settings[name.replace(".", "_")] = value
-        elif name == "security.protocol" and value.strip().upper() != "PLAINTEXT":
-            raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
-        elif name not in ("security.protocol", "isolation.level"):
-            warnings.append(f"option {key} has no effect: no such client setting{_near(name, CLIENT_SETTINGS)}")
-    return settings, warnings
+# --- Warnings ---------------------------------------------------------------------------------
 
 
 def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
@@ -322,7 +239,7 @@ def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
     for name in () if is_stream else STREAM_ONLY:
         if name.lower() in given:
             warnings.append(f"option {name} is for streams and has no effect in a batch query")
-    if is_stream and _boolean(given, "pushdown", False):
+    if is_stream and boolean(given, "pushdown", False):
         warnings.append("option pushdown has no effect in a stream: Spark hands filters to batch queries only")
     if "kafka.group.id" in given:
         advice = "; commitGroup shows a group where the query is" if is_stream else ""
@@ -330,11 +247,5 @@ def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
     known = {name.lower() for name in KNOWN}
     for key in given:
         if key not in known and not key.startswith("kafka."):
-            warnings.append(f"option {key} is unknown and has no effect{_near(key, KNOWN)}")
+            warnings.append(f"option {key} is unknown and has no effect{near(key, KNOWN)}")
     return warnings
-
-
-def _near(name: str, known: tuple[str, ...]) -> str:
-    by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""

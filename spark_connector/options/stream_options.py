@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.request import SourceOptions
-from strandline.spark_connector.options.source_options import parse_options, positive
+from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.options.values import duration_ms, positive
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
-
-_UNIT_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +50,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
             max_offsets=most,
             min_offsets=least,
             max_bytes=positive(given, "maxBytesPerTrigger"),
-            max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
+            max_trigger_delay_ms=duration_ms(given, "maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
         ),
         commit_group=group.strip() if group is not None else None,
     )
-
-
-def _duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
-    """`15m`, as Spark writes times; a number alone is milliseconds."""
-    value = given.get(name.lower())
-    if value is None:
-        return default_ms
-    found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", value.strip().lower())
-    if found is None or found[2] not in _UNIT_MS:
-        raise InvalidOption(f"{name} must be a time such as 500ms, 30s, 15m, 2h or 1d, not {value!r}")
-    return int(int(found[1]) * _UNIT_MS[found[2]])

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from strandline.spark_connector.options.source_options import CLIENT_SETTINGS, parse_options
+from strandline.spark_connector.options.source_options import parse_options
+from strandline.spark_connector.options.values import CLIENT_SETTINGS
 from strandline.spark_connector.reading import cluster
 from strandline.spark_connector.reading.cluster import ClusterClient
 

@@ -1,0 +1,138 @@
+"""What values of options look like, whoever reads them: a batch, a stream or the sink. Pure.
+
+`given` are options with their names in lower case. Each function raises InvalidOption naming the option by its
+documented spelling, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.options.request import EARLIEST
+
+CLIENT_SETTINGS = (
+    "client.id",
+    "client.rack",
+    "check.crcs",
+    "default.api.timeout.ms",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "max.partition.fetch.bytes",
+    "metadata.max.age.ms",
+    "request.timeout.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "socket.connection.setup.timeout.ms",
+)
+"""`kafka.<name>` is handed to the client as `<name>`."""
+
+_UNIT_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+# --- Single values -----------------------------------------------------------------------------------------------
+
+
+def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidOption(f"{name} must be true or false, not {value!r}")
+    return value.strip().lower() == "true"
+
+
+def positive(given: Mapping[str, str], name: str) -> int | None:
+    """A whole number above 0, None where it is not given. `given` has its names in lower case. Raises InvalidOption."""
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    text = value.strip()
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 2**63:
+        raise InvalidOption(f"{name} must be a positive integer, not {value!r}")
+    return int(text)
+
+
+def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
+    """`15m`, as Spark writes times; a number alone is milliseconds."""
+    value = given.get(name.lower())
+    if value is None:
+        return default_ms
+    found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", value.strip().lower())
+    if found is None or found[2] not in _UNIT_MS:
+        raise InvalidOption(f"{name} must be a time such as 500ms, 30s, 15m, 2h or 1d, not {value!r}")
+    return int(int(found[1]) * _UNIT_MS[found[2]])
+
+
+def timestamp(name: str, value: str) -> int:
+    text = value.strip()
+    if not (text.isascii() and text.isdigit()) or not is_timestamp(int(text)):
+        raise InvalidOption(f"Expected a single long value (ms since 1970) for {name}, got {value!r}")
+    return int(text)
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+def json_object(name: str, value: str, expected: str) -> dict[str, Any]:
+    """A JSON object without repeated keys."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise InvalidOption(f"{name}: a key stands twice in {value!r}")
+        return result
+
+    try:
+        parsed = json.loads(value, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidOption(f"{name} {value!r} is not understood; {expected}")
+    return parsed
+
+
+def is_partition(number: Any) -> bool:
+    return type(number) is int and 0 <= number < 2**31
+
+
+def is_timestamp(number: Any) -> bool:
+    return type(number) is int and 0 <= number < 2**63
+
+
+def is_offset(number: Any) -> bool:
+    return type(number) is int and EARLIEST <= number < 2**63
+
+
+# --- Settings of the client --------------------------------------------------------------------------------------
+
+
+def kafka_settings(given: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """`kafka.*` options for our client, and a warning for each that it does not have. `names`: the options that the
+    caller reads itself. Raises InvalidOption."""
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    known = {name.lower() for name in names}
+    for key, value in given.items():
+        if not key.startswith("kafka.") or key in known:
+            continue
+        name = key.removeprefix("kafka.")
+        if name in CLIENT_SETTINGS:
+            settings[name.replace(".", "_")] = value
+        elif name == "security.protocol" and value.strip().upper() != "PLAINTEXT":
+            raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
+        elif name not in ("security.protocol", "isolation.level"):
+            warnings.append(f"option {key} has no effect: no such client setting{near(name, CLIENT_SETTINGS)}")
+    return settings, warnings
+
+
+def near(name: str, known: tuple[str, ...]) -> str:
+    """Words that name the nearest known option; empty where none is near."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""
