@@ -108,6 +108,30 @@ class UnreadableOffset(SourceError):
     condition = "UNREADABLE_CHECKPOINT_OFFSET"
 
 
+class InvalidSinkColumn(SourceError):
+    """A column that a sink needs is missing, or one has a type that cannot be written."""
+
+    condition = "INVALID_SINK_COLUMN"
+
+
+class NullTopic(SourceError):
+    """A row names no topic."""
+
+    condition = "KAFKA_NULL_TOPIC_IN_DATA"
+
+
+class UnsupportedMode(SourceError):
+    """A topic cannot be overwritten."""
+
+    condition = "UNSUPPORTED_SAVE_MODE"
+
+
+class WriteFailed(SourceError):
+    """Records were not acknowledged."""
+
+    condition = "STRANDLINE_WRITE_FAILED"
+
+
 class CorruptRecords(SourceError):
     """Records fail their checksum or cannot be decoded, though the brokers hand them out."""
 

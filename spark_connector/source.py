@@ -22,13 +22,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.spark_connector.errors import CustomSchema, InvalidOption
+from strandline.spark_connector.errors import CustomSchema, InvalidOption, UnsupportedMode
 from strandline.spark_connector.options.request import SourceOptions
+from strandline.spark_connector.options.sink_options import SinkOptions, parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
 from strandline.spark_connector.reading.pushdown import EVERYTHING, push
 from strandline.spark_connector.reading.ranges import RangePartition, warn
 from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
+from strandline.spark_connector.writing.columns import check_columns
+from strandline.spark_connector.writing.sink import StrandlineStreamWriter, StrandlineWriter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -79,6 +82,27 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
         options = parse_stream_options(self.options)
         _check(schema, options.source)
         return StrandlineStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StrandlineWriter:
+        """Raises InvalidOption, InvalidSinkColumn, UnsupportedMode."""
+        if overwrite:
+            raise UnsupportedMode(
+                "a topic cannot be overwritten: write with mode('append'), and delete the topic's records before with "
+                "'strandline delete-records' where they are to go"
+            )
+        return StrandlineWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StrandlineStreamWriter:
+        """Output mode complete (`overwrite`) appends each result anew, as Spark's Kafka sink does it. Raises
+        InvalidOption, InvalidSinkColumn."""
+        return StrandlineStreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = parse_sink_options(self.options)
+        check_columns(schema, options)
+        for text in options.warnings:
+            warn(text)
+        return options
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:

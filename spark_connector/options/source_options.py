@@ -104,7 +104,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
     settings, warnings = kafka_settings(given, KNOWN)
     return SourceOptions(
-        bootstrap_servers=_bootstrap(given),
+        bootstrap_servers=bootstrap_servers(given),
         subscription=_subscription(given),
         starting=_limit(given, "starting", OffsetWord(LATEST)) if is_stream else _starting(given),
         ending=_ending(given),
@@ -120,7 +120,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     )
 
 
-def _bootstrap(given: Mapping[str, str]) -> str:
+def bootstrap_servers(given: Mapping[str, str]) -> str:
+    """Of sources and sinks; `given` has its names in lower case. Raises InvalidOption."""
     servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
     if not servers or servers == {""}:
         raise InvalidOption(

@@ -39,6 +39,7 @@ _UNIT_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, 
 
 
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """`true` or `false` in any case."""
     value = given.get(name.lower())
     if value is None:
         return default
@@ -70,6 +71,7 @@ def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
 
 
 def timestamp(name: str, value: str) -> int:
+    """Milliseconds since 1970."""
     text = value.strip()
     if not (text.isascii() and text.isdigit()) or not is_timestamp(int(text)):
         raise InvalidOption(f"Expected a single long value (ms since 1970) for {name}, got {value!r}")
@@ -112,9 +114,11 @@ def is_offset(number: Any) -> bool:
 # --- Settings of the client --------------------------------------------------------------------------------------
 
 
-def kafka_settings(given: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """`kafka.*` options for our client, and a warning for each that it does not have. `names`: the options that the
-    caller reads itself. Raises InvalidOption."""
+def kafka_settings(
+    given: Mapping[str, str], names: Iterable[str], client_settings: tuple[str, ...] = CLIENT_SETTINGS
+) -> tuple[dict[str, str], list[str]]:
+    """`kafka.*` options for our client, and a warning for each that is not one of `client_settings`. `names`: the
+    options that the caller reads itself. Raises InvalidOption."""
     settings: dict[str, str] = {}
     warnings: list[str] = []
     known = {name.lower() for name in names}
@@ -122,12 +126,12 @@ def kafka_settings(given: Mapping[str, str], names: Iterable[str]) -> tuple[dict
         if not key.startswith("kafka.") or key in known:
             continue
         name = key.removeprefix("kafka.")
-        if name in CLIENT_SETTINGS:
+        if name in client_settings:
             settings[name.replace(".", "_")] = value
         elif name == "security.protocol" and value.strip().upper() != "PLAINTEXT":
             raise InvalidOption(f"kafka.security.protocol {value!r} is not supported; only PLAINTEXT is")
         elif name not in ("security.protocol", "isolation.level"):
-            warnings.append(f"option {key} has no effect: no such client setting{near(name, CLIENT_SETTINGS)}")
+            warnings.append(f"option {key} has no effect: no such client setting{near(name, client_settings)}")
     return settings, warnings
 
 

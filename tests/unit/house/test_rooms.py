@@ -19,7 +19,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "controller": ("planning", "orders", "partitions", "topics", "brokers", "term"),
     "broker": ("network", "replication", "upkeep", "membership", "admin", "groups", "handlers"),
     "client": ("groups",),
-    "spark_connector": ("options", "reading", "streaming", "pipelines"),
+    "spark_connector": ("options", "reading", "streaming", "writing", "pipelines"),
     "testkit": ("zookeeper", "disk", "network"),
 }
 """The lowest first: a room imports only what stands before it. The packages that are not here have no rooms."""

@@ -1,0 +1,82 @@
+"""The options of `df.write.format("strandline")` and `df.writeStream`: those of Spark's Kafka sink. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.spark_connector.errors import InvalidOption
+from strandline.spark_connector.options.source_options import bootstrap_servers
+from strandline.spark_connector.options.values import boolean, kafka_settings, near
+
+KNOWN = (
+    "kafka.bootstrap.servers",
+    "servers",
+    "topic",
+    "path",
+    "includeHeaders",
+    "checkpointLocation",
+)
+
+PROTECTED = {
+    "kafka.key.serializer": "keys are text or binary",
+    "kafka.value.serializer": "values are text or binary",
+    "kafka.acks": "what Spark counts as written must be acknowledged by all replicas in sync",
+    "kafka.enable.idempotence": "records of one task must not be doubled by its own retries",
+    "kafka.transactional.id": "transactions are not served",
+}
+
+PRODUCER_SETTINGS = (
+    "batch.size",
+    "buffer.memory",
+    "client.id",
+    "compression.type",
+    "delivery.timeout.ms",
+    "linger.ms",
+    "max.block.ms",
+    "max.request.size",
+    "metadata.max.age.ms",
+    "request.timeout.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "socket.connection.setup.timeout.ms",
+)
+"""`kafka.<name>` is handed to the producer as `<name>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All options, checked. `topic` None: each row names its own; it wins over the column. `include_headers`: the
+    column `headers` is written, and ignored otherwise."""
+
+    bootstrap_servers: str
+    topic: str | None
+    include_headers: bool
+    producer_settings: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
+    given = {key.lower(): value for key, value in options.items()}
+    for name, why in PROTECTED.items():
+        if name in given:
+            raise InvalidOption(f"Option {name} is not supported: {why}; leave it out")
+    topics = {given[name].strip() for name in ("topic", "path") if name in given}
+    if len(topics) > 1:
+        raise InvalidOption("'topic' and save('topic') differ; give one of them")
+    topic = topics.pop() if topics else None
+    if topic == "":
+        raise InvalidOption("Option 'topic' is empty; name a topic, or leave it out where the rows have a column topic")
+    settings, warnings = kafka_settings(given, KNOWN, PRODUCER_SETTINGS)
+    known = {name.lower() for name in KNOWN}
+    for key in given:
+        if key not in known and not key.startswith("kafka."):
+            warnings.append(f"option {key} is unknown to the sink and has no effect{near(key, KNOWN)}")
+    return SinkOptions(
+        bootstrap_servers=bootstrap_servers(given),
+        topic=topic,
+        include_headers=boolean(given, "includeHeaders", False),
+        producer_settings=settings,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,1 @@
+"""Rows into topics: which columns a sink takes, and how they become records."""

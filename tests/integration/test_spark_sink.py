@@ -1,0 +1,134 @@
+"""Spark writes topics of a real cluster: batches and streams, what is refused and how."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Admin
+from strandline.cli.cluster import EmbeddedCluster
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+NUMBERS = itertools.count()
+SOME_DAY = datetime.datetime(2026, 3, 1, 12, 0, 0, 123_000)
+
+
+@pytest.fixture
+def topic(spark_cluster: EmbeddedCluster) -> Iterator[str]:
+    name = f"sink-{next(NUMBERS)}"
+    with Admin(bootstrap_servers=spark_cluster.bootstrap_servers) as admin:
+        admin.create_topic(name, 3, 3)
+        yield name
+        admin.delete_topic(name)
+
+
+@pytest.fixture
+def read(spark: Any, spark_cluster: EmbeddedCluster, topic: str) -> Callable[[], list[Any]]:
+    def rows() -> list[Any]:
+        reader = spark.read.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+        return reader.option("includeHeaders", "true").load(topic).orderBy("partition", "offset").collect()
+
+    return rows
+
+
+@pytest.fixture
+def write(spark_cluster: EmbeddedCluster) -> Callable[..., None]:
+    def save(frame: Any, mode: str = "append", **options: str) -> None:
+        writer = frame.write.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+        writer.options(**options).mode(mode).save()
+
+    return save
+
+
+def test_every_column_arrives_as_it_was_written(
+    spark: Any, topic: str, read: Callable[[], list[Any]], write: Callable[..., None]
+) -> None:
+    rows = [
+        (b"k1", b"v1", topic, 2, SOME_DAY, [("a", b"1"), ("b", None)]),
+        (None, b"\xff\x00", topic, 2, SOME_DAY + datetime.timedelta(milliseconds=1), None),
+        (b"k1", None, topic, 2, SOME_DAY, []),
+    ]
+    write(spark.createDataFrame(rows, SCHEMA).coalesce(1), includeHeaders="true")
+    found = [
+        (row.key, row.value, row.partition, row.timestamp, row.headers and [tuple(each) for each in row.headers])
+        for row in read()
+    ]
+    assert found == [
+        (b"k1", b"v1", 2, SOME_DAY, [("a", b"1"), ("b", None)]),
+        (None, b"\xff\x00", 2, SOME_DAY + datetime.timedelta(milliseconds=1), None),
+        (b"k1", None, 2, SOME_DAY, None),
+    ]
+
+
+def test_rows_of_one_key_go_to_one_partition_and_the_option_names_the_topic(
+    spark: Any, topic: str, read: Callable[[], list[Any]], write: Callable[..., None]
+) -> None:
+    frame = spark.range(3_000).selectExpr(
+        "cast(id % 7 as string) as key", "cast(id as string) as value", "'nowhere' as topic"
+    )
+    write(frame, topic=topic, **{"kafka.compression.type": "zstd"})
+    rows = read()
+    assert sorted(int(row.value) for row in rows) == list(range(3_000))
+    partitions: dict[bytes, set[int]] = {}
+    for row in rows:
+        partitions.setdefault(bytes(row.key), set()).add(row.partition)
+    assert {len(each) for each in partitions.values()} == {1}
+
+
+def test_a_stream_goes_from_one_topic_to_another(
+    spark: Any, spark_cluster: EmbeddedCluster, topic: str, read: Callable[[], list[Any]], tmp_path: Path
+) -> None:
+    def copy(first: int, end: int) -> None:
+        numbers = spark.range(first, end).selectExpr("cast(id as string) as value")
+        writer = numbers.write.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+        writer.option("topic", f"{topic}-from").mode("append").save()
+        source = spark.readStream.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+        frame = source.option("startingOffsets", "earliest").load(f"{topic}-from").drop("topic", "partition")
+        query = frame.writeStream.format("strandline").option("servers", spark_cluster.bootstrap_servers)
+        query = query.option("topic", topic).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        running = query.trigger(availableNow=True).start()
+        try:
+            assert running.awaitTermination(120)
+        finally:
+            running.stop()
+
+    copy(0, 500)
+    copy(500, 600)
+    assert sorted(int(row.value) for row in read()) == list(range(600))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        (["'x' as key"], {}, "Required attribute 'value' not found"),
+        (["1 as value"], {}, "value attribute unsupported type int"),
+        (["'x' as value", "1.5 as key"], {}, "key attribute unsupported type"),
+        (["'x' as value", "cast(null as string) as topic"], {"topic": ""}, "Option 'topic' is empty"),
+        (["'x' as value"], {"kafka.value.serializer": "x"}, "not supported"),
+        (["'x' as value", "-1 as partition"], {}, "partition -1 is negative"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    spark: Any, topic: str, write: Callable[..., None], columns: list[str], options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(Exception, match=text):
+        write(spark.range(1).selectExpr(*columns), **{"topic": topic, **options})
+
+
+def test_rows_need_a_topic_and_topics_are_not_overwritten(spark: Any, topic: str, write: Callable[..., None]) -> None:
+    with pytest.raises(Exception, match="topic option required when no 'topic' attribute is present"):
+        write(spark.range(1).selectExpr("'x' as value"))
+    with pytest.raises(Exception, match=r"KAFKA_NULL_TOPIC_IN_DATA.*null topic present in the data"):
+        write(spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic"))
+    with pytest.raises(Exception, match="UNSUPPORTED_SAVE_MODE"):
+        write(spark.range(1).selectExpr("'x' as value"), mode="overwrite", topic=topic)
