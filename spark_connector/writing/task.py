@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from strandline import Producer
-from strandline.client.errors import ClientError
+from strandline.client.errors import ClientError, FlushTimedOut
 from strandline.spark_connector.errors import InvalidSinkColumn, WriteFailed
 from strandline.spark_connector.options.sink_options import SinkOptions
 from strandline.spark_connector.writing.columns import Rows, rows_of
@@ -43,7 +44,8 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> int:
     except ClientError as error:
         raise WriteFailed(f"{error}; rows that were acknowledged before stay in the topic") from error
     finally:
-        producer.close(timeout=0.0 if producer.failed_records else None)
+        with suppress(FlushTimedOut):  # what is left belongs to a task that fails anyhow, and says why
+            producer.close(timeout=0.0 if producer.failed_records else None)
     return written
 
 
