@@ -6,6 +6,8 @@ ends with the remedy.
 
 from __future__ import annotations
 
+import warnings
+
 DATA_LOSS_REMEDY = (
     "Some data may have been lost because it is not available any more: it was aged out, or the topic was deleted and "
     "created again. To go on with what is left, set the option failOnDataLoss to false."
@@ -132,6 +134,12 @@ class WriteFailed(SourceError):
     condition = "STRANDLINE_WRITE_FAILED"
 
 
+class UnsupportedSpark(SourceError):
+    """The installed Spark cannot do this."""
+
+    condition = "UNSUPPORTED_SPARK_VERSION"
+
+
 class CorruptRecords(SourceError):
     """Records fail their checksum or cannot be decoded, though the brokers hand them out."""
 
@@ -179,3 +187,12 @@ class RestoreRefused(SourceError):
     """The topic holds something that a restore would double or mix with the archive."""
 
     condition = "RESTORE_REFUSED"
+
+
+class SourceWarning(UserWarning):
+    """An option has no effect, or data is missing that the user said may be missing."""
+
+
+def warn(text: str) -> None:
+    """Tell the user through the worker's stderr, which Spark shows on the console."""
+    warnings.warn(text, SourceWarning, stacklevel=2)

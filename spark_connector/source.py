@@ -1,4 +1,4 @@
-"""What Spark sees: the data source `strandline`, its fixed schema, and its input partitions.
+"""What Spark sees: the data source `strandline`, its fixed schema, and who reads and writes for it.
 
 Spark creates these objects in Python worker processes and pickles them by reference between driver and executors, so
 this module must be importable on both, and the objects hold nothing but options and offsets.
@@ -22,16 +22,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from strandline.spark_connector.errors import CustomSchema, InvalidOption, UnsupportedMode
+from strandline.spark_connector.errors import CustomSchema, InvalidOption, UnsupportedMode, UnsupportedSpark, warn
 from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.sink_options import SinkOptions, parse_sink_options
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.options.stream_options import parse_stream_options
 from strandline.spark_connector.reading.pushdown import EVERYTHING, push
-from strandline.spark_connector.reading.ranges import RangePartition, warn
+from strandline.spark_connector.reading.ranges import RangePartition
 from strandline.spark_connector.streaming.stream_reader import StrandlineStreamReader
 from strandline.spark_connector.writing.columns import check_columns
-from strandline.spark_connector.writing.sink import StrandlineStreamWriter, StrandlineWriter
+from strandline.spark_connector.writing.sink import CAN_WRITE_STREAMS, StrandlineStreamWriter, StrandlineWriter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,7 +60,7 @@ def fixed_schema(*, include_headers: bool) -> StructType:
 
 
 class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no types
-    """`spark.read.format("strandline")`; options as in Spark's Kafka source (options.py)."""
+    """`spark.read.format("strandline")`; options as in Spark's Kafka source (options/)."""
 
     @classmethod
     def name(cls) -> str:
@@ -94,7 +94,9 @@ class StrandlineDataSource(DataSource):  # type: ignore[misc]  # pyspark has no 
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StrandlineStreamWriter:
         """Output mode complete (`overwrite`) appends each result anew, as Spark's Kafka sink does it. Raises
-        InvalidOption, InvalidSinkColumn."""
+        InvalidOption, InvalidSinkColumn, UnsupportedSpark."""
+        if not CAN_WRITE_STREAMS:
+            raise UnsupportedSpark("writing streams to a topic needs Spark 4.1 or later; use foreachBatch and df.write")
         return StrandlineStreamWriter(self._sink_options(schema))
 
     def _sink_options(self, schema: StructType) -> SinkOptions:

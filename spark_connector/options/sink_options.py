@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strandline.spark_connector.errors import InvalidOption
-from strandline.spark_connector.options.source_options import bootstrap_servers
-from strandline.spark_connector.options.values import boolean, kafka_settings, near
+from strandline.spark_connector.options.values import (
+    boolean,
+    bootstrap_servers,
+    kafka_settings,
+    refuse,
+    unknown_options,
+)
 
 KNOWN = (
     "kafka.bootstrap.servers",
@@ -59,9 +64,7 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check all options. Raises InvalidOption naming the option, the value and what is allowed."""
     given = {key.lower(): value for key, value in options.items()}
-    for name, why in PROTECTED.items():
-        if name in given:
-            raise InvalidOption(f"Option {name} is not supported: {why}; leave it out")
+    refuse(given, PROTECTED)
     topics = {given[name].strip() for name in ("topic", "path") if name in given}
     if len(topics) > 1:
         raise InvalidOption("'topic' and save('topic') differ; give one of them")
@@ -69,14 +72,10 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     if topic == "":
         raise InvalidOption("Option 'topic' is empty; name a topic, or leave it out where the rows have a column topic")
     settings, warnings = kafka_settings(given, KNOWN, PRODUCER_SETTINGS)
-    known = {name.lower() for name in KNOWN}
-    for key in given:
-        if key not in known and not key.startswith("kafka."):
-            warnings.append(f"option {key} is unknown to the sink and has no effect{near(key, KNOWN)}")
     return SinkOptions(
         bootstrap_servers=bootstrap_servers(given),
         topic=topic,
         include_headers=boolean(given, "includeHeaders", False),
         producer_settings=settings,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *unknown_options(given, KNOWN)),
     )

@@ -38,14 +38,16 @@ from strandline.spark_connector.options.request import (
 )
 from strandline.spark_connector.options.values import (
     boolean,
+    bootstrap_servers,
     is_offset,
     is_partition,
     is_timestamp,
     json_object,
     kafka_settings,
-    near,
     positive,
+    refuse,
     timestamp,
+    unknown_options,
 )
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
@@ -96,9 +98,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     for name in BATCH_ONLY:
         if is_stream and name.lower() in given:
             raise InvalidOption(f"ending offset not valid in streaming queries: leave out the option {name}")
-    for name, remedy in PROTECTED.items():
-        if name in given:
-            raise InvalidOption(f"Option {name} is not supported: {remedy}")
+    refuse(given, PROTECTED)
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
@@ -118,18 +118,6 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         client_settings=settings,
         warnings=(*warnings, *_warnings(given, is_stream=is_stream)),
     )
-
-
-def bootstrap_servers(given: Mapping[str, str]) -> str:
-    """Of sources and sinks; `given` has its names in lower case. Raises InvalidOption."""
-    servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
-    if not servers or servers == {""}:
-        raise InvalidOption(
-            "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
-        )
-    if len(servers) > 1:
-        raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")
-    return servers.pop()
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:
@@ -232,7 +220,7 @@ def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meani
     return dict(sorted(result.items()))
 
 
-# --- Warnings ---------------------------------------------------------------------------------
+# --- Warnings --------------------------------------------------------------------------------------------------
 
 
 def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
@@ -245,8 +233,4 @@ def _warnings(given: Mapping[str, str], *, is_stream: bool) -> list[str]:
     if "kafka.group.id" in given:
         advice = "; commitGroup shows a group where the query is" if is_stream else ""
         warnings.append(f"option kafka.group.id has no effect: a query joins no consumer group{advice}")
-    known = {name.lower() for name in KNOWN}
-    for key in given:
-        if key not in known and not key.startswith("kafka."):
-            warnings.append(f"option {key} is unknown and has no effect{near(key, KNOWN)}")
-    return warnings
+    return warnings + unknown_options(given, KNOWN)

@@ -49,7 +49,7 @@ def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def positive(given: Mapping[str, str], name: str) -> int | None:
-    """A whole number above 0, None where it is not given. `given` has its names in lower case. Raises InvalidOption."""
+    """A whole number above 0, None where it is not given."""
     value = given.get(name.lower())
     if value is None:
         return None
@@ -111,7 +111,39 @@ def is_offset(number: Any) -> bool:
     return type(number) is int and EARLIEST <= number < 2**63
 
 
+# --- Names of options --------------------------------------------------------------------------------------------
+
+
+def refuse(given: Mapping[str, str], protected: Mapping[str, str]) -> None:
+    """`protected`: options that a query must not set, with the reason or what to do instead."""
+    for name, why in protected.items():
+        if name in given:
+            raise InvalidOption(f"Option {name} is not supported: {why}")
+
+
+def unknown_options(given: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
+    """A warning for each option that is not one of `names`; `kafka_settings` has those that begin with kafka."""
+    known = {name.lower() for name in names}
+    return [
+        f"option {key} is unknown and has no effect{near(key, names)}"
+        for key in given
+        if key not in known and not key.startswith("kafka.")
+    ]
+
+
 # --- Settings of the client --------------------------------------------------------------------------------------
+
+
+def bootstrap_servers(given: Mapping[str, str]) -> str:
+    """Where sources and sinks find the cluster."""
+    servers = {given[name].strip() for name in ("kafka.bootstrap.servers", "servers") if name in given}
+    if not servers or servers == {""}:
+        raise InvalidOption(
+            "Option 'kafka.bootstrap.servers' (or 'servers') must be specified: the host:port of one or more brokers"
+        )
+    if len(servers) > 1:
+        raise InvalidOption("'servers' and 'kafka.bootstrap.servers' differ; give one of them")
+    return servers.pop()
 
 
 def kafka_settings(

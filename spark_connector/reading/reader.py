@@ -113,8 +113,11 @@ def narrowed(ranges: list[OffsetRange], narrowing: Narrowing, cluster: Cluster) 
     ]
 
 
-def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[TopicPartition]:
-    """The partitions that the options name, in order. Raises UnknownTopic; a pattern may match nothing."""
+def wanted_partitions(
+    subscription: Subscription, cluster: Cluster, *, all_must_exist: bool = True
+) -> list[TopicPartition]:
+    """The partitions that the options name, in order; a pattern may match nothing. UnknownTopic if one that is named
+    does not exist, unless those are to be left out."""
     if isinstance(subscription, Subscribe):
         topics = list(subscription.topics)
     elif isinstance(subscription, Assign):
@@ -124,18 +127,17 @@ def wanted_partitions(subscription: Subscription, cluster: Cluster) -> list[Topi
     existing = []
     for topic in sorted(topics):
         numbers = cluster.partitions(topic)
-        if not numbers and not isinstance(subscription, Subscribe | Assign):
-            continue
-        if not numbers:
+        if not numbers and all_must_exist and isinstance(subscription, Subscribe | Assign):
             raise UnknownTopic(
                 f"Topic {topic!r} does not exist; check the spelling ('strandline topics --list') or create it"
             )
         existing += [TopicPartition(topic, number) for number in sorted(numbers)]
     if not isinstance(subscription, Assign):
         return existing
-    if missing := sorted(set(subscription.partitions) - set(existing)):
+    missing = sorted(set(subscription.partitions) - set(existing))
+    if missing and all_must_exist:
         raise UnknownTopic(f"Partition {missing[0]} does not exist; correct the option assign")
-    return list(subscription.partitions)
+    return [partition for partition in subscription.partitions if partition not in missing]
 
 
 # --- On an executor --------------------------------------------------------------------------------------------

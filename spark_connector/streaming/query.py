@@ -11,11 +11,9 @@ from typing import Any, Protocol
 
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
-from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset, UnknownTopic
+from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
 from strandline.spark_connector.options.request import (
-    Assign,
     SpecificOffsets,
-    SubscribePattern,
 )
 from strandline.spark_connector.options.stream_options import StreamOptions
 from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, check_covers, split
@@ -61,7 +59,6 @@ class StreamQuery:
         """Trigger.AvailableNow: nothing behind it is read."""
         self._newest: StreamOffset | None = None
         self._last_batch_ms: int | None = None
-        self._known_ids: dict[str, TopicId] = {}
         self._sampled: dict[TopicPartition, float] = {}
         self._batches = 0
 
@@ -145,10 +142,8 @@ class StreamQuery:
 
     def _seen(self, also: StreamOffset | None = None) -> Seen:
         """The partitions that the options name and the cluster has; those of `also` that still exist, too."""
-        try:
-            wanted = wanted_partitions(self._options.source.subscription, self._cluster)
-        except UnknownTopic:  # what the query has read of it, if anything, is missed by those who compare
-            wanted = self._those_that_exist()
+        # What the query has read of one that is gone, if anything, is missed by those who compare.
+        wanted = wanted_partitions(self._options.source.subscription, self._cluster, all_must_exist=False)
         if also is not None:
             known = {topic: set(self._cluster.partitions(topic)) for topic in {each.topic for each in also.positions}}
             wanted = sorted({*wanted, *(each for each in also.positions if each.partition in known[each.topic])})
@@ -156,25 +151,7 @@ class StreamQuery:
         return Seen(self._cluster.held(wanted) if wanted else {}, topic_ids)
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, TopicId]:
-        """Those that the cluster has told by now, or told once: what it does not know at the moment has not changed."""
-        for topic in sorted({each.topic for each in partitions}):
-            topic_id = self._cluster.topic_id(topic)
-            if topic_id != NO_TOPIC_ID or topic not in self._known_ids:
-                self._known_ids[topic] = topic_id
-        return {topic: self._known_ids[topic] for topic in sorted({each.topic for each in partitions})}
-
-    def _those_that_exist(self) -> list[TopicPartition]:
-        subscription = self._options.source.subscription
-        assert not isinstance(subscription, SubscribePattern), "a pattern names only what exists"
-        topics = (
-            sorted({each.topic for each in subscription.partitions})
-            if isinstance(subscription, Assign)
-            else list(subscription.topics)
-        )
-        existing = [TopicPartition(topic, number) for topic in topics for number in self._cluster.partitions(topic)]
-        if isinstance(subscription, Assign):
-            return [each for each in subscription.partitions if each in existing]
-        return sorted(existing)
+        return {topic: self._cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
 
     def _must_wait(self, waiting: Sizes) -> bool:
         if self._target is not None:  # nothing more is to come that could be waited for

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from strandline.runtime.client_environment import production_client_environment
+from strandline.spark_connector.errors import warn
 from strandline.spark_connector.options.stream_options import StreamOptions
-from strandline.spark_connector.reading.ranges import RangePartition, warn
+from strandline.spark_connector.reading.ranges import RangePartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,7 +26,6 @@ try:
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-
 except ImportError:  # before Spark 4.2, which asks for the latest offset and for nothing else
     ReadAllAvailable = ReadMaxBytes = ReadMaxRows = ReadMinRows = None
 
@@ -37,7 +37,7 @@ METADATA_MAX_AGE_MS = "1000"
 """New partitions and topics are found this soon, unless the user set metadata.max.age.ms."""
 
 
-class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark
     """Offsets and their rules: offsets.py; the query itself: query.py."""
 
     def __init__(self, options: StreamOptions) -> None:

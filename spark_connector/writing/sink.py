@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # before Spark 4.1, which is told by `StrandlineDataSource.streamWriter`
+except ImportError:  # before Spark 4.1
     DataSourceStreamArrowWriter = object
+
+CAN_WRITE_STREAMS = DataSourceStreamArrowWriter is not object
 
 
 @dataclass

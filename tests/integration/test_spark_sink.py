@@ -116,6 +116,7 @@ def test_a_stream_goes_from_one_topic_to_another(
         (["'x' as value", "cast(null as string) as topic"], {"topic": ""}, "Option 'topic' is empty"),
         (["'x' as value"], {"kafka.value.serializer": "x"}, "not supported"),
         (["'x' as value", "-1 as partition"], {}, "partition -1 is negative"),
+        (["'x' as value", "7 as partition"], {"kafka.max.block.ms": "500"}, "STRANDLINE_WRITE_FAILED.*no partition 7"),
     ],
 )
 def test_what_cannot_be_written_is_refused(

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from strandline.spark_connector.errors import CustomSchema, InvalidOption
+from strandline.spark_connector.errors import CustomSchema, InvalidOption, SourceWarning
 from strandline.spark_connector.reading.planning import OffsetRange
-from strandline.spark_connector.reading.ranges import RangePartition, SourceWarning
+from strandline.spark_connector.reading.ranges import RangePartition
 from strandline.spark_connector.source import (
     StrandlineDataSource,
     StrandlineReader,
