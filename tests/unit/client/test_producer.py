@@ -91,6 +91,25 @@ async def test_send_many_settles_once_for_all_its_batches(autojump_clock: object
         assert stored == [value for other, value in records if other == key]
 
 
+async def test_send_many_takes_records_with_headers_and_timestamps_of_their_own(autojump_clock: object) -> None:
+    cluster = FakeCluster(2)
+    cluster.add_topic("t", 4)
+    async with trio.open_nursery() as nursery:
+        await cluster.start(nursery)
+        async with producer(cluster, batch_size=500, max_request_size=400) as client:
+            records = [(b"k%d" % (i % 7), b"v%d" % i, [("h", b"%d" % i)] * (i % 3), 1000 + i) for i in range(1000)]
+            delivery = await client.send_many("t", records)
+            assert sum(batch.records_count for batch in await delivery) == 1000
+            large = await client.send_many("t", [(b"k", b"v", [("h", b"x" * 400)], 5), (b"k", b"last", (), 6)])
+            with pytest.raises(RecordTooLarge, match="a record of 4"):
+                await large
+            assert (large.delivered_records, large.failed_records) == (1, 1)
+        nursery.cancel_scope.cancel()
+    stored = [record for log in cluster.logs.values() for record in log.records()]
+    found = sorted((each.timestamp_ms, each.key, each.value, list(each.headers)) for each in stored)
+    assert found == [(6, b"k", b"last", []), *sorted((at, key, value, headers) for key, value, headers, at in records)]
+
+
 @pytest.mark.parametrize(
     ("fault", "doubled"),
     [
