@@ -134,6 +134,24 @@ class WriteFailed(SourceError):
     condition = "STRANDLINE_WRITE_FAILED"
 
 
+class SupersededWrite(SourceError):
+    """A later version of the same write has begun: this one is a left-over, or its checkpoint is an old copy."""
+
+    condition = "STRANDLINE_WRITE_SUPERSEDED"
+
+
+class RowsChanged(SourceError):
+    """A task that is repeated has other rows than those that it wrote before."""
+
+    condition = "STRANDLINE_ROWS_CHANGED"
+
+
+class WrittenRowsGone(SourceError):
+    """A task that is repeated cannot tell what it wrote before."""
+
+    condition = "STRANDLINE_WRITTEN_ROWS_GONE"
+
+
 class UnsupportedSpark(SourceError):
     """The installed Spark cannot do this."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from strandline.spark_connector.options.values import (
     kafka_settings,
     refuse,
     unknown_options,
+    whole_number,
 )
 
 KNOWN = (
@@ -20,8 +22,14 @@ KNOWN = (
     "topic",
     "path",
     "includeHeaders",
+    "exactlyOnce",
+    "writeId",
+    "writeVersion",
     "checkpointLocation",
 )
+
+MAX_WRITE_ID = 150
+"""Characters: it becomes part of a group's name."""
 
 PROTECTED = {
     "kafka.key.serializer": "keys are text or binary",
@@ -57,6 +65,10 @@ class SinkOptions:
     bootstrap_servers: str
     topic: str | None
     include_headers: bool
+    is_exactly_once: bool
+    write_id: str | None
+    """Under which a batch writes, None: one that is made up; the rows of a stream are known by its checkpoint."""
+    write_version: int
     producer_settings: Mapping[str, str]
     warnings: tuple[str, ...]
 
@@ -72,10 +84,29 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     if topic == "":
         raise InvalidOption("Option 'topic' is empty; name a topic, or leave it out where the rows have a column topic")
     settings, warnings = kafka_settings(given, KNOWN, PRODUCER_SETTINGS)
+    is_exactly_once = boolean(given, "exactlyOnce", True)
+    write_id = _write_id(given, is_exactly_once)
     return SinkOptions(
         bootstrap_servers=bootstrap_servers(given),
         topic=topic,
         include_headers=boolean(given, "includeHeaders", False),
+        is_exactly_once=is_exactly_once,
+        write_id=write_id,
+        write_version=whole_number(given, "writeVersion", 0),
         producer_settings=settings,
         warnings=(*warnings, *unknown_options(given, KNOWN)),
     )
+
+
+def _write_id(given: Mapping[str, str], is_exactly_once: bool) -> str | None:
+    if (write_id := given.get("writeid")) is None:
+        if "writeversion" in given:
+            raise InvalidOption("writeVersion counts the writes of one writeId: give that, too, or leave both out")
+        return None
+    if not is_exactly_once:
+        raise InvalidOption("writeId tells a repeated write from a new one, which exactlyOnce=false does not; drop one")
+    if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_WRITE_ID}}}", write_id):
+        raise InvalidOption(
+            f"writeId {write_id!r} must be 1 to {MAX_WRITE_ID} letters, digits, dots, hyphens and underscores"
+        )
+    return write_id

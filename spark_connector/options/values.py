@@ -59,6 +59,14 @@ def positive(given: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
+def whole_number(given: Mapping[str, str], name: str, default: int) -> int:
+    """0 or more."""
+    text = given.get(name.lower(), str(default)).strip()
+    if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
+        raise InvalidOption(f"{name} must be a whole number from 0 on, not {text!r}")
+    return int(text)
+
+
 def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
     """`15m`, as Spark writes times; a number alone is milliseconds."""
     value = given.get(name.lower())
