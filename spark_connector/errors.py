@@ -59,6 +59,18 @@ class EndOffsetMismatch(SourceError):
     condition = "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 
 
+class TimestampMismatch(SourceError):
+    """The partitions of starting- or endingOffsetsByTimestamp are not exactly those that are read."""
+
+    condition = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+
+
+class MismatchedPartitions(SourceError):
+    """Start and end name different partitions."""
+
+    condition = "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET"
+
+
 class NoOffsetForTimestamp(SourceError):
     """No record is as young as the starting timestamp, and the strategy is `error`."""
 
@@ -69,6 +81,12 @@ class StartAfterEnd(SourceError):
     """A range ends before it begins."""
 
     condition = "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
+
+
+class UnresolvedStartAfterEnd(SourceError):
+    """The options name a start that lies behind their end, whatever the partition holds."""
+
+    condition = "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
 
 
 class DataLoss(SourceError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from strandline.protocol.types import TopicPartition
 
@@ -42,31 +42,57 @@ Subscription = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetWord:
-    """EARLIEST or LATEST for every partition."""
+class FromEnd:
+    """An offset so far before the high watermark, but not before the first record."""
 
-    offset: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """A time so long before the moment at which the query is planned."""
+
+    milliseconds: int
+
+
+Offset = int | FromEnd
+"""An offset, EARLIEST, LATEST, or one counted from the end."""
+
+Time = int | Ago
+"""Milliseconds since 1970, or counted back from now."""
+
+EVERY_TOPIC = ""
+"""In `defaults`: what counts for partitions of all topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWord:
+    """The same for every partition."""
+
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """An offset, EARLIEST or LATEST for each partition."""
+    """An offset for each partition; `defaults`: topic → of its partitions that are not named."""
 
-    offsets: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, Offset]
+    defaults: Mapping[str, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """The first offset whose record is not older, in every partition; ms since 1970."""
+    """The first offset whose record is not older, in every partition."""
 
-    timestamp_ms: int
+    timestamp_ms: Time
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """… a time for each partition."""
+    """… a time for each partition; `defaults` as above."""
 
-    timestamps_ms: Mapping[TopicPartition, int]
+    timestamps_ms: Mapping[TopicPartition, Time]
+    defaults: Mapping[str, Time] = field(default_factory=dict)
 
 
 OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamps

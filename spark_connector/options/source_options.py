@@ -5,11 +5,7 @@ What only streams have is in stream_options.py.
 exist are found later (planning.py). Rules:
 
 * Names are case-insensitive; the user's own spelling is lost on the way, so messages use the documented one.
-* Start, by priority: startingTimestamp, startingOffsetsByTimestamp, startingOffsets (default earliest).
-  End: endingTimestamp, endingOffsetsByTimestamp, endingOffsets (default latest); an end is exclusive. A stream has
-  none, and begins at latest unless told otherwise.
-* In JSON, -2 means earliest and -1 latest; other negative numbers, booleans and fractions are refused, and so is a key
-  that stands twice.
+* Where a read begins and ends: start_and_end.py. A stream has no end, and begins at latest unless told otherwise.
 * `kafka.*` options that a Spark query must not change are refused, those our client knows are passed on, the others and
   options of streams only bring a warning, which names the nearest known option where the name is unknown.
 """
@@ -17,36 +13,26 @@ exist are found later (planning.py). Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.request import (
-    EARLIEST,
-    LATEST,
     Assign,
-    GlobalTimestamp,
-    OffsetLimit,
-    OffsetWord,
     SourceOptions,
-    SpecificOffsets,
-    SpecificTimestamps,
     Subscribe,
     SubscribePattern,
     Subscription,
 )
+from strandline.spark_connector.options.start_and_end import check_order, ending, starting
 from strandline.spark_connector.options.values import (
     boolean,
     bootstrap_servers,
-    is_offset,
     is_partition,
-    is_timestamp,
     json_object,
     kafka_settings,
     positive,
     refuse,
-    timestamp,
     unknown_options,
 )
 
@@ -103,11 +89,13 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
     if strategy not in ("error", "latest"):
         raise InvalidOption(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}")
     settings, warnings = kafka_settings(given, KNOWN)
+    start, end = starting(given, is_stream=is_stream), ending(given)
+    check_order(start, end)
     return SourceOptions(
         bootstrap_servers=bootstrap_servers(given),
         subscription=_subscription(given),
-        starting=_limit(given, "starting", OffsetWord(LATEST)) if is_stream else _starting(given),
-        ending=_ending(given),
+        starting=start,
+        ending=end,
         late_start_is_latest=strategy == "latest",
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         min_partitions=positive(given, "minPartitions"),
@@ -156,68 +144,6 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     if not partitions:
         raise InvalidOption(f"assign names no partition; {expected}")
     return tuple(sorted(set(partitions)))
-
-
-# --- Start and end ---------------------------------------------------------------------------------------------
-
-
-def _starting(given: Mapping[str, str]) -> OffsetLimit:
-    limit = _limit(given, "starting", OffsetWord(EARLIEST))
-    if isinstance(limit, OffsetWord) and limit.offset == LATEST:
-        raise InvalidOption(
-            "starting offset can't be latest for batch queries: there is nothing to read from there; "
-            "use earliest, JSON or a timestamp"
-        )
-    if isinstance(limit, SpecificOffsets):
-        for partition, offset in limit.offsets.items():
-            if offset == LATEST:
-                raise InvalidOption(f"startingOffsets for {partition} can't be latest (-1) for batch queries")
-    return limit
-
-
-def _ending(given: Mapping[str, str]) -> OffsetLimit:
-    limit = _limit(given, "ending", OffsetWord(LATEST))
-    if isinstance(limit, OffsetWord) and limit.offset == EARLIEST:
-        raise InvalidOption("ending offset can't be earliest: nothing would be read; use latest, JSON or a timestamp")
-    if isinstance(limit, SpecificOffsets):
-        for partition, offset in limit.offsets.items():
-            if offset == EARLIEST:
-                raise InvalidOption(f"endingOffsets for {partition} can't be earliest (-2)")
-    return limit
-
-
-def _limit(given: Mapping[str, str], side: str, default: OffsetLimit) -> OffsetLimit:
-    """The option of highest priority that is set, of `<side>Timestamp`, `<side>OffsetsByTimestamp`, `<side>Offsets`."""
-    name = f"{side}Timestamp"
-    if (value := given.get(name.lower())) is not None:
-        return GlobalTimestamp(timestamp(name, value))
-    name = f"{side}OffsetsByTimestamp"
-    if (value := given.get(name.lower())) is not None:
-        return SpecificTimestamps(_per_partition(name, value, is_timestamp, "a time in ms since 1970"))
-    name = f"{side}Offsets"
-    if (value := given.get(name.lower())) is None:
-        return default
-    word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        return OffsetWord(EARLIEST if word == "earliest" else LATEST)
-    return SpecificOffsets(_per_partition(name, value, is_offset, "an offset, -2 for earliest or -1 for latest"))
-
-
-def _per_partition(name: str, value: str, is_valid: Callable[[Any], bool], meaning: str) -> dict[TopicPartition, int]:
-    """`{"topic":{"0":23}}` as a dictionary; each number must be what `meaning` says."""
-    words = "earliest, latest or " if name.endswith("Offsets") else ""
-    expected = f'give {words}JSON such as {{"topic":{{"0":23}}}}'
-    result: dict[TopicPartition, int] = {}
-    for topic, numbers in json_object(name, value, expected).items():
-        if not isinstance(numbers, dict):
-            raise InvalidOption(f"{name}: {topic!r} has {numbers!r} instead of partitions; {expected}")
-        for partition, number in numbers.items():
-            if not (partition.isascii() and partition.isdigit() and is_partition(int(partition))):
-                raise InvalidOption(f"{name}: {topic!r} has no partition {partition!r}; {expected}")
-            if not is_valid(number):
-                raise InvalidOption(f"{name}: {topic}-{partition} is {number!r}, but must be {meaning}")
-            result[TopicPartition(topic, int(partition))] = number
-    return dict(sorted(result.items()))
 
 
 # --- Warnings --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pyarrow as pa
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.records.columnar import BatchDecoder
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
+from strandline.runtime.client_environment import production_client_environment
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, OffsetGone, ReadTimeout, UnknownTopic
 from strandline.spark_connector.options.request import Assign, SourceOptions, Subscribe, Subscription
 from strandline.spark_connector.reading.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, RowBuffer
@@ -26,7 +27,7 @@ from strandline.spark_connector.reading.planning import (
     OffsetRange,
     Resolver,
     asked_timestamps,
-    check_covers,
+    covering,
     split,
 )
 from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
@@ -67,23 +68,25 @@ def plan_ranges(options: SourceOptions, warn: Warn, narrowing: Narrowing = EVERY
     """`plan` over the cluster that the options name."""
     from strandline.spark_connector.reading.cluster import ClusterClient
 
+    now_ms = production_client_environment().wall_clock.now_ms()
     with ClusterClient(options) as cluster:
-        return plan(options, cluster, warn, narrowing)
+        return plan(options, cluster, warn, now_ms, narrowing)
 
 
-def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-    """What each task reads. Raises the errors of planning.py and UnknownTopic."""
+def plan(
+    options: SourceOptions, cluster: Cluster, warn: Warn, now_ms: int, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
+    """What each task reads. `now_ms`: what times ago are counted from. Raises the errors of planning.py and
+    UnknownTopic."""
     partitions = wanted_partitions(options.subscription, cluster)
-    check_covers(options.starting, partitions, starting=True)
-    check_covers(options.ending, partitions, starting=False)
+    starting = covering(options.starting, partitions, starting=True)
+    ending = covering(options.ending, partitions, starting=False)
     if not partitions:
         return []
     # Before their offsets: those of a topic that is created anew in between must not pass for the old one's.
     topic_ids = {topic: cluster.topic_id(topic) for topic in sorted({each.topic for each in partitions})}
-    start_times, end_times = (
-        asked_timestamps(options.starting, partitions),
-        asked_timestamps(options.ending, partitions),
-    )
+    start_times = asked_timestamps(starting, partitions, now_ms)
+    end_times = asked_timestamps(ending, partitions, now_ms)
     resolver = Resolver(
         held=cluster.held(partitions),
         at_start_time=cluster.offsets_at(start_times) if start_times else {},
@@ -91,8 +94,9 @@ def plan(options: SourceOptions, cluster: Cluster, warn: Warn, narrowing: Narrow
         late_start_is_latest=options.late_start_is_latest,
         fail_on_data_loss=options.fail_on_data_loss,
         warn=warn,
+        now_ms=now_ms,
     )
-    ranges = narrowed(resolver.ranges(options.starting, options.ending), narrowing, cluster)
+    ranges = narrowed(resolver.ranges(starting, ending), narrowing, cluster)
     return split(
         [each._replace(topic_id=topic_ids[each.topic]) for each in ranges],
         min_partitions=options.min_partitions,

@@ -12,11 +12,9 @@ from typing import Any, Protocol
 from strandline.protocol.records import InvalidBatch, scan
 from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
-from strandline.spark_connector.options.request import (
-    SpecificOffsets,
-)
+from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
-from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, check_covers, split
+from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering, split
 from strandline.spark_connector.reading.reader import Cluster, Warn, wanted_partitions
 from strandline.spark_connector.streaming.limits import Sizes, is_worth_a_batch, taken
 from strandline.spark_connector.streaming.offsets import (
@@ -40,7 +38,8 @@ class Group(Protocol):
 
 
 class StreamQuery:
-    """Offsets are dictionaries as Spark keeps them. `now_ms` is asked for the delay of minOffsetsPerTrigger only."""
+    """Offsets are dictionaries as Spark keeps them. `now_ms` is asked for times ago, once, and for the delay of
+    minOffsetsPerTrigger."""
 
     def __init__(
         self, options: StreamOptions, cluster: Cluster, group: Group | None, now_ms: Callable[[], int], warn: Warn
@@ -168,8 +167,9 @@ class StreamQuery:
     def _resolved(self) -> StreamOffset:
         source = self._options.source
         partitions = wanted_partitions(source.subscription, self._cluster)
-        check_covers(source.starting, partitions, starting=True)
-        times = asked_timestamps(source.starting, partitions)
+        starting = covering(source.starting, partitions, starting=True)
+        now_ms = self._now_ms()
+        times = asked_timestamps(starting, partitions, now_ms)
         # Before their offsets: those of a topic that is created anew in between must not pass for the new one's.
         topic_ids = self._topic_ids(partitions)
         held = self._cluster.held(partitions)
@@ -180,11 +180,12 @@ class StreamQuery:
             late_start_is_latest=source.late_start_is_latest,
             fail_on_data_loss=source.fail_on_data_loss,
             warn=self._warn,
+            now_ms=now_ms,
         )
-        positions = {each: resolver.start(each, source.starting) for each in partitions}
+        positions = {each: resolver.start(each, starting) for each in partitions}
         for each, position in positions.items():
             nearest = max(held[each].earliest, min(position, held[each].latest))
-            if nearest != position and isinstance(source.starting, SpecificOffsets):
+            if nearest != position and isinstance(starting, SpecificOffsets):
                 self._losses.tell(
                     StartOffsetReset,
                     f"startingOffsets says {position} for {each}, which holds [{held[each].earliest}, "

@@ -12,8 +12,9 @@ from strandline.spark_connector.options.request import SourceOptions
 from strandline.spark_connector.options.source_options import parse_options
 from strandline.spark_connector.reading import arrow
 from strandline.spark_connector.reading.planning import OffsetRange
-from strandline.spark_connector.reading.pushdown import Narrowing
-from strandline.spark_connector.reading.reader import plan, read
+from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
+from strandline.spark_connector.reading.reader import Warn, read
+from strandline.spark_connector.reading.reader import plan as plan_at
 from support.compacted import batches_of, compacted_log
 from support.memory_source import T0, MemoryCluster
 
@@ -30,6 +31,15 @@ def warnings() -> list[str]:
 
 def options(**given: str) -> SourceOptions:
     return parse_options({"servers": "b:1", "subscribe": "t"} | given)
+
+
+NOW_MS = 1_000_000
+
+
+def plan(
+    given: SourceOptions, cluster: MemoryCluster, warn: Warn, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
+    return plan_at(given, cluster, warn, NOW_MS, narrowing)
 
 
 def rows(
@@ -188,6 +198,42 @@ def test_times_are_looked_up_for_all_partitions(cluster: MemoryCluster, warnings
     cluster.timed = {T0: 4}
     assert plan(options(startingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 4, 9)]
     assert plan(options(endingTimestamp="5"), cluster, warnings.append) == [OffsetRange("t", 0, 0, 4)]
+
+
+def test_a_time_ago_counts_from_when_the_query_is_planned(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    asked: list[dict[TopicPartition, int]] = []
+
+    def offsets_at(timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        asked.append(timestamps_ms)
+        return {T0: 2 if len(asked) == 1 else 6}
+
+    cluster.offsets_at = offsets_at
+    given = options(startingTimestamp="-10m", endingOffsetsByTimestamp='{"t":{"default":"-5s"}}')
+    assert plan(given, cluster, warnings.append) == [OffsetRange("t", 0, 2, 6)]
+    assert asked == [{T0: NOW_MS - 600_000}, {T0: NOW_MS - 5_000}]
+
+
+def test_a_time_before_1970_is_the_beginning_of_time(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"v"] * 9)
+    asked = []
+    cluster.offsets_at = lambda timestamps_ms: asked.append(timestamps_ms) or {T0: 0}
+    plan(options(startingTimestamp="-99d"), cluster, warnings.append)
+    assert asked == [{T0: 0}]
+
+
+def test_the_last_offsets_of_each_partition_are_planned(cluster: MemoryCluster, warnings: list[str]) -> None:
+    one = TopicPartition("t", 1)
+    cluster.add(T0, 0, [b"v"] * 9)
+    cluster.add(one, 0, [b"v"] * 9)
+    cluster.log_start[one] = 7
+    assert plan(options(startingOffsets="-3"), cluster, warnings.append) == [
+        OffsetRange("t", 0, 6, 9),
+        OffsetRange("t", 1, 7, 9),
+    ]
+    given = options(startingOffsets='{"t":{"0":1,"default":"earliest"}}', endingOffsets='{"default":"-4"}')
+    assert plan(given, cluster, warnings.append) == [OffsetRange("t", 0, 1, 5)]
+    assert warnings == []
 
 
 def test_pushed_filters_narrow_the_plan(cluster: MemoryCluster, warnings: list[str]) -> None:

@@ -349,6 +349,30 @@ def test_a_query_killed_in_its_first_batch_does_not_need_its_starting_options_ag
         planned(again, again.initial(), {"t": {"0": 10, "1": 4}})
 
 
+def test_a_stream_begins_with_the_last_offsets_or_at_a_time_ago_counted_once(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    assert positions(new_query(startingOffsets="-5").initial()) == {"0": 5, "1": 0}
+    assert positions(new_query(startingOffsets='{"t":{"0":3},"default":-1}').initial()) == {"0": 3, "1": 4}
+    asked: list[dict[TopicPartition, int]] = []
+
+    def offsets_at(timestamps_ms: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        asked.append(timestamps_ms)
+        return {T0: 7, T1: 2}
+
+    cluster.offsets_at = offsets_at
+    now = iter(range(60_000, 70_000, 1000))
+    query = new_query(now=lambda: next(now), startingTimestamp="-1m")
+    first = query.initial()
+    assert query.initial() == first
+    assert positions(first) == {"0": 7, "1": 2}
+    assert asked == [{T0: 0, T1: 0}]
+    end = query.latest(stored(first), is_limited=False)
+    again = new_query(now=lambda: next(now), startingTimestamp="-1m")
+    cluster.offsets_at = lambda timestamps_ms: {T0: 9, T1: 4}
+    assert planned(again, again.initial(), end) == {0: (7, 10), 1: (2, 4)}, "the first batch carries its beginning"
+
+
 def test_a_topic_made_anew_while_the_start_is_looked_up_is_not_taken_for_the_old_one(
     new_query: Callable[..., StreamQuery], cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
