@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 
 from strandline.protocol.types import TopicPartition
 
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""Of a read that names none, in this order; as in Spark's Kafka source."""
+
+HEADERS = "headers"
+"""The one column more that there may be."""
+
 EARLIEST = -2
 LATEST = -1
 
@@ -100,7 +106,8 @@ OffsetLimit = OffsetWord | SpecificOffsets | GlobalTimestamp | SpecificTimestamp
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options, checked. `client_settings` are the `kafka.*` options by our client's names."""
+    """All options, checked. `columns`: of the rows, in their order; `client_settings` are the `kafka.*` options by our
+    client's names."""
 
     bootstrap_servers: str
     subscription: Subscription
@@ -110,7 +117,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
-    include_headers: bool
+    columns: tuple[str, ...]
     poll_timeout_ms: int
     pushdown: bool
     client_settings: Mapping[str, str]

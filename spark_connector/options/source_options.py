@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption
 from strandline.spark_connector.options.request import (
+    COLUMNS,
+    HEADERS,
     Assign,
     SourceOptions,
     Subscribe,
@@ -31,6 +33,7 @@ from strandline.spark_connector.options.values import (
     is_partition,
     json_object,
     kafka_settings,
+    near,
     positive,
     refuse,
     unknown_options,
@@ -63,6 +66,7 @@ KNOWN = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "columns",
     "pushdown",
     "kafkaConsumer.pollTimeoutMs",
     *NO_EFFECT,
@@ -100,7 +104,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sou
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
-        include_headers=boolean(given, "includeHeaders", False),
+        columns=_columns(given),
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
         pushdown=boolean(given, "pushdown", False),
         client_settings=settings,
@@ -144,6 +148,35 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     if not partitions:
         raise InvalidOption(f"assign names no partition; {expected}")
     return tuple(sorted(set(partitions)))
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """`key,value`: the columns in the order in which they are named; includeHeaders adds `headers` behind them."""
+    value = given.get("columns")
+    names = COLUMNS if value is None else _named_columns(value)
+    with_headers = boolean(given, "includeHeaders", HEADERS in names)
+    if with_headers and HEADERS not in names:
+        return (*names, HEADERS)
+    if HEADERS in names and not with_headers:
+        raise InvalidOption("columns names headers and includeHeaders is false; leave out one of them")
+    return names
+
+
+def _named_columns(value: str) -> tuple[str, ...]:
+    by_lower = {name.lower(): name for name in (*COLUMNS, HEADERS)}
+    names: list[str] = []
+    for given_name in value.split(","):
+        name = by_lower.get(given_name.strip().lower())
+        if name is None:
+            nearest = near(given_name.strip(), (*COLUMNS, HEADERS))
+            raise InvalidOption(
+                f"columns {value!r}: there is no column {given_name.strip()!r}{nearest}; name some of "
+                f"{', '.join((*COLUMNS, HEADERS))}"
+            )
+        if name in names:
+            raise InvalidOption(f"columns {value!r} names {name} twice; name each column once")
+        names.append(name)
+    return tuple(names)
 
 
 # --- Warnings --------------------------------------------------------------------------------------------------

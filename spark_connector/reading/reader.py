@@ -158,7 +158,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, warn: Warn) -> Itera
 def read(options: SourceOptions, wanted: OffsetRange, cluster: Cluster, warn: Warn) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order. Raises DataLoss, ReadTimeout, CorruptRecords."""
     partition = TopicPartition(wanted.topic, wanted.partition)
-    rows = RowBuffer(*partition, include_headers=options.include_headers)
+    rows = RowBuffer(*partition, options.columns)
     position = wanted.start
     losses = 0
     while position < wanted.end:
@@ -217,7 +217,7 @@ def _add(rows: RowBuffer, decoder: BatchDecoder, start: int, end: int) -> None:
     if not decoder.records_count:
         return
     size_bytes = decoder.size_bytes
-    columns = decoder.take()
+    columns = decoder.take(rows.depth)
     wanted = (columns.offsets >= start) & (columns.offsets < end)
     if not wanted.all():
         columns = columns.rows(wanted)

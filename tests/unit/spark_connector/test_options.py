@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import InvalidOption, MismatchedPartitions, UnresolvedStartAfterEnd
 from strandline.spark_connector.options.request import (
+    COLUMNS,
     EARLIEST,
     EVERY_TOPIC,
     LATEST,
@@ -46,7 +47,7 @@ def test_the_defaults_are_those_of_a_batch_query() -> None:
     assert options.subscription == Subscribe(("t",))
     assert (options.starting, options.ending) == (OffsetWord(EARLIEST), OffsetWord(LATEST))
     assert options.fail_on_data_loss
-    assert not options.include_headers
+    assert options.columns == COLUMNS
     assert not options.late_start_is_latest
     assert options.min_partitions is options.max_records_per_partition is None
     assert options.warnings == ()
@@ -226,6 +227,30 @@ def test_start_and_end_name_the_same_partitions() -> None:
 def test_what_cannot_be_meant_is_refused_and_named(name: str, value: str) -> None:
     text = refused({"servers": "b:1", "subscribe": "t", name: value})
     assert name.lower() in text.lower() or "offset can't be" in text
+
+
+def test_columns_come_in_the_order_in_which_they_are_named() -> None:
+    assert parse(columns="offset, KEY,timestamptype").columns == ("offset", "key", "timestampType")
+    assert parse(columns="value", includeHeaders="true").columns == ("value", "headers")
+    assert parse(columns="headers,value").columns == ("headers", "value")
+    assert parse(includeHeaders="true").columns == (*COLUMNS, "headers")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "no column ''"),
+        ("key,", "no column ''"),
+        ("key,vlaue", "no column 'vlaue'; did you mean value[?]"),
+        ("key,value,KEY", "names key twice"),
+        ("*", "name some of key, value, topic"),
+    ],
+)
+def test_columns_that_cannot_be_meant_are_refused(value: str, why: str) -> None:
+    with pytest.raises(InvalidOption, match=why):
+        parse(columns=value)
+    with pytest.raises(InvalidOption, match="headers and includeHeaders is false"):
+        parse(columns="headers", includeHeaders="false")
 
 
 def test_client_settings_are_passed_on_and_others_only_warn() -> None:

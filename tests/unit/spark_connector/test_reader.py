@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import CorruptRecords, DataLoss, ReadTimeout, UnknownTopic
@@ -47,7 +49,7 @@ def rows(
 ) -> list[tuple[int, Any]]:
     found = []
     for batch in read(given, wanted, cluster, warnings.append):
-        assert batch.schema.equals(arrow.arrow_schema(include_headers=given.include_headers))
+        assert batch.schema.equals(arrow.arrow_schema(given.columns))
         found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
     return found
 
@@ -153,6 +155,31 @@ def test_tombstones_and_headers_arrive(cluster: MemoryCluster, warnings: list[st
     (batch,) = read(options(includeHeaders="true"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
     assert batch.to_pylist()[0]["value"] is None
     assert batch.to_pylist()[0]["headers"] is None
+
+
+def test_only_the_wanted_columns_are_read_in_the_order_in_which_they_are_named(
+    cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    cluster.add(T0, 0, [b"a", b"b", b"c"], "lz4")
+    cluster.add(T0, 3, [b"d"])
+    wanted = OffsetRange("t", 0, 1, 4)
+    (batch,) = read(options(columns="value,offset,partition"), wanted, cluster, warnings.append)
+    assert batch.schema.equals(arrow.arrow_schema(("value", "offset", "partition")))
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [(b"b", 1, 0), (b"c", 2, 0), (b"d", 3, 0)]
+    (batch,) = read(options(columns="topic", includeHeaders="true"), wanted, cluster, warnings.append)
+    assert batch.to_pylist() == [{"topic": "t", "headers": None}] * 3
+
+
+def test_values_are_not_looked_at_where_nobody_wants_them(cluster: MemoryCluster, warnings: list[str]) -> None:
+    cluster.add(T0, 0, [b"value"])
+    batch = bytearray(cluster.batches[T0][0])
+    batch[batch.index(b"value") - 1] = 126  # a length that leaves its record
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    cluster.batches[T0][0] = bytes(batch)
+    (found,) = read(options(columns="offset,key"), OffsetRange("t", 0, 0, 1), cluster, warnings.append)
+    assert found.to_pylist() == [{"offset": 0, "key": b"k"}]
+    with pytest.raises(CorruptRecords):
+        list(read(options(columns="value"), OffsetRange("t", 0, 0, 1), cluster, warnings.append))
 
 
 def test_damaged_records_are_an_error(cluster: MemoryCluster, warnings: list[str]) -> None:
