@@ -14,6 +14,10 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 HEADERS = "headers"
 """The one column more that there may be."""
 
+DEFAULT_MAX_RECORDS_PER_TASK = 5_000_000
+"""A longer range is cut where the options say nothing of it: some ten seconds of a task with small records, half a
+minute with 1 KB. What a lost task repeats is bounded, and a long partition is read by more than one core."""
+
 EARLIEST = -2
 LATEST = -1
 

@@ -1,12 +1,11 @@
-"""From options and what a topic holds to the ranges that tasks read. Pure.
+"""From options and what a topic holds to the ranges that are read; tasks.py cuts them. Pure.
 
 A range is half-open, `[start, end)`; `end` is never above the high watermark that was asked for once, so all tasks of
-a query see the same snapshot. Splitting follows Spark's KafkaOffsetRangeCalculator, on resolved offsets.
+a query see the same snapshot.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -201,42 +200,3 @@ class Resolver(NamedTuple):
         clipped_start, clipped_end = max(start, held.earliest), min(end, held.latest)
         self.warn(f"{text}; reading [{clipped_start}, {max(clipped_start, clipped_end)})")
         return clipped_start, max(clipped_start, clipped_end)
-
-
-def split(
-    ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
-) -> list[OffsetRange]:
-    """Cut ranges so that none is longer than the maximum and that there are about `min_partitions` of them, in
-    proportion to their size; a small range is never cut to make up for a large one."""
-    whole = [each for each in ranges if each.size > 0]
-    divided = whole
-    if max_records_per_partition is not None:
-        divided = [part for each in whole for part in _cut(each, math.ceil(each.size / max_records_per_partition))]
-    if min_partitions is None or len(divided) >= min_partitions:
-        return divided
-    total = sum(each.size for each in divided)
-    small = {each for each in divided if _share(each.size, total, min_partitions) == 1}
-    large_total = total - sum(each.size for each in small)
-    large_partitions = max(min_partitions - len(small), 1)
-    result: list[OffsetRange] = []
-    for each in divided:
-        parts = 1 if each in small else _share(each.size, large_total, large_partitions)
-        result += _cut(each, parts)
-    return result
-
-
-def _share(size: int, total: int, partitions: int) -> int:
-    """How many of `partitions` a range gets: rounded half up, as in Spark, and at least one."""
-    return max(math.floor(size / total * partitions + 0.5), 1)
-
-
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """`parts` ranges of nearly the same size; fewer where there are fewer offsets."""
-    result = []
-    start = whole.start
-    for left in range(parts, 0, -1):
-        end = start + (whole.end - start) // left
-        if end > start:
-            result.append(whole._replace(start=start, end=end))
-        start = end
-    return result

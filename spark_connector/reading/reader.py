@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -28,9 +28,9 @@ from strandline.spark_connector.reading.planning import (
     Resolver,
     asked_timestamps,
     covering,
-    split,
 )
 from strandline.spark_connector.reading.pushdown import EVERYTHING, Narrowing
+from strandline.spark_connector.reading.tasks import tasks
 
 Warn = Callable[[str], None]
 
@@ -49,6 +49,9 @@ class Cluster(Protocol):
 
     def topic_id(self, topic: str) -> TopicId:
         """Of the topic that has this name now, as far as the cluster told; NO_TOPIC_ID where it did not."""
+
+    def leaders(self, topic: str) -> Mapping[int, int]:
+        """Partition → the broker that leads it, as far as the cluster told."""
 
     def held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Held]:
         """Log start and high watermark of each."""
@@ -97,11 +100,21 @@ def plan(
         now_ms=now_ms,
     )
     ranges = narrowed(resolver.ranges(starting, ending), narrowing, cluster)
-    return split(
+    return tasks(
         [each._replace(topic_id=topic_ids[each.topic]) for each in ranges],
+        leaders_of(ranges, cluster),
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
+
+
+def leaders_of(ranges: Iterable[OffsetRange], cluster: Cluster) -> dict[TopicPartition, int]:
+    """Who leads the partitions of these ranges, as far as the cluster tells."""
+    return {
+        TopicPartition(topic, number): leader
+        for topic in sorted({each.topic for each in ranges})
+        for number, leader in cluster.leaders(topic).items()
+    }
 
 
 def narrowed(ranges: list[OffsetRange], narrowing: Narrowing, cluster: Cluster) -> list[OffsetRange]:

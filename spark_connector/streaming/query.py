@@ -14,8 +14,9 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicId, TopicPartition
 from strandline.spark_connector.errors import InvalidOption, OffsetGone, SourceError, StartOffsetReset
 from strandline.spark_connector.options.request import SpecificOffsets
 from strandline.spark_connector.options.stream_options import StreamOptions
-from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering, split
-from strandline.spark_connector.reading.reader import Cluster, Warn, wanted_partitions
+from strandline.spark_connector.reading.planning import OffsetRange, Resolver, asked_timestamps, covering
+from strandline.spark_connector.reading.reader import Cluster, Warn, leaders_of, wanted_partitions
+from strandline.spark_connector.reading.tasks import tasks
 from strandline.spark_connector.streaming.limits import Sizes, is_worth_a_batch, taken
 from strandline.spark_connector.streaming.offsets import (
     Positions,
@@ -126,8 +127,9 @@ class StreamQuery:
         self._check_begins(at)
         planned = ranges(at, upto, self._seen(upto), self._losses)
         source = self._options.source
-        return split(
+        return tasks(
             planned,
+            leaders_of(planned, self._cluster),
             min_partitions=source.min_partitions,
             max_records_per_partition=source.max_records_per_partition,
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strandline.protocol.types import TopicPartition
 from strandline.spark_connector.errors import (
@@ -27,7 +25,7 @@ from strandline.spark_connector.options.request import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from strandline.spark_connector.reading.planning import Held, OffsetRange, Resolver, covering, split
+from strandline.spark_connector.reading.planning import Held, Resolver, covering
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FROM_EARLIEST, TO_LATEST = OffsetWord(EARLIEST), OffsetWord(LATEST)
@@ -152,35 +150,3 @@ def test_records_that_came_while_times_were_looked_up_are_not_read(plan: Plan) -
     assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == []
     plan.at_start = {T0: 20, T1: 0}
     assert plan.ranges(GlobalTimestamp(5), GlobalTimestamp(9)) == [(20, 50)]
-
-
-def test_a_large_range_is_split_and_small_ones_stay_whole() -> None:
-    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 1)]
-    parts = split(ranges, min_partitions=5, max_records_per_partition=None)
-    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
-    parts = split(ranges, min_partitions=None, max_records_per_partition=30)
-    assert [each.size for each in parts] == [25, 25, 25, 25, 1]
-    assert split(ranges, min_partitions=2, max_records_per_partition=None) == ranges
-    assert split([], min_partitions=9, max_records_per_partition=1) == []
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=6),
-    st.none() | st.integers(1, 40),
-    st.none() | st.integers(1, 6000),
-)
-def test_splitting_covers_each_range_once_and_keeps_to_the_maximum(
-    bounds: list[tuple[int, int]], min_partitions: int | None, most: int | None
-) -> None:
-    ranges = [OffsetRange("t", number, start, start + size) for number, (start, size) in enumerate(bounds)]
-    parts = split(ranges, min_partitions=min_partitions, max_records_per_partition=most)
-    for whole in ranges:
-        own = sorted(part for part in parts if part.partition == whole.partition)
-        covered = [offset for part in own for offset in (part.start, part.end)]
-        if whole.size:
-            assert [covered[0], covered[-1]] == [whole.start, whole.end]
-            assert covered[1:-1:2] == covered[2:-1:2]
-        else:
-            assert not own
-    assert all(part.size > 0 for part in parts)
-    assert most is None or all(part.size <= most for part in parts)

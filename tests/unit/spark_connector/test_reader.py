@@ -212,6 +212,13 @@ def test_several_topics_and_patterns(cluster: MemoryCluster, warnings: list[str]
     assert [each.topic for each in found] == ["a1", "b1"]
 
 
+def test_neighbouring_tasks_read_from_different_leaders(cluster: MemoryCluster, warnings: list[str]) -> None:
+    for number, leader in enumerate([1, 1, 2, 2]):
+        cluster.add(TopicPartition("t", number), 0, [b"v"])
+        cluster.leading[TopicPartition("t", number)] = leader
+    assert [each.partition for each in plan(options(), cluster, warnings.append)] == [0, 2, 1, 3]
+
+
 def test_a_misspelt_topic_or_partition_fails(cluster: MemoryCluster, warnings: list[str]) -> None:
     cluster.add(T0, 0, [b"v"])
     with pytest.raises(UnknownTopic, match="'x'"):

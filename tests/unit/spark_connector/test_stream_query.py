@@ -81,6 +81,17 @@ def stored(offset: Offset) -> Offset:
     return json.loads(json.dumps(offset))
 
 
+def test_neighbouring_tasks_of_a_batch_read_from_different_leaders(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    cluster.add(TopicPartition("t", 2), 0, [b"x"])
+    cluster.leading = {T0: 1, T1: 1, TopicPartition("t", 2): 2}
+    query = new_query(startingOffsets="earliest")
+    first = query.initial()
+    end = query.latest(stored(first), is_limited=False)
+    assert [each.partition for each in query.plan(stored(first), stored(end))] == [0, 2, 1]
+
+
 def test_a_new_query_begins_at_the_latest_offset_however_often_it_is_asked(
     new_query: Callable[..., StreamQuery], cluster: MemoryCluster
 ) -> None:
