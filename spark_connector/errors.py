@@ -116,6 +116,30 @@ class AddedPartitionNotFromZero(DataLoss):
     condition = "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"
 
 
+class InitialOffsetNotFound(DataLoss):
+    """A partition that a batch was to read for the first time does not exist any more."""
+
+    condition = "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS"
+
+
+class LostInRun(DataLoss):
+    """Partitions that were there when a run with Trigger.AvailableNow began do not exist any more."""
+
+    condition = "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"
+
+
+class EndBehindLatest(DataLoss):
+    """A partition ends before an offset that it had when a run with Trigger.AvailableNow began."""
+
+    condition = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
+
+
+class EndBehindRun(DataLoss):
+    """A run with Trigger.AvailableNow repeats a batch whose end its partition did not hold any more when it began."""
+
+    condition = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED"
+
+
 class StartOffsetReset(DataLoss):
     """A stream is to begin at an offset that its partition does not hold."""
 

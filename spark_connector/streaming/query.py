@@ -92,9 +92,10 @@ class StreamQuery:
             self._group.commit(at.positions)
         seen = self._seen()
         self._newest = seen.whole()
-        begins = begin(at, seen, self._losses)
+        begins = begin(at, seen, self._losses, self._target)
+        self._forget_lost(seen)
         waiting: Sizes = {
-            each: max(begins[each], self._pinned(each, held.latest)) - begins[each]
+            each: max(begins[each], self._pinned(each, held.latest, seen)) - begins[each]
             for each, held in sorted(seen.held.items())
         }
         if is_limited:
@@ -125,7 +126,7 @@ class StreamQuery:
         self._batches += 1
         at = effective_start(from_json(start), upto)
         self._check_begins(at)
-        planned = ranges(at, upto, self._seen(upto), self._losses)
+        planned = ranges(at, upto, self._seen(upto), self._losses, self._target)
         source = self._options.source
         return tasks(
             planned,
@@ -159,10 +160,19 @@ class StreamQuery:
             return False
         return not is_worth_a_batch(self._options.limits, waiting, self._now_ms(), self._last_batch_ms)
 
-    def _pinned(self, partition: TopicPartition, latest: int) -> int:
+    def _pinned(self, partition: TopicPartition, latest: int, seen: Seen) -> int:
+        """Where to stop; a topic that was created anew since the run began is for the next one."""
         if self._target is None:
             return latest
+        if not self._target.is_same_topic(partition.topic, seen.topic_ids[partition.topic]):
+            return 0
         return min(latest, self._target.positions.get(partition, 0))
+
+    def _forget_lost(self, seen: Seen) -> None:
+        """What is gone and was told needs not be told again."""
+        if self._target is not None:
+            left = {each: offset for each, offset in self._target.positions.items() if each in seen.held}
+            self._target = StreamOffset(left, self._target.topic_ids)
 
     # --- Where to begin ---
 

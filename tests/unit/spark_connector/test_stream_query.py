@@ -14,7 +14,11 @@ from strandline.protocol.types import NO_TOPIC_ID, TopicPartition
 from strandline.spark_connector.errors import (
     AddedPartitionNotFromZero,
     DataLoss,
+    EndBehindLatest,
+    EndBehindRun,
+    InitialOffsetNotFound,
     InvalidOption,
+    LostInRun,
     PartitionOffsetChanged,
     PartitionsDeleted,
     SourceError,
@@ -163,6 +167,90 @@ def test_what_comes_after_the_pinned_end_is_for_the_next_run(
         at = query.latest(stored(at), is_limited=True)
         seen.append(positions(at))
     assert seen[-1] == seen[-2] == {"0": 10, "1": 4, "2": 0}
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_partition_that_is_lost_in_a_run_of_available_now_is_told_once(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str], was_read: bool
+) -> None:
+    strict = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7")
+    lenient = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="7", failOnDataLoss="false")
+    begins = {"t": {"0": 0, "1": 0} if was_read else {"0": 0}}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match=r"LOST_TOPIC_PARTITIONS_IN_END_OFFSET.*t-1 .*restart the query"):
+        strict.latest(begins, is_limited=True)
+    at = lenient.latest(begins, is_limited=True)
+    assert positions(at) == {"0": 7}
+    assert positions(lenient.latest(stored(at), is_limited=True)) == {"0": 10}
+    assert len(warnings) == 1
+
+
+def test_a_batch_whose_partition_is_lost_in_its_run_says_so(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    query.prepare_available_now()
+    first = query.initial()
+    end = query.latest(first, is_limited=True)
+    del cluster.batches[T1]
+    with pytest.raises(LostInRun, match="t-1 was deleted before offsets up to 4 were read"):
+        query.plan(stored(first), stored(end))
+    with pytest.raises(PartitionsDeleted):  # it was gone before this run began
+        again = new_query()
+        again.prepare_available_now()
+        again.plan(stored(first), stored(end))
+
+
+@pytest.mark.parametrize(("when", "error"), [("in the run", EndBehindLatest), ("before it", EndBehindRun)])
+def test_an_end_that_its_partition_lost_is_told_from_a_lost_beginning(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, when: str, error: type[DataLoss]
+) -> None:
+    query = new_query(startingOffsets="earliest")
+    first = query.initial()
+    end = query.latest(first, is_limited=False)
+    if when == "in the run":
+        query.prepare_available_now()
+    cluster.high_watermarks[T0] = 8
+    if when == "before it":
+        query.prepare_available_now()
+    with pytest.raises(error, match="END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN"):
+        query.plan(stored(first), stored(end))
+    cluster.high_watermarks[T0], cluster.log_start[T0] = 10, 3
+    with pytest.raises(DataLoss, match="COULD_NOT_READ_OFFSET_RANGE"):
+        query.plan(stored(first), stored(end))
+
+
+def test_a_topic_made_anew_in_a_run_of_available_now_is_for_the_next_run(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster
+) -> None:
+    strict, lenient = new_query(), new_query(failOnDataLoss="false")
+    at = {"t": {"0": 2, "1": 0}, "#ids": to_json(StreamOffset({}, {"t": OLD}))["#ids"]}
+    for query in (strict, lenient):
+        query.prepare_available_now()
+    cluster.topic_ids["t"] = NEW
+    with pytest.raises(PartitionsDeleted, match="created anew"):
+        strict.latest(at, is_limited=True)
+    end = lenient.latest(at, is_limited=True)
+    assert positions(end) == {"0": 0, "1": 0}
+    assert lenient.latest(stored(end), is_limited=True) == end
+    following = new_query()
+    following.prepare_available_now()
+    assert positions(following.latest(stored(end), is_limited=True)) == {"0": 10, "1": 4}
+
+
+def test_a_new_partition_that_is_gone_before_its_first_batch_has_no_initial_offset(
+    new_query: Callable[..., StreamQuery], cluster: MemoryCluster, warnings: list[str]
+) -> None:
+    at = {"t": {"0": 10, "1": 4}}
+    cluster.add(TopicPartition("t", 2), 0, [b"new"] * 6)
+    end = new_query().latest(at, is_limited=False)
+    del cluster.batches[TopicPartition("t", 2)]
+    with pytest.raises(InitialOffsetNotFound, match=r"INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*t-2"):
+        new_query().plan(at, stored(end))
+    assert new_query(failOnDataLoss="false").plan(at, stored(end)) == []
+    assert len(warnings) == 1
 
 
 def test_a_batch_waits_for_enough_offsets_but_no_longer_than_the_delay(
